@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
-from model_profiling.analysis.causes.context import ProgramFlows, Seen, between_operators, flows_of
+from model_profiling.analysis.causes.context import FindingContext, ProgramFlows, between_operators, flows_of
 from model_profiling.analysis.causes.matrix import below_roof, depthwise_as_igemm, packing_dominates
 from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
 from model_profiling.analysis.causes.outside import outside
@@ -27,7 +27,7 @@ from model_profiling.statistics.speedup import Verdict
 # The catalogue of causes that are looked for in a series, and which of them an operator belongs to.
 # A cause that stands earlier takes its operators from those that follow, so that bounds do not overlap.
 
-CAUSES: tuple[Callable[[Seen], Finding | None], ...] = (
+CAUSES: tuple[Callable[[FindingContext], Finding | None], ...] = (
     same_each_time,
     cancelling_transposes,
     outside,
@@ -51,16 +51,17 @@ def about_series(
     repacking: Mapping[str, int] | None = None,
     walked: ProgramFlows | None = None,
 ) -> Iterator[Finding]:
-    """What is found in a series; where it is `timed`, only what could save enough. `claimed` operators are
-    those of findings about it that were made elsewhere, `repacking` the kernels that packed weights while it
-    ran; `walked` keeps the flows of programs for the next series."""
-    seen = Seen(series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked))
+    """What is found in a series; where it is `timed`, only what could save enough. `walked` keeps the flows
+    of programs for the next series; the other parameters are those of `FindingContext`."""
+    context = FindingContext(
+        series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked)
+    )
     for cause in CAUSES:
-        found = cause(seen)
+        found = cause(context)
         if found is not None and (not timed or (found.max_gain_pct or 0.0) >= 100 * WORTH):
             yield found
             taken = (operator.identity for operator in found.operators)
-            seen = replace(seen, claimed=seen.claimed.union(taken))
+            context = replace(context, claimed=context.claimed.union(taken))
 
 
 def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
@@ -98,26 +99,20 @@ _SWITCH_OFF = (
 
 
 def compares_sme2(pairing: Pairing) -> bool:
-    """Both sides differ in SME2 alone, and their times may be held against each other."""
-    switched = pairing.baseline.sme2 is False and bool(pairing.candidate.sme2)
-    return (
-        switched
-        and pairing.comparable
-        and pairing.baseline.series.threads == pairing.candidate.series.threads
-    )
+    """Both sides differ in SME2 alone, and their times may be compared."""
+    ours, theirs = pairing.baseline, pairing.candidate
+    switched = ours.sme2 is False and bool(theirs.sme2)
+    return switched and pairing.comparable and ours.series.threads == theirs.series.threads
 
 
 def about_pairing(pairing: Pairing) -> Iterable[Finding]:
     """Findings from two series that differ in SME2: what became of the operators it is for."""
     if not compares_sme2(pairing):
         return
-    matrix = [
-        pair
-        for pair in pairing.operators
-        if pair.category in MATRIX and pair.ratio is not None and pair.candidate
-    ]
+    in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
+    matrix = [pair for pair in in_both if pair.category in MATRIX]
     slower = [pair for pair in matrix if _is_slower(pair)]
-    same = [pair for pair in matrix if not _is_slower(pair) and _is_no_faster(pair)]
+    same = [pair for pair in matrix if pair not in slower and _is_no_faster(pair)]
     for id_, did, pairs in (
         ("sme2-slower", "slowed down", slower),
         ("sme2-no-faster", "did not speed up", same),
@@ -174,22 +169,19 @@ def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
     reason, ratio = _reason(pair), pair.ratio or 0.0
     share = pair.delta_ms / pairing.candidate.e2e_ms
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
-    return Concern(
-        pair.candidate,
-        where(pair.main),
-        f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}",
-        {
-            "ms_before": round(pair.baseline_ms, 6),
-            "ms_after": round(pair.candidate_ms, 6),
-            "lost_ms": round(pair.delta_ms, 6),
-            "lost_share_pct": percent(share),
-            "ratio": round(ratio, 3),
-            "verdict": pair.speedup.verdict.value if pair.speedup else _not_judged(pairing),
-            "kernel_before": pair.families[0],
-            "kernel_after": pair.families[1],
-            "may_be_because": reason,
-        },
-    )
+    facts = {
+        "ms_before": round(pair.baseline_ms, 6),
+        "ms_after": round(pair.candidate_ms, 6),
+        "lost_ms": round(pair.delta_ms, 6),
+        "lost_share_pct": percent(share),
+        "ratio": round(ratio, 3),
+        "verdict": pair.speedup.verdict.value if pair.speedup else _not_judged(pairing),
+        "kernel_before": pair.families[0],
+        "kernel_after": pair.families[1],
+        "may_be_because": reason,
+    }
+    note = f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}"
+    return Concern(pair.candidate, where(pair.main), note, facts)
 
 
 def _instead(pair: OperatorPair) -> str:
@@ -211,7 +203,7 @@ def _instead(pair: OperatorPair) -> str:
 def _reason(pair: OperatorPair) -> str:
     """Why an operator may not profit, from what is known about it; a guess, and worded as one."""
     operator = pair.main
-    if any(operator.packed for operator in pair.candidate):
+    if any(member.packed for member in pair.candidate):
         if _is_one_row(operator):
             return f"one row cannot repay the packing (others saw it too: {ONE_ROW_ISSUE})"
         if is_large_kernel(window := _window(operator)):
@@ -228,6 +220,14 @@ def _reason(pair: OperatorPair) -> str:
     return f"no SME2 kernel was chosen for {operator.family or operator.type}"
 
 
+def _packed_reason(flops: int, bytes_moved: int) -> str:
+    if flops and bytes_moved and flops < 10 * bytes_moved:
+        return f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
+    if 0 < flops < 2_000_000:
+        return f"too small to pay for packing: {flops / 1e6:.2f} million operations"
+    return "packing its input may cost what the faster kernel saves"
+
+
 def _is_one_row(operator: Operator) -> bool:
     return operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1
 
@@ -235,14 +235,6 @@ def _is_one_row(operator: Operator) -> bool:
 def _window(operator: Operator) -> tuple[int, ...]:
     """Of a plain convolution."""
     return (operator.source.kernel_size or ()) if operator.kind == "convolution" else ()
-
-
-def _packed_reason(flops: int, bytes_moved: int) -> str:
-    if flops and bytes_moved and flops < 10 * bytes_moved:
-        return f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
-    if 0 < flops < 2_000_000:
-        return f"too small to pay for packing: {flops / 1e6:.2f} million operations"
-    return "packing its input may cost what the faster kernel saves"
 
 
 def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:

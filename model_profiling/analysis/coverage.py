@@ -8,20 +8,14 @@ program is at hand the operators that ran have to do.
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
-from model_profiling.analysis.operator_proof import (
-    NOT_DELEGATED,
-    NOT_KNOWN,
-    NOT_SEEN,
-    REASON_NOT_KNOWN,
-    prove_operators,
-)
+from model_profiling.analysis.matching import NOT_KNOWN, proven_work, unproven_work
+from model_profiling.analysis.operator_proof import REASON_NOT_KNOWN, prove_operators
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
 from model_profiling.run import Run, Series, Times
@@ -200,7 +194,7 @@ def coverage_of(
     for place, proof in proofs:
         if not proof.not_tested:
             return _tested(proof, place, work, unseen)
-    known = tuple(_not_seen(each) for each in work)
+    known = tuple(unproven_work(each) for each in work)
     if not proofs and (question := kernels_not_tested(run, evidence)):
         because, command = question.because, question.next
     else:
@@ -222,7 +216,7 @@ def on_sme_of(
         proof = prove_operators(series, found.uses, found.sme)
         if proof.not_tested:
             return None
-        every = tuple(_of_program(coverage.work, proof.operators)) if coverage.work else proof.operators
+        every = tuple(proven_work(coverage.work, proof.operators)) if coverage.work else proof.operators
     elif coverage.proven_by != found.series:
         return None
     return sum(operator.on_sme for operator in every), len(every)
@@ -243,7 +237,7 @@ def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tup
 def _tested(
     proof: OperatorProof, place: PlaceEvidence, work: Sequence[MatrixWork], unseen: tuple[str, ...]
 ) -> Coverage:
-    operators = tuple(_of_program(work, proof.operators)) if work else proof.operators
+    operators = tuple(proven_work(work, proof.operators)) if work else proof.operators
     source = place.source
     if not operators:
         reason = f"no operator multiplies matrices ({proof.series}, {source})"
@@ -261,60 +255,6 @@ def _tested(
         ran=proof.operators,
         emulated=place.emulated,
         unseen=unseen if work else proof.unseen,
-    )
-
-
-def _of_program(work: Sequence[MatrixWork], ran: Sequence[MatrixOperator]) -> Iterator[MatrixOperator]:
-    """Each operator of the program with what was proven of it. A node is itself under any name; where the
-    proof knows no nodes, the n-th of a call is the same if both have equally many."""
-    by_place: dict[Hashable, list[MatrixOperator]] = {}
-    for operator in ran:
-        call = operator.method, operator.chain_index, operator.instruction_id
-        ordered = operator.node < 0 and operator.backend != "portable"
-        known = (*call, "order", operator.order, operator.of) if ordered else (*call, operator.node)
-        by_place.setdefault(known, []).append(operator)
-    sizes = Counter((each.method, *_step(each)) for each in work)
-    seen: Counter[Hashable] = Counter()
-    for each in work:
-        call = each.method, *_step(each)
-        by_order = (*call, "order", seen[call], sizes[call])
-        found = by_place.get((*call, each.node_index)) or by_place.get(by_order, [])
-        seen[call] += 1
-        yield _proven_work(each, found) if found else _not_seen(each)
-
-
-def _step(work: MatrixWork) -> tuple[int, int]:
-    return work.step.chain_index, work.step.instruction_id
-
-
-def _proven_work(work: MatrixWork, ran: Sequence[MatrixOperator]) -> MatrixOperator:
-    """One that ran as several is on SME if all of them are; the first that is not says why."""
-    said = next((operator for operator in ran if not operator.on_sme), ran[0])
-    return replace(said, flops=work.flops, category=work.category, node=work.node_index)
-
-
-def _not_seen(work: MatrixWork) -> MatrixOperator:
-    miss = NOT_SEEN if work.node else NOT_DELEGATED
-    chain_index, instruction_id = _step(work)
-    return MatrixOperator(
-        method=work.method,
-        chain_index=chain_index,
-        instruction_id=instruction_id,
-        occurrence=0,
-        node=work.node_index,
-        order=0,
-        of=0,
-        name=work.name,
-        category=work.category,
-        kind=work.kind,
-        backend=work.backend,
-        flops=work.flops,
-        rows=work.rows,
-        on_sme=False,
-        why_not=miss.words,
-        module_path=work.place.module_path,
-        source=work.place.source_line,
-        cause=miss.cause,
     )
 
 

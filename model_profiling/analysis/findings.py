@@ -5,7 +5,7 @@ An operator belongs to one cause, so the bounds of the findings of one series do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -173,17 +173,9 @@ def where(operator: Operator) -> str:
 
 def _where_all(concerns: Sequence[Concern]) -> str:
     """The place of one; of several the line, and how many modules it makes them in."""
-    places = {concern.where for concern in concerns}
-    line = concerns[0].line.replace("\\", "/").rsplit("/", 1)[-1] or source_line(
-        concerns[0].operator, short=True
-    )
-    if len(places) == 1 or not line:
-        return concerns[0].where
-    return f"{line} in {plural(len(places), 'module')}"
-
-
-def concerns_of(operators: Iterable[Operator]) -> tuple[Concern, ...]:
-    return tuple(Concern((operator,), where(operator)) for operator in operators)
+    first, places = concerns[0], {concern.where for concern in concerns}
+    line = first.line.replace("\\", "/").rsplit("/", 1)[-1] or source_line(first.operator, short=True)
+    return first.where if len(places) == 1 or not line else f"{line} in {plural(len(places), 'module')}"
 
 
 def by_kind(

@@ -6,14 +6,12 @@ of factors, everything else stays as it was measured. Times of other CPUs and of
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
-from model_profiling.analysis.operator_proof import call_of, matrix_operators
-from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.matching import Match, match_proven
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Run, Series, Times
@@ -140,21 +138,23 @@ def unfit_times(run: Run) -> str:
 def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
     """One for each number of threads: the one that had most of what the CPU has, which is the best that can
     be had without SME2."""
-    best: dict[int | None, SeriesAnalysis] = {}
-
+    alike: dict[int | None, list[SeriesAnalysis]] = {}
     for found in analysis.series if analysis else ():
         if found.times.are_latencies:
-            known = best.get(found.series.threads)
-            best[found.series.threads] = (
-                min(known, found, key=lambda each: run.spoken_order(each.series)) if known else found
-            )
-    return sorted(best.values(), key=lambda found: found.series.threads or 0)
+            alike.setdefault(found.series.threads, []).append(found)
+    best = [min(members, key=lambda each: run.spoken_order(each.series)) for members in alike.values()]
+    return sorted(best, key=lambda found: found.series.threads or 0)
 
 
 def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Factors) -> Projection:
     matched, unmatched = match_proven(series, coverage.ran)
     groups = tuple(
-        Group(name, len(members), series.spent_by(_together(members)).share, factors.of(name))
+        Group(
+            name,
+            len(members),
+            series.spent_by([operator for match in members for operator in match.measured]).share,
+            factors.of(name),
+        )
         for name in factors.ranges
         if (members := [found for found in matched if group_of(found.proven) == name])
     )
@@ -169,12 +169,8 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Fact
         time_share=time_share,
         groups=groups,
         before=_largest(measured),
-        after_low=_largest(
-            _after(series, matched, measured, {name: each.low for name, each in factors.ranges.items()})
-        ),
-        after_high=_largest(
-            _after(series, matched, measured, {name: each.high for name, each in factors.ranges.items()})
-        ),
+        after_low=_largest(_after(series, matched, measured, lambda group: factors.of(group).low)),
+        after_high=_largest(_after(series, matched, measured, lambda group: factors.of(group).high)),
         latency_ms=latency.end_to_end_ms.median if latency and latency.end_to_end_ms else None,
         taken_from=series.taken_from,
         unmatched=unmatched,
@@ -186,72 +182,16 @@ def group_of(operator: MatrixOperator) -> str:
     return ONE_ROW if operator.rows == 1 else operator.category.value
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """An operator proven on SME2, and what does its work in the measured series."""
-
-    proven: MatrixOperator
-    measured: tuple[Operator, ...]
-
-
-def match_proven(
-    series: SeriesAnalysis, operators: Sequence[MatrixOperator]
-) -> tuple[list[Match], tuple[str, ...]]:
-    """Proven operators by their place in the program, and the names of those that have no counterpart.
-
-    A node of a delegate's graph is itself under any name. Where no graph is known, the n-th matrix operator
-    of a call is the same if both calls have equally many. A node that ran as more or fewer operators than
-    here counts only if all of them were proven.
-    """
-    ours = _measured_by_place(series)
-    theirs: dict[Hashable, list[MatrixOperator]] = {}
-    for operator in operators:
-        by_node = (*operator.call, operator.node)
-        by_order = (*operator.call, "order", operator.order, operator.of)
-        theirs.setdefault(by_node if operator.node >= 0 else by_order, []).append(operator)
-    matched: list[Match] = []
-    unmatched: list[str] = []
-    for place, members in theirs.items():
-        found = ours.get(place, [])
-        if len(found) == len(members):
-            pairs = zip(members, found, strict=True)
-            matched += [Match(operator, (one,)) for operator, one in pairs if operator.on_sme]
-        elif found and all(operator.on_sme for operator in members):
-            matched.append(Match(members[0], tuple(found)))
-        else:
-            unmatched += [operator.name for operator in members if operator.on_sme]
-    return matched, tuple(unmatched)
-
-
-def _measured_by_place(series: SeriesAnalysis) -> dict[Hashable, list[Operator]]:
-    """Every matrix operator of the series, by its node and by its order in its call."""
-    operators = matrix_operators(series)
-    sizes = Counter(map(call_of, operators))
-    seen: Counter[Hashable] = Counter()
-    found: dict[Hashable, list[Operator]] = {}
-    for operator in operators:
-        call = call_of(operator)
-        if operator.source.node_index >= 0:
-            found.setdefault((*call, operator.source.node_index), []).append(operator)
-        found.setdefault((*call, "order", seen[call], sizes[call]), []).append(operator)
-        seen[call] += 1
-    return found
-
-
-def _together(matches: Iterable[Match]) -> list[Operator]:
-    return [operator for match in matches for operator in match.measured]
-
-
 def _after(
     series: SeriesAnalysis,
     matched: Sequence[Match],
     measured: Mapping[str, float],
-    factors: Mapping[str, float],
+    factor_of: Callable[[str], float],
 ) -> dict[str, float]:
     """What the time would divide into, as shares of the shorter time."""
     left = dict(measured)
     for match in matched:
-        factor = factors[group_of(match.proven)]
+        factor = factor_of(group_of(match.proven))
         for operator in match.measured:
             left[operator.category.value] -= series.spent_by([operator]).share * (1 - 1 / factor)
     whole = sum(left.values())

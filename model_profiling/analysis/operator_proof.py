@@ -6,22 +6,19 @@ its data type it proves nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernels import KernelUse, SmeVerdict
+from model_profiling.analysis.matching import NOT_DELEGATED, NOT_KNOWN, matrix_operators, orders_in_calls
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.category import MATRIX, MatrixPath, Miss
+from model_profiling.program.category import MatrixPath, Miss
 from model_profiling.program.delegates import describe
 from model_profiling.program.matrix_work import rows_of_result
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
 
-NOT_KNOWN = "not known"
 REASON_NOT_KNOWN = "reason not known"
-NOT_DELEGATED = Miss("portable", "not delegated: it runs on ExecuTorch's own kernels")
-NOT_SEEN = Miss(NOT_KNOWN, "no event of it was found in the run that proves the others")
 _NOT_KNOWN = Miss(NOT_KNOWN, REASON_NOT_KNOWN)
 _NOT_CALLED = Miss(
     NOT_KNOWN, "its label is chosen on SME only, but no SME kernel of its data type was seen to run"
@@ -55,10 +52,6 @@ def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: 
     return OperatorProof(series.series, operators, not_tested=reason, unseen=unseen)
 
 
-def matrix_operators(series: SeriesAnalysis) -> list[Operator]:
-    return [operator for operator in series.operators if operator.category in MATRIX]
-
-
 def _computes(use: KernelUse) -> bool:
     kernel = use.kernel
     return use.evidence == "executed" and kernel.library != "operator" and kernel.role != "packing"
@@ -71,23 +64,18 @@ def _computes_on_sme(use: KernelUse) -> bool:
 def _matrix_operators(series: SeriesAnalysis, uses: Sequence[KernelUse]) -> Iterator[MatrixOperator]:
     called = [use for use in uses if _computes_on_sme(use)]
     operators = matrix_operators(series)
-    sizes = Counter(call_of(operator) for operator in operators)
-    seen: Counter[tuple[str, int, int, int]] = Counter()
-    for operator in operators:
-        call, source = call_of(operator), operator.source
+    orders = orders_in_calls(operator.key for operator in operators)
+    for operator, (_, order, of) in zip(operators, orders, strict=True):
+        source = operator.source
         path = (source.described or describe(operator.name, operator.backend)).matrix
         labelled = path is not None and path.takes_sme is True
         on_sme = labelled and any(_same_dtype(operator.family, use) for use in called)
         on_sme = on_sme or _only_on_sme(operator.family, uses)
         miss = None if on_sme else _NOT_CALLED if labelled else _miss(operator, path)
         yield MatrixOperator(
-            method=operator.method,
-            chain_index=operator.chain_index,
-            instruction_id=operator.instruction_id,
-            occurrence=operator.occurrence,
-            node=source.node_index,
-            order=seen[call],
-            of=sizes[call],
+            **operator.key._asdict(),
+            order=order,
+            of=of,
             name=operator.name,
             category=operator.category,
             kind=operator.kind,
@@ -101,17 +89,12 @@ def _matrix_operators(series: SeriesAnalysis, uses: Sequence[KernelUse]) -> Iter
             cause=miss.cause if miss else "",
             precision=operator.precision,
         )
-        seen[call] += 1
 
 
 def kernels_for(operator: Operator, uses: Sequence[KernelUse]) -> list[str]:
     """The SME kernels called in a run that compute on the operator's data type: one of them ran it."""
     called = [use for use in uses if _computes_on_sme(use)]
     return [use.kernel.name for use in called if _same_dtype(operator.family, use)]
-
-
-def call_of(operator: Operator) -> tuple[str, int, int, int]:
-    return operator.method, operator.chain_index, operator.instruction_id, operator.occurrence
 
 
 def rows_of(operator: Operator) -> int | None:

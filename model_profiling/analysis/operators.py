@@ -17,7 +17,7 @@ from model_profiling.core.safe_read import check_regular, is_there
 from model_profiling.etdump import Boundaries, EventTable, boundaries_beside, read_boundaries, read_etdump
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
-from model_profiling.program.records import dtype_in_words
+from model_profiling.program.records import OperatorKey, dtype_in_words
 from model_profiling.run.remarks import Remark
 
 
@@ -77,6 +77,11 @@ class Operator:
     @property
     def identity(self) -> tuple[str, int, int]:
         return self.method, self.call, self.position
+
+    @property
+    def key(self) -> OperatorKey:
+        call = self.method, self.chain_index, self.instruction_id, self.occurrence
+        return OperatorKey(*call, self.source.node_index)
 
     @property
     def origin(self) -> Origin:

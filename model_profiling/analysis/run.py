@@ -43,15 +43,6 @@ _PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
 @dataclass(frozen=True, slots=True)
-class AboutSme2:
-    """What is known about a run beside the events of its series."""
-
-    coverage: Coverage
-    executorch: str
-    """The release that ran it; empty where nothing says."""
-
-
-@dataclass(frozen=True, slots=True)
 class Proven:
     """What is proven about a run, gathered once: its findings, its report and its JSON all tell it."""
 
@@ -216,10 +207,15 @@ def _findings(
     coverage: Coverage,
 ) -> tuple[Finding, ...]:
     manifest = run.whole.manifest
-    release = (manifest.executorch.version or "") if manifest else ""
-    about = AboutSme2(coverage, release)
-    repacking = {each.series: _repacking(run, each.series) for each in series}
-    found = advise(series, pairings, roofline, about_time=_on_arm(run), about=about, repacking=repacking)
+    found = advise(
+        series,
+        pairings,
+        roofline,
+        about_time=manifest is None or manifest.is_arm is not False,
+        repacking={each.series: _repacking(run, each.series) for each in series},
+        coverage=coverage,
+        executorch=(manifest.executorch.version or "") if manifest else "",
+    )
     return tuple(_once(run, found, pairings))
 
 
@@ -232,10 +228,6 @@ def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
     except FormatError as problem:
         damaged = problem  # reports name the damaged file; the dumps can be analysed without it
     return Proven(whole, evidence, damaged, coverage_of(whole, evidence, series))
-
-
-def _on_arm(run: Run) -> bool:
-    return run.whole.manifest is None or run.whole.manifest.is_arm is not False
 
 
 def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Remark]:
@@ -255,7 +247,8 @@ def advise(
     *,
     about_time: bool = True,
     repacking: Mapping[Series, Mapping[str, int]] | None = None,
-    about: AboutSme2 | None = None,
+    coverage: Coverage | None = None,
+    executorch: str = "",
 ) -> tuple[Finding, ...]:
     """Everything found in a run and the pairs compared in it, the largest gain first.
 
@@ -281,22 +274,15 @@ def advise(
             walked=walked,
         )
         found += about_names(rounds)
-        found += _without_bound(rounds, about, measured=measured)
+        # What is worth knowing although times do not tell what it costs takes no operators from others.
+        unbounded = [precision_not_as_asked(rounds)]
+        if coverage is not None:
+            unbounded += [misses_sme2(rounds, coverage), known_defects(rounds, coverage, executorch)]
+            # Where SME2 on and off were measured, that says more than what others reported.
+            unbounded += [] if measured else [sme2_risks(rounds, coverage)]
+        found += filter(None, unbounded)
     found += about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
-
-
-def _without_bound(series: SeriesAnalysis, about: AboutSme2 | None, *, measured: bool) -> Iterator[Finding]:
-    """What is worth knowing although times do not tell what it costs: it takes no operators from others.
-    Where SME2 on and off were `measured`, that says more than what others reported."""
-    found = [precision_not_as_asked(series)]
-    if about is not None:
-        found += [
-            misses_sme2(series, about.coverage),
-            known_defects(series, about.coverage, about.executorch),
-            None if measured else sme2_risks(series, about.coverage),
-        ]
-    yield from (finding for finding in found if finding is not None)
 
 
 def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
@@ -304,20 +290,16 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     it. What only a baseline shows is already solved."""
     solved = {pairing.baseline.series for pairing in pairings if pairing.comparable}
     solved -= {pairing.candidate.series for pairing in pairings}
-    chosen: dict[str, Finding] = {}
+    alike: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.found_in.series not in solved:
-            known = chosen.get(finding.id)
-            chosen[finding.id] = (
-                min(
-                    known,
-                    finding,
-                    key=lambda each: (each.max_gain_pct is None, *run.spoken_order(each.found_in.series)),
-                )
-                if known
-                else finding
-            )
-    yield from sorted(chosen.values(), key=lambda finding: -(finding.max_gain_pct or 0.0))
+            alike.setdefault(finding.id, []).append(finding)
+
+    def order(finding: Finding) -> tuple[object, ...]:
+        return finding.max_gain_pct is None, *run.spoken_order(finding.found_in.series)
+
+    chosen = [min(members, key=order) for members in alike.values()]
+    yield from sorted(chosen, key=lambda finding: -(finding.max_gain_pct or 0.0))
 
 
 def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
@@ -352,17 +334,11 @@ def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:
         baseline, candidate = known.get(pair.baseline), known.get(pair.candidate)
         if baseline is None or candidate is None:
             continue
-        common = {dump.dump.round for dump in baseline.rounds} & {
-            dump.dump.round for dump in candidate.rounds
-        }
-        if common:
-            yield pair_series(
-                _only(baseline, common),
-                _only(candidate, common),
-                label=pair.label,
-                not_comparable=pair.not_comparable,
-                answer=run.comparison(pair),
-            )
+        ours, theirs = ({dump.dump.round for dump in side.rounds} for side in (baseline, candidate))
+        if common := ours & theirs:
+            sides = _only(baseline, common), _only(candidate, common)
+            answer = run.comparison(pair)
+            yield pair_series(*sides, label=pair.label, not_comparable=pair.not_comparable, answer=answer)
 
 
 def _only(series: SeriesAnalysis, rounds: set[int]) -> SeriesAnalysis:

@@ -141,10 +141,10 @@ class SeriesAnalysis:
 
     def spent(self, part: Int64) -> Spent:
         """On something known in every run, such as a category."""
-        return self._spent(float(part[self.typical].mean()) / 1e6)
+        return self.spent_ms(float(part[self.typical].mean()) / 1e6)
 
     def spent_by(self, operators: Sequence[Operator]) -> Spent:
-        return self._spent(sum(operator.typical_ms for operator in operators))
+        return self.spent_ms(sum(operator.typical_ms for operator in operators))
 
     @property
     def untraced_ms(self) -> float | None:
@@ -172,7 +172,7 @@ class SeriesAnalysis:
         seen = self.spent(self.breakdown.tracing).ms
         # By runs that took turns: a slow moment of the traced ones alone is not the tracer's.
         more = (self.untraced_ms or 0.0) * (self.tracer_cost or 0.0)
-        return self._spent(min(max(seen, more), self._overheads_ms))
+        return self.spent_ms(min(max(seen, more), self._overheads_ms))
 
     def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float:
         """What saving `ms` of operators and `overhead_ms` of what is around them would shorten an inference
@@ -200,7 +200,7 @@ class SeriesAnalysis:
     def _overheads_ms(self) -> float:
         return max(0.0, self.spent(self.breakdown.framework + self.breakdown.unattributed).ms)
 
-    def _spent(self, ms: float) -> Spent:
+    def spent_ms(self, ms: float) -> Spent:
         whole = self._whole_ms
         return Spent(ms, ms / whole if whole > 0 else 0.0)
 

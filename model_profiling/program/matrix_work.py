@@ -14,7 +14,7 @@ from model_profiling.program.category import MATRIX, Category, operator_type
 from model_profiling.program.delegates import delegate_named, describe
 from model_profiling.program.delegates.portable.operators import counts_products
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.program.records import GraphNode, Instruction, Method, SourceRef
+from model_profiling.program.records import GraphNode, Instruction, Method, OperatorKey, SourceRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,10 @@ class MatrixWork:
     @property
     def node_index(self) -> int:
         return self.node.index if self.node else -1
+
+    @property
+    def key(self) -> OperatorKey:
+        return OperatorKey(self.method, self.step.chain_index, self.step.instruction_id, 0, self.node_index)
 
 
 def matrix_work(graph: ProgramGraph, method: Method) -> Iterator[MatrixWork]:

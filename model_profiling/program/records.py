@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from model_profiling.core.flatbuffer import FlatBuffer, Table
 
@@ -124,6 +124,27 @@ class Delegate:
     arguments: tuple[tuple[int, int], ...] = ()
     """Positions among the arguments of a call, each with its value id in the graph; what no node uses is
     missing."""
+
+
+class OperatorKey(NamedTuple):
+    """The place of an operator in a program: its name changes with its kernel, its place does not."""
+
+    method: str
+    chain_index: int
+    instruction_id: int
+    occurrence: int
+    """How many calls of the instruction came before it in a run (loops repeat instructions)."""
+    node: int
+    """Position in the delegate's graph; -1 outside delegates and where no graph is known."""
+
+    @property
+    def call(self) -> tuple[str, int, int, int]:
+        return self[:4]
+
+    @property
+    def in_program(self) -> OperatorKey:
+        """The same for every repetition of a loop."""
+        return self._replace(occurrence=0)
 
 
 InstructionKind = Literal["operator", "delegate", "move", "jump", "free"]

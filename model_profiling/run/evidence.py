@@ -19,6 +19,7 @@ from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.records import read_json_object, read_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.program.category import Category
+from model_profiling.program.records import OperatorKey
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.run.metrics import PairParity
@@ -96,8 +97,8 @@ class MatrixOperator:
     """What it computed in; empty where nothing tells and in older files."""
 
     @property
-    def call(self) -> tuple[str, int, int, int]:
-        return self.method, self.chain_index, self.instruction_id, self.occurrence
+    def key(self) -> OperatorKey:
+        return OperatorKey(self.method, self.chain_index, self.instruction_id, self.occurrence, self.node)
 
 
 @dataclass(frozen=True, slots=True)

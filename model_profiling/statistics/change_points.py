@@ -124,14 +124,12 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
     """
     latencies = np.asarray(values, dtype=np.float64)
     if latencies.ndim != 1 or not np.isfinite(latencies).all() or (latencies <= 0).any():
-        raise InputError(
-            "a history holds latencies that are not above zero", "leave out what was not measured"
-        )
+        what = "a history holds latencies that are not above zero"
+        raise InputError(what, "leave out what was not measured")
     own = np.zeros(len(latencies)) if errors is None else np.asarray(errors, dtype=np.float64)
     if own.shape != latencies.shape or not np.isfinite(own).all() or (own < 0).any():
-        raise InputError(
-            "a history needs one error of at least 0 for each latency", "give both for every run"
-        )
+        what = "a history needs one error of at least 0 for each latency"
+        raise InputError(what, "give both for every run")
     logs = np.log(latencies)
     starts, found = [0], list[int]()
     while (alarm := _first_alarm(logs, own, starts[-1], found[-1] + 1 if found else 0)) is not None:
@@ -215,10 +213,8 @@ def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
 
 
 def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
-    """Whether an alarm stands where ranks are asked, and where neighbours resemble each other.
-
-    `beyond`: how many times its limit the statistic is.
-    """
+    """Whether an alarm stands by ranks, and where neighbours resemble each other. `beyond`: the
+    statistic as a multiple of its limit."""
     from scipy.stats import mannwhitneyu
 
     allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
@@ -232,9 +228,7 @@ def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
 
 def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
     """Where the level that begins at `start` ends, and the run after which that is first seen, from `run` on.
-
-    Looks are taken many at once, which changes nothing but the time they take.
-    """
+    Many looks are taken at once, for speed."""
     for first in range(max(run, start + FEWEST_RUNS - 1), len(logs), _LOOKS_AT_ONCE):
         looks = np.arange(first, min(first + _LOOKS_AT_ONCE, len(logs)))
         begins = np.maximum(start, looks + 1 - LONGEST_LOOK)
@@ -251,10 +245,8 @@ def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[in
 
 
 def _resemblance(logs: Floats, split: int, noise: float, by_chance: float = 0.0) -> float:
-    """How much wider levels scatter because neighbours resemble each other: 1 where they do not.
-
-    `by_chance`: how much they may do so without that being counted.
-    """
+    """How much wider levels scatter because neighbours resemble each other (beyond `by_chance`): 1 where they
+    do not."""
     sides = (logs[:split], logs[split:])
     left = np.concatenate([np.clip((side - np.median(side)) / noise, -FARTHEST, FARTHEST) for side in sides])
     left -= left.mean()

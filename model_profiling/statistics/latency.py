@@ -89,7 +89,8 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
     mad = float(np.median(np.abs(values - median)))
     mean = float(values.mean())
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    p5, p10, p90, p95, p99 = (float(edge) for edge in np.percentile(values, [5, 10, 90, 95, 99]))
+    edges = (5, 10, 90, 95, 99)
+    percentiles = zip(edges, np.percentile(values, edges).tolist(), strict=True)
     trimmed = int(len(values) * _TRIMMED_SHARE)
     autocorrelation, effective = _dependence(values)
     return LatencySummary(
@@ -99,11 +100,7 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
         trimmed_mean=float(np.sort(values)[trimmed : len(values) - trimmed].mean()),
         minimum=float(values.min()),
         maximum=float(values.max()),
-        p5=p5,
-        p10=p10,
-        p90=p90,
-        p95=p95,
-        p99=p99,
+        **{f"p{edge}": value for edge, value in percentiles},
         mad=mad,
         std=std,
         cv=std / mean if mean else 0.0,
@@ -301,55 +298,51 @@ class StabilityWarning:
 
 def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[StabilityWarning, ...]:
     """What about the machine makes any measurement on it less certain."""
-    found = []
+    return tuple(_machine_warnings(conditions, threads))
+
+
+def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[StabilityWarning]:
     governor, load, cores = conditions.governor, conditions.load_before, conditions.cores
     if governor is not None and governor not in _STEADY_GOVERNORS:
         seen = f"the CPU governor is {governor}, which changes the clock as it likes"
-        advice = "set it to performance (cpupower frequency-set -g performance)"
-        found.append(StabilityWarning("governor", seen, advice))
+        yield StabilityWarning(
+            "governor", seen, "set it to performance (cpupower frequency-set -g performance)"
+        )
     if load is not None and cores and load > max(0.25 * cores, cores - threads):
         seen = f"the load was {load:.1f} on {cores} cores before measuring"
-        found.append(StabilityWarning("load", seen, "stop other work, or measure for longer (--budget)"))
+        yield StabilityWarning("load", seen, "stop other work, or measure for longer (--budget)")
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
     if before is not None and after is not None and after - before >= _HOTTER:
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
-        advice = "set schedule.cool_down_s or schedule.max_temperature_c"
-        found.append(StabilityWarning("heat", seen, advice))
+        yield StabilityWarning("heat", seen, "set schedule.cool_down_s or schedule.max_temperature_c")
     if conditions.throttled:
         seen = "the machine slowed itself down because it was hot"
         advice = "let it cool down (schedule.cool_down_s, schedule.max_temperature_c)"
-        found.append(StabilityWarning("hot", seen, advice))
+        yield StabilityWarning("hot", seen, advice)
     if conditions.on_battery:
-        found.append(StabilityWarning("battery", "the machine runs on battery", "plug it in"))
+        yield StabilityWarning("battery", "the machine runs on battery", "plug it in")
     if cores and threads > cores:
-        seen = f"{threads} threads share {cores} cores"
-        found.append(StabilityWarning("threads", seen, "use fewer threads"))
-    return tuple(found)
+        yield StabilityWarning("threads", f"{threads} threads share {cores} cores", "use fewer threads")
 
 
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
     """What about these latencies (one sequence per process) makes them less certain."""
-    return _warnings(rounds, "round", "set runs to 10 or more", "or measure more rounds")
+    return tuple(_warnings(rounds, "round", "set runs to 10 or more", "or measure more rounds"))
 
 
 def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
     """The same of one experiment that took turns; a launch is its process."""
     hardly = "or trust the ratios more than the latencies: what differs between launches meets both sides"
-    return _warnings(counted(launches), "launch", "raise the budget (--budget)", hardly)
+    return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", hardly))
 
 
-def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> tuple[StabilityWarning, ...]:
+def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[StabilityWarning]:
     """`unit`: what a process stands for; `longer`: how to time more; `apart`: what helps if they differ."""
     finished = [latencies for latencies in rounds if len(latencies)]
     if not finished:
-        return (StabilityWarning("nothing", "no latency was measured", "look at the runner's log"),)
+        yield StabilityWarning("nothing", "no latency was measured", "look at the runner's log")
+        return
     summary = summarize([value for process in finished for value in process])
-    return tuple(_about_latencies(finished, summary, unit, longer, apart))
-
-
-def _about_latencies(
-    finished: Rounds, summary: LatencySummary, unit: str, longer: str, apart: str
-) -> Iterator[StabilityWarning]:
     typical = round_typical(finished)
     if len(finished) < EXACT_ROUNDS:
         seen = f"only {plural(len(finished), unit)} {'was' if len(finished) == 1 else 'were'} measured"

@@ -34,47 +34,37 @@ from model_profiling.statistics.verdict import (
     Floats,
     Interval,
     Speedup,
+    alpha_spent,
     answer,
-    blur,
+    can_reach,
+    clock_error,
     correct_each,
     few_interval,
     is_look,
     level,
     measured,
     no_answer,
-    reaches,
     signed_rank_interval,
     signed_rank_p,
-    spent,
     student_interval,
     student_p,
 )
 
 Turns = Sequence[Sequence[float]]
-"""One experiment's turns in one launch, by cycle: every inference's time in order, the first included unless
-it is said that the `first_counts`.
-"""
-
+"""One experiment's turns in one launch, by cycle: the time of every inference in order."""
 Launches = Sequence[Turns]
-"""One experiment's launches; an empty one marks a launch that failed, an empty turn a turn that failed. Turn
-`i` of launch `j` belongs to the same cycle for every experiment.
-"""
+"""One experiment's launches; a launch or turn that failed is empty. Turn `i` of launch `j` belongs to the
+same cycle for every experiment."""
 
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""
 PLANNED_LAUNCHES = 12
-"""How many launches a budget holds at the least where their number is open: twice the least, so that stopping
-early can save half of it.
-"""
-
+"""The fewest a budget has room for where their number is open: stopping early can then save half of it."""
 FIRST_LOOK = 7
-"""Measuring stops early after seven launches at the least: six lean to one side in 3% of all cases by chance
-alone, and, looking alike, would stop there; seven do so half as often.
-"""
+"""The fewest launches before stopping early: six lean to one side in 3% of all cases by chance alone."""
 SPENT = 0.63
-"""Which share of the allowed error an interval may use, as for rounds, so that stopping early stays below the
-whole (`bench/lockstep_simulation.py`); about the least that six launches can reach.
-"""
+"""The share of the allowed error an interval may use, so that stopping early stays below the whole
+(`bench/lockstep_simulation.py`); about the least that six launches can reach."""
 
 _USUAL_TURN = 8  # on a crowded machine one inference in four runs undisturbed: of four, often none does
 _MOST_CYCLES = 100  # beyond it layout, which only another launch draws anew, is what is left of the noise
@@ -106,9 +96,8 @@ def compare_launches(
     """Compare experiments that took turns in the same launches; `rounds` of the answer counts launches.
 
     A launch that failed on either side is left out, and so is one that ended before half the usual cycles.
-    `resolution` and `not_comparable` are as for `compare_rounds`. With three to five launches only large
-    differences get a verdict, with fewer none, as for rounds. `first_counts` where the first inferences of
-    turns were left out before, as the analysis of a dump does.
+    The other parameters are as for `compare_rounds`; `first_counts` where the first inferences of turns were
+    left out before, as the analysis of a dump does.
     """
     if not_comparable:
         return no_answer(not_comparable, confidence)
@@ -126,10 +115,10 @@ def compare_launches(
     if len(logs) < FEWEST_ROUNDS:
         return found
     p_value = student_p(logs)
-    if reaches(len(logs), level(confidence, SPENT)):
+    if can_reach(len(logs), level(confidence, SPENT)):
         p_value = max(p_value, signed_rank_p(logs, cap=len(logs)))
-    interval, stretch = _interval(logs, confidence), blur(medians, resolution)
-    return answer(found, interval, spent(p_value, SPENT), practical_threshold, stretch)
+    interval, stretch = _interval(logs, confidence), clock_error(medians, resolution)
+    return answer(found, interval, alpha_spent(p_value, SPENT), practical_threshold, stretch)
 
 
 def precise_enough_launches(
@@ -141,18 +130,15 @@ def precise_enough_launches(
     confidence: float = CONFIDENCE,
     resolution: float = 0.0,
 ) -> bool:
-    """Whether measuring may stop after this launch: the interval is narrow, whatever it says.
-
-    Asked after every launch; the answer is yes only at spaced looks (7, 9, 12, 15, 19, ... launches), as
-    for `precise_enough`. What the clock's `resolution` adds to the interval counts.
-    """
+    """Whether measuring may stop after this launch, as for `precise_enough`; yes only at spaced looks (7, 9,
+    12, 15, 19, ... launches). What the clock's `resolution` adds to the interval counts."""
     baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not is_look(len(cycles), max(minimum_launches, FIRST_LOOK)):
         return False
-    if not reaches(len(cycles), level(confidence, SPENT)) or any((launch == 0).any() for launch in cycles):
+    if not can_reach(len(cycles), level(confidence, SPENT)) or any((launch == 0).any() for launch in cycles):
         return False
-    stretch = blur(_medians(baseline, candidate), resolution) if resolution else 0.0
+    stretch = clock_error(_medians(baseline, candidate), resolution) if resolution else 0.0
     low, high, _ = _interval(_log_ratios(cycles), confidence)
     return high - low + 2 * stretch <= 2 * math.log1p(target_relative_half_width)
 
@@ -161,40 +147,31 @@ def compare_many_launches(
     pairs: Mapping[str, tuple[Launches, Launches]],
     *,
     correction: Correction = "benjamini-hochberg",
-    confidence: float = CONFIDENCE,
     practical_threshold: float = PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
     first_counts: bool = False,
-    not_comparable: str | None = None,
 ) -> dict[str, Speedup]:
-    """Compare every operator or category of traced turns, corrected for how many were asked.
+    """Compare every operator or category of traced turns, corrected for how many were asked, as
+    `compare_many` does for rounds.
 
-    As `compare_many` does for rounds: Holm for categories, Benjamini-Hochberg for operators, on Student's
-    test, because six launches cannot make a rank test say less than 3%. As little of the allowed error is
-    spent as for one comparison: the very small p-values that many comparisons ask for are where Student's
-    test trusts too much in launches that fall into few groups.
+    As little of the allowed error is spent as for one comparison: the very small p-values that many
+    comparisons ask for are where Student's test trusts too much in launches that fall into few groups.
     """
-    compare = partial(
-        compare_launches,
-        confidence=confidence,
-        practical_threshold=practical_threshold,
-        resolution=resolution,
-        first_counts=True,
-        not_comparable=not_comparable,
-    )
     if not first_counts:
         pairs = {name: _without_first(*sides) for name, sides in pairs.items()}
+    compare = partial(
+        compare_launches, practical_threshold=practical_threshold, resolution=resolution, first_counts=True
+    )
 
     def p_value(_: Speedup, before: Launches, after: Launches) -> float:
-        return spent(student_p(_log_ratios(_paired_cycles(before, after))), SPENT)
+        return alpha_spent(student_p(_log_ratios(_paired_cycles(before, after))), SPENT)
 
     return correct_each(pairs, compare, p_value, correction)
 
 
 def counted(launches: Launches) -> Rounds:
-    """The counted inferences of every launch in order, as a round has those of one process; empty where the
-    launch failed. All but the first of each turn, unless turns are of one.
-    """
+    """The inferences of each launch that count, in order: all but the first of each turn, unless turns are of
+    one. Empty where the launch failed."""
     return [[value for turn in launch for value in turn[_skipped(launch) :]] for launch in launches]
 
 
@@ -211,16 +188,12 @@ def plan_turns(
 
     A turn has eight inferences, seven of them counted, or as many (up to 64) as fill a millisecond and a
     thousand steps of the clock: waking a process must not be most of it. A launch gets its share of the
-    budget, less `start_s` for starting and warming up. Where `launches` are a given number, it makes use of
-    that with up to 100 cycles. Where they are as many as it takes (None), the share is a twelfth and 15
-    cycles are enough, or more while starting takes longer than a fifth of the launch: measuring stops after
-    seven launches at the soonest, and longer ones make that later, not surer.
+    budget, less `start_s` for starting and warming up: up to 100 cycles with a given number of `launches`;
+    with as many as it takes (None), a twelfth of the budget and 15 cycles, or more while starting takes
+    longer than a fifth of the launch.
 
     Where fewer than five cycles would fit, turns shrink to four inferences, to three, then to one: a slow
-    inference hardly feels the caches it finds, and all of its time is counted. One cycle is the least, even
-    if a launch then takes more than its share.
-
-    A coarse clock is not cured by longer turns: give its step to `compare_launches` as `resolution`.
+    inference hardly feels the caches it finds. One cycle is the least, even beyond the launch's share.
     """
     if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
         raise InputError("a latency, clock step or budget is not positive", "measure one inference first")
@@ -258,9 +231,8 @@ def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, L
 
 
 def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
-    """What ratios are made of: for every launch that counts a row for each cycle, with what the turn of each
-    side comes to; the first inference of a turn is left out as ever.
-    """
+    """For every launch that counts a row for each cycle, with what the turn of each side comes to; the first
+    inference of a turn is left out."""
     return _paired_cycles(*_without_first(baseline, candidate))
 
 
@@ -273,9 +245,8 @@ def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
 
 
 def _cycles(ours: Turns, theirs: Turns) -> Floats:
-    """One row per cycle. Of turns of unequal length as many inferences count as the shorter one has: the
-    fastest of more is faster by chance.
-    """
+    """One row per cycle. Turns of unequal length are cut to the shorter: the fastest of more is faster by
+    chance."""
     rows = []
     for our_turn, their_turn in zip(ours, theirs, strict=False):
         shared = min(len(our_turn), len(their_turn))
@@ -310,16 +281,14 @@ def _check(*sides: Launches) -> None:
 
 
 def _centre(logs: Floats) -> float:
-    """Hodges and Lehmann's: the median of the means of all pairs. As robust to a bad launch as few allow, and
-    hardly noisier than the mean.
-    """
+    """Hodges and Lehmann's: the median of the means of all pairs, robust and hardly noisier than the mean."""
     first, second = np.triu_indices(len(logs))
     return float(np.median((logs[first] + logs[second]) / 2))
 
 
 def _interval(logs: Floats, confidence: float) -> Interval:
     sure = level(confidence, SPENT)
-    if not reaches(len(logs), sure):
+    if not can_reach(len(logs), sure):
         return few_interval(logs, confidence, "launch")
     rank_low, rank_high = signed_rank_interval(logs, sure, cap=len(logs))
     low, high = student_interval(logs, sure)

@@ -7,6 +7,7 @@ then held to as much as one of logits near 10, and numbers that their type canno
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,8 +52,8 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """How two versions of one output differ. `top1_agrees` is over the last dimension, None where that holds
-    no scores; what is None besides was not kept by earlier versions of the kit."""
+    """How two versions of one output differ. `top1_agrees` is None where the last dimension holds no scores;
+    what else is None was not kept by earlier versions of the kit."""
 
     index: int
     dtype: str
@@ -193,7 +194,7 @@ def compare_arrays(
         verdict = "mismatch"
     elif not told:
         verdict = "not judged"
-    top1 = _top1(sides.a, sides.b, allowed)
+    rows, near_ties, differs = _top1(sides.a, sides.b, allowed)
     return OutputParity(
         index=index,
         dtype=dtype,
@@ -204,16 +205,16 @@ def compare_arrays(
         max_abs=_largest(sides.gap),
         max_rel=_relative_to_values(sides.a_finite, sides.b_finite, sides.gap),
         cosine=_cosine(sides.a[sides.finite], sides.b[sides.finite]),
-        top1_agrees=None if top1 is None else not top1.near_ties + top1.differs,
+        top1_agrees=not near_ties + differs if rows else None,
         tolerance=tolerance,
         verdict=verdict,
         note="; ".join(_notes(sides, allowed, dtype, verdict, quantized=quantized)),
         largest=largest,
         of_largest=_capped(_largest(sides.gap) / scale) if scale else 0.0,
         rms_of_rms=_capped(rms_of_gap / rms) if rms else float(rms_of_gap > 0),
-        top1_rows=top1.rows if top1 else 0,
-        top1_near_ties=top1.near_ties if top1 else 0,
-        top1_differs=top1.differs if top1 else 0,
+        top1_rows=rows,
+        top1_near_ties=near_ties,
+        top1_differs=differs,
     )
 
 
@@ -312,22 +313,15 @@ def _cosine(a: _Reals, b: _Reals) -> float:
     return float(min(1.0, max(-1.0, np.dot(*sides))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Top1:
-    rows: int
-    near_ties: int
-    differs: int
-
-
-def _top1(a: _Reals, b: _Reals, allowed: float) -> _Top1 | None:
-    """Rows of scores and how many have another highest one; None where the last dimension holds no scores:
-    pixels of a map, or the four coordinates of boxes."""
+def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
+    """Rows of scores, and in how many another one is highest: between near-ties, and clearly. No rows where
+    the last dimension holds no scores: pixels of a map, or the four coordinates of boxes."""
     if not 1 <= a.ndim <= 3 or a.shape[-1] < 2 or a.size == 0:
-        return None
+        return 0, 0, 0
     first, second = (np.where(np.isnan(side), -np.inf, side).reshape(-1, a.shape[-1]) for side in (a, b))
     rows = np.arange(len(first))
     if a.shape[-1] == 4 and len(rows) > 1:
-        return None
+        return 0, 0, 0
     best, other = first.argmax(axis=-1), second.argmax(axis=-1)
     moved = best != other
     with np.errstate(invalid="ignore"):
@@ -335,7 +329,7 @@ def _top1(a: _Reals, b: _Reals, allowed: float) -> _Top1 | None:
     # When both elements are off by what is allowed, their distance is off by twice that.
     clear = moved & ~((lead <= 2 * allowed) | (first[rows, best] == first[rows, other]))
     differs = int(np.count_nonzero(clear))
-    return _Top1(len(rows), int(np.count_nonzero(moved)) - differs, differs)
+    return len(rows), int(np.count_nonzero(moved)) - differs, differs
 
 
 def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quantized: bool) -> list[str]:
@@ -425,12 +419,8 @@ def read_output(output: OutputFile) -> Values:
 
 def _stored(output: OutputFile) -> np.dtype[np.generic]:
     """How its numbers lie in the file; only numbers do."""
-    try:
+    with contextlib.suppress(TypeError):
         found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
-    except TypeError as problem:
-        raise FormatError(
-            f"{output.path}: {output.dtype!r} is no type of numbers", "run it again"
-        ) from problem
-    if found.kind not in "biufc":
-        raise FormatError(f"{output.path}: {output.dtype!r} is no type of numbers", "run it again")
-    return found
+        if found.kind in "biufc":
+            return found
+    raise FormatError(f"{output.path}: {output.dtype!r} is no type of numbers", "run it again")

@@ -25,19 +25,19 @@ from model_profiling.statistics.verdict import (
     Interval,
     Speedup,
     Verdict,
+    alpha_spent,
     answer,
-    blur,
     bootstrap_interval,
+    can_reach,
+    clock_error,
     correct_each,
     few_interval,
     is_look,
     level,
     measured,
     no_answer,
-    reaches,
     signed_rank_interval,
     signed_rank_p,
-    spent,
     student_p,
     welch,
 )
@@ -95,9 +95,9 @@ def compare_rounds(
     found = measured(float(np.median(logs)), medians, confidence, len(logs))
     if len(logs) < FEWEST_ROUNDS:
         return found
-    p_value = signed_rank_p(logs) if reaches(len(logs), level(confidence)) else student_p(logs)
-    interval, stretch = _interval(logs, confidence), blur(medians, resolution)
-    return answer(found, interval, spent(p_value), practical_threshold, stretch)
+    p_value = signed_rank_p(logs) if can_reach(len(logs), level(confidence)) else student_p(logs)
+    interval, stretch = _interval(logs, confidence), clock_error(medians, resolution)
+    return answer(found, interval, alpha_spent(p_value), practical_threshold, stretch)
 
 
 def compare_separate(
@@ -109,11 +109,8 @@ def compare_separate(
     resolution: float = 0.0,
     not_comparable: str | None = None,
 ) -> Speedup:
-    """Compare experiments that were not interleaved, such as yesterday's run and today's.
-
-    Rounds cannot be paired, so each side is resampled by itself and the interval is stretched by 3%.
-    `resolution` is as for `compare_rounds`.
-    """
+    """Compare experiments that were not interleaved, such as yesterday's run and today's: each side is
+    resampled by itself and the interval is stretched by 3%."""
     if not_comparable:
         return no_answer(not_comparable, confidence)
     ours, theirs = round_typical(baseline), round_typical(candidate)
@@ -129,7 +126,7 @@ def compare_separate(
         return found
     low, high, p_value = welch(before, after, confidence)
     interval = low, high, "separate runs, Welch and bootstrap, plus 3%"
-    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + blur(medians, resolution)
+    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + clock_error(medians, resolution)
     return answer(found, interval, p_value, practical_threshold, stretch)
 
 
@@ -150,25 +147,17 @@ def precise_enough(
     typical = paired_typical(baseline, candidate)
     if not is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
         return False
-    if not reaches(len(typical), level(confidence)):
+    if not can_reach(len(typical), level(confidence)):
         return False
-    logs = _log_ratios(typical)
-    widest = 2 * math.log1p(target_relative_half_width)
-    low, high = signed_rank_interval(logs, level(confidence))
-    if high - low > widest:
-        return False  # the bootstrap only widens it, and costs more
-    low, high, _ = _interval(logs, confidence)
-    return high - low <= widest
+    low, high, _ = _interval(_log_ratios(typical), confidence)
+    return high - low <= 2 * math.log1p(target_relative_half_width)
 
 
 def compare_many(
     pairs: Mapping[str, tuple[Rounds, Rounds]],
     *,
     correction: Correction = "benjamini-hochberg",
-    confidence: float = CONFIDENCE,
-    practical_threshold: float = PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
-    not_comparable: str | None = None,
     interleaved: bool = True,
 ) -> dict[str, Speedup]:
     """Compare every operator or category at once, with the verdicts corrected for how many were asked.
@@ -178,13 +167,7 @@ def compare_many(
     be corrected (eight rounds cannot give less than 0.8%), so the correction works on Student's test, and
     on Welch's where the rounds were not `interleaved`.
     """
-    compare = partial(
-        compare_rounds if interleaved else compare_separate,
-        confidence=confidence,
-        practical_threshold=practical_threshold,
-        resolution=resolution,
-        not_comparable=not_comparable,
-    )
+    compare = partial(compare_rounds if interleaved else compare_separate, resolution=resolution)
 
     def p_value(found: Speedup, baseline: Rounds, candidate: Rounds) -> float:
         if interleaved:
@@ -244,8 +227,7 @@ def _medians(baseline: Rounds, candidate: Rounds) -> tuple[float, float]:
 
 def _interval(logs: Floats, confidence: float) -> Interval:
     """The interval of the centre of the rounds' log ratios, made to hold for few rounds and wild noise."""
-    count = len(logs)
-    if not reaches(count, level(confidence)):
+    if not can_reach(len(logs), level(confidence)):
         return few_interval(logs, confidence, "round")
     rank_low, rank_high = signed_rank_interval(logs, level(confidence))
     boot_low, boot_high = bootstrap_interval(logs, level(confidence))

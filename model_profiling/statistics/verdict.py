@@ -30,7 +30,7 @@ _RESAMPLES = 2000
 _SEED = 20240229
 
 
-def reaches(count: int, confidence: float) -> bool:
+def can_reach(count: int, confidence: float) -> bool:
     """Whether `count` rounds that all agree are rare enough by chance for this confidence: 6 for 95%."""
     return 2 * 0.5**count <= 1 - confidence
 
@@ -61,9 +61,7 @@ def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None
 
 
 def signed_rank_p(logs: Floats, cap: int | None = None) -> float:
-    """How rarely rounds without a difference lean this far to one side; a round of exactly zero counts for
-    the other side.
-    """
+    """How rarely rounds without a difference lean this far to one side; zero counts for the other side."""
     cap = _cap(len(logs), cap)
     below, above = _lean(logs, cap)
     tail = _score_tail(len(logs), cap)
@@ -137,9 +135,8 @@ def student_p(logs: Floats) -> float:
 
 
 def welch(before: Floats, after: Floats, confidence: float) -> tuple[float, float, float]:
-    """Interval and p-value of `before - after` for measurements that cannot be paired; the wider of Welch's
-    interval and a bootstrap of the two medians.
-    """
+    """Interval and p-value of `before - after` for measurements that cannot be paired: the wider of Welch's
+    and a bootstrap of the two medians."""
     from scipy.special import stdtr, stdtrit
 
     shares = np.array([before.var(ddof=1) / len(before), after.var(ddof=1) / len(after)])
@@ -173,22 +170,15 @@ def benjamini_hochberg(raw: Floats) -> Floats:
 
 Interval = tuple[float, float, str]
 """Low and high on the log scale, and how they were found."""
-
 Side = TypeVar("Side")
 """What was measured of one side of a comparison: rounds or launches."""
-
 Unit = Literal["round", "launch"]
-"""What a comparison counts as one measurement."""
-
 Correction = Literal["holm", "benjamini-hochberg"]
 
 CONFIDENCE = 0.95
 PRACTICAL_THRESHOLD = 0.01
 EXACT_ROUNDS = 6
-"""From six rounds or launches on, an exact rank test can reach 5%; with fewer, no arrangement of signs is
-rare enough.
-"""
-
+"""From six rounds or launches on, an exact rank test can reach 5%."""
 FEWEST_ROUNDS = 3
 """Below this there is a ratio but no verdict: nothing shows how much processes differ by themselves."""
 
@@ -252,21 +242,8 @@ class Speedup:
 
 
 def no_answer(why: str, confidence: float, rounds: int = 0, unit: Unit = "round") -> Speedup:
-    return Speedup(
-        verdict=Verdict.NOT_COMPARABLE,
-        reason=why,
-        ratio=None,
-        low=None,
-        high=None,
-        p_value=None,
-        confidence=confidence,
-        rounds=rounds,
-        baseline_median=None,
-        candidate_median=None,
-        naive_ratio=None,
-        method="none",
-        unit=unit,
-    )
+    none, verdict = None, Verdict.NOT_COMPARABLE
+    return Speedup(verdict, why, none, none, none, none, confidence, rounds, none, none, none, "none", unit)
 
 
 def measured(
@@ -327,7 +304,7 @@ def _corrected(found: Speedup, adjusted: float) -> Speedup:
     return replace(found, p_value=p_value, verdict=Verdict.NO_CHANGE, reason=why)
 
 
-def blur(medians: tuple[float, float], resolution: float) -> float:
+def clock_error(medians: tuple[float, float], resolution: float) -> float:
     """What rounding to the clock's step can do to the log of a ratio."""
     return resolution / 2 / medians[0] + resolution / 2 / medians[1]
 
@@ -337,7 +314,7 @@ def level(confidence: float, share: float = _SPENT) -> float:
     return 1 - share * (1 - confidence)
 
 
-def spent(p_value: float, share: float = _SPENT) -> float:
+def alpha_spent(p_value: float, share: float = _SPENT) -> float:
     """The same for a p-value."""
     return min(1.0, p_value / share)
 

@@ -30,8 +30,9 @@ from recorded_runs import (
 from said import says
 
 from model_profiling.analysis.evidence import gather_evidence
-from model_profiling.analysis.headroom import Outlook, match_proven, outlook_of, speedup_of
+from model_profiling.analysis.headroom import Outlook, outlook_of, speedup_of
 from model_profiling.analysis.kernels import executed_kernels, operator_kernels, sme_verdict
+from model_profiling.analysis.matching import match_proven
 from model_profiling.analysis.operator_proof import prove_operators
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli.main import main

@@ -17,7 +17,7 @@ from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.pairing import pair_series
-from model_profiling.analysis.run import AboutSme2, RunAnalysis, advise, analyse_run, with_more_evidence
+from model_profiling.analysis.run import RunAnalysis, advise, analyse_run, with_more_evidence
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.facts.operators import facts_for
 from model_profiling.program.delegates import describe
@@ -143,10 +143,10 @@ def test_a_shape_is_a_risk_only_where_sme2_was_not_measured() -> None:
     pair = pair_series(
         *(as_measured(each) for each in sorted(analysed(INT8).series, key=lambda each: each.sme2 is True))
     )
-    about = AboutSme2(coverage(INT8), "1.5.1")
-    measured = advise(analysed(INT8).series, [pair], about=about)
+    about = {"coverage": coverage(INT8), "executorch": "1.5.1"}
+    measured = advise(analysed(INT8).series, [pair], **about)
     assert "sme2-risk" not in {each.id for each in measured}
-    assert "sme2-risk" in {each.id for each in advise(analysed(INT8).series, about=about)}
+    assert "sme2-risk" in {each.id for each in advise(analysed(INT8).series, **about)}
 
 
 @pytest.mark.parametrize(

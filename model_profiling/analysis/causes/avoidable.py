@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.causes.context import KINDS_NAMED, MethodFlow, Seen, counted
-from model_profiling.analysis.findings import Concern, Finding, concerns_of, source_line, where
+from model_profiling.analysis.causes.context import FindingContext, MethodFlow, counted, some_of
+from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.outside_lines import why_outside
 from model_profiling.analysis.series import Spent
 from model_profiling.analysis.series_views import calls_of, seen_roofline
-from model_profiling.core.formatting import listing, plural
+from model_profiling.core.formatting import plural
 from model_profiling.program.flow import Step
 
 # Conversions between number formats, by why they are there: around operators that stay in floating point in
@@ -22,54 +22,42 @@ from model_profiling.program.flow import Step
 _CONVERSIONS = ("quantize", "dequantize", "convert")
 _AT_RUN_TIME = ("qdint8", "qpint8")
 """What a linear layer with weights of 8 or 4 bits makes of its input: no island, but how it works."""
+_ID = "quantize-dequantize"
 
 
-def conversions(seen: Seen) -> Finding | None:
-    converting = seen.largest(lambda operator: _converts(seen, operator))
+def conversions(context: FindingContext) -> Finding | None:
+    converting = context.largest(lambda operator: _converts(context, operator))
     if not converting:
         return None
-    if any(seen.step(operator) is None for operator in converting):
-        return _of_unknown_place(seen, converting)
-    islands = _islands(seen, converting)
+    if any(context.step(operator) is None for operator in converting):
+        # No program tells what stands between them.
+        title = f"Drop {plural(len(converting), 'conversion')} between number formats"
+        action = (
+            "quantize the operators between the conversions too, so that data stays in one format; feed "
+            "quantized input if the application has it"
+        )
+        return context.finding(_ID, title, action, converting)
+    islands = _islands(context, converting)
     inside = [operator for island in islands for operator in island.conversions]
     others = [operator for operator in converting if operator not in inside]
-    if not inside:
-        return _around_all(seen, others)
-    concerns = tuple(concern for island in islands for concern in island.concerns)
-    return Finding(
-        "quantize-dequantize",
-        f"Keep {plural(len(islands), 'part')} of the model in one number format: "
-        f"{plural(len(inside), 'conversion')} {'stands' if len(inside) == 1 else 'stand'} around "
-        f"{'it' if len(islands) == 1 else 'them'}",
-        "quantize what is named beside them too, or replace it with an operator that the quantizer knows; "
-        "what has to stay in floating point is best at the model's edge",
-        seen.series,
-        concerns,
-        {"islands": len(islands), "conversions": len(inside), "elsewhere": len(others)},
-        seen.gain_pct(seen.series.spent_by(inside).ms),
-    )
-
-
-def _of_unknown_place(seen: Seen, converting: Sequence[Operator]) -> Finding:
-    """Where no program tells what stands between them."""
-    return Finding(
-        "quantize-dequantize",
-        f"Drop {plural(len(converting), 'conversion')} between number formats",
-        "quantize the operators between the conversions too, so that data stays in one format; feed "
-        "quantized input if the application has it",
-        seen.series,
-        concerns_of(converting),
-        {},
-        seen.gain_pct(seen.series.spent_by(converting).ms),
-    )
-
-
-def _around_all(seen: Seen, others: Sequence[Operator]) -> Finding | None:
-    """A quantized model has to begin and end with conversions: only what they cost is worth a word."""
-    if not seen.timed:
-        return None
+    evidence = {"islands": len(islands), "conversions": len(inside), "elsewhere": len(others)}
+    if inside:
+        return context.finding(
+            _ID,
+            f"Keep {plural(len(islands), 'part')} of the model in one number format: "
+            f"{plural(len(inside), 'conversion')} {'stands' if len(inside) == 1 else 'stand'} around "
+            f"{'it' if len(islands) == 1 else 'them'}",
+            "quantize what is named beside them too, or replace it with an operator that the quantizer "
+            "knows; what has to stay in floating point is best at the model's edge",
+            [concern for island in islands for concern in island.concerns],
+            evidence,
+        )
+    if not context.timed:
+        return (
+            None  # a quantized model has to begin and end with conversions: only their cost is worth a word
+        )
     count = plural(len(others), "conversion")
-    if all(_at_edge(seen, operator) for operator in others):
+    if all(_at_edge(context, operator) for operator in others):
         title = f"Give or take quantized data: {count} at the model's edges"
         action = (
             "they cannot be left out as long as the application works with floating point; camera images are "
@@ -81,20 +69,12 @@ def _around_all(seen: Seen, others: Sequence[Operator]) -> Finding | None:
             "operators before and after stay in floating point: quantize them too, or do not quantize what "
             "gains less than converting costs"
         )
-    return Finding(
-        "quantize-dequantize",
-        title,
-        action,
-        seen.series,
-        concerns_of(others),
-        {"islands": 0, "conversions": 0, "elsewhere": len(others)},
-        seen.gain_pct(seen.series.spent_by(others).ms),
-    )
+    return context.finding(_ID, title, action, others, evidence)
 
 
-def _at_edge(seen: Seen, operator: Operator) -> bool:
+def _at_edge(context: FindingContext, operator: Operator) -> bool:
     """Only data movement stands between it and what the model is given or gives."""
-    found = seen.step(operator)
+    found = context.step(operator)
     if found is None:
         return False
     known, index = found
@@ -104,21 +84,17 @@ def _at_edge(seen: Seen, operator: Operator) -> bool:
         if flow.returned(step) if widens else any(value in flow.inputs for value in step.reads):
             return True
         near = next(flow.after(step) if widens else flow.before(step), None)
-        if near is None or not _only_moves(known, near):
+        ran_as = known.operators.get(flow.at[near.place]) if near else None
+        if near is None or (ran_as is not None and ran_as.category is not Category.DATA_MOVEMENT):
             return False
         step = near
     return False
 
 
-def _only_moves(known: MethodFlow, step: Step) -> bool:
-    operator = known.operators.get(known.flow.at[step.place])
-    return operator is None or operator.category is Category.DATA_MOVEMENT
-
-
-def _converts(seen: Seen, operator: Operator) -> bool:
+def _converts(context: FindingContext, operator: Operator) -> bool:
     if not operator.delegated or operator.kind not in _CONVERSIONS:
         return False
-    found = seen.step(operator)
+    found = context.step(operator)
     made = found[0].flow.steps[found[1]].outputs if found else ()
     return not any(tensor.dtype in _AT_RUN_TIME for tensor in made)
 
@@ -135,15 +111,13 @@ class _Island:
     def concerns(self) -> tuple[Concern, ...]:
         """Its conversions, each with the place of what stands between them."""
         if not self.inside:
-            return tuple(
-                Concern((each,), where(each), "nothing stands between them") for each in self.conversions
-            )
+            note = "nothing stands between them"
+            return tuple(Concern((each,), where(each), note) for each in self.conversions)
         computing = [each for each in self.inside if each.category is not Category.DATA_MOVEMENT]
         cause = (computing or self.inside)[0]
         names = list(dict.fromkeys(_plain_name(each) for each in computing or self.inside))
-        shown = listing((*names[:KINDS_NAMED], "others") if len(names) > KINDS_NAMED else names)
         facts = {"around": names, "operators_between": len(self.inside), "cause_line": source_line(cause)}
-        line, note = source_line(cause), f"around {shown}"
+        line, note = source_line(cause), f"around {some_of(names)}"
         return tuple(Concern((each,), where(cause), note, facts, line=line) for each in self.conversions)
 
 
@@ -153,11 +127,11 @@ def _plain_name(operator: Operator) -> str:
     return operator.source.node_kind or outside or operator.type
 
 
-def _islands(seen: Seen, converting: Sequence[Operator]) -> list[_Island]:
+def _islands(context: FindingContext, converting: Sequence[Operator]) -> list[_Island]:
     found: list[_Island] = []
     done: set[tuple[str, int, int]] = set()
     for operator in converting:
-        place = seen.step(operator)
+        place = context.step(operator)
         if place is None or operator.identity in done:
             continue
         known, index = place
@@ -167,17 +141,14 @@ def _islands(seen: Seen, converting: Sequence[Operator]) -> list[_Island]:
         if island is not None:
             found.append(island)
             done.update(each.identity for each in island.conversions)
-    return sorted(found, key=lambda island: -sum(seen.weight(each) for each in island.conversions))
+    return sorted(found, key=lambda island: -sum(map(context.weight, island.conversions)))
 
 
 def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, int]]) -> _Island | None:
     """What a conversion leads into, if it is converted back again; None at the model's edges."""
     flow = known.flow
-    entered, left, inside = (
-        {conversion.place: conversion},
-        dict[tuple[int, int, int], Step](),
-        dict[int, Step](),
-    )
+    entered, left = {conversion.place: conversion}, dict[tuple[int, int, int], Step]()
+    inside: dict[int, Step] = {}
     ahead = list(flow.after(conversion))
     while ahead:
         step = ahead.pop()
@@ -196,18 +167,15 @@ def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, 
                 ahead.append(before)
     if not left:
         return None
-    conversions = tuple(
-        each for each in known.ran_as([*entered.values(), *left.values()]) if each.identity in wanted
-    )
+    around = known.ran_as([*entered.values(), *left.values()])
+    conversions = tuple(each for each in around if each.identity in wanted)
     operators = known.ran_as([inside[index] for index in sorted(inside)])
     return _Island(conversions, tuple(operators)) if conversions else None
 
 
 def _is_conversion(step: Step) -> bool:
     """It changes the number format."""
-    if step.kind == "Convert":
-        return True
-    return step.name.startswith(("quantize_per", "dequantize_per"))
+    return step.kind == "Convert" or step.name.startswith(("quantize_per", "dequantize_per"))
 
 
 def _wider(step: Step) -> bool:
@@ -228,85 +196,73 @@ _ATTENTION = "scaled_dot_product_attention"
 _PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
 
 
-def same_each_time(seen: Seen) -> Finding | None:
+def same_each_time(context: FindingContext) -> Finding | None:
     """Operators that compute the same whatever the program is given: masks, positions, index arithmetic."""
-    replaced = _lines_of_replaced_calls(seen)
-    same = seen.largest(
+    replaced = _lines_of_replaced_calls(context)
+    same = context.largest(
         lambda operator: (
-            seen.does_not_depend_on_input(operator)
-            and not _in_torch(operator)
-            and not (source_line(operator) in replaced and _goes_with_its_call(seen, operator))
+            context.does_not_depend_on_input(operator)
+            # A recurrent layer makes its first state itself: nobody can keep it for the layer.
+            and not operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
+            and not (source_line(operator) in replaced and _goes_with_its_call(context, operator))
         )
     )
-    if not same or not _worth_telling(seen, same):
+    # Many small ones cost their calls, however little they do; single numbers are nobody's mask.
+    arrays = sum(prod(operator.source.output_shape) > 1 for operator in same)
+    many = arrays >= max(3, len(context.series.operators) // 20)
+    if not arrays or not (many or context.matters(same)):
         return None
-    series, beside = seen.series, _calling(seen, same)
-    return Finding(
+    return context.finding(
         "input-independent",
         f"Compute {counted(same)} once, not in every inference",
         f"nothing that they read depends on the model's input: {'; '.join(_once(same))}",
-        series,
-        concerns_of(same),
+        same,
         {"outside_delegates": sum(not operator.delegated for operator in same)},
-        seen.gain_pct(series.spent_by(same).ms, beside.ms),
-        besides=beside if beside.ms else None,
+        besides=_calling(context, same),
         besides_what="calling them",
     )
 
 
-def _calling(seen: Seen, same: Sequence[Operator]) -> Spent:
+def _calling(context: FindingContext, same: Sequence[Operator]) -> Spent:
     """What calling those outside delegates takes. They wait for no delegate, so they part none."""
     calls = {operator.call for operator in same if not operator.delegated}
-    ms = calls_of(seen.series).saved_ms(0, calls) if seen.timed and calls else 0.0
-    return Spent(ms, ms / seen.series.e2e_ms if seen.series.e2e_ms else 0.0)
+    ms = calls_of(context.series).saved_ms(0, calls) if context.timed and calls else 0.0
+    return context.series.spent_ms(ms)
 
 
-def _in_torch(operator: Operator) -> bool:
-    """A recurrent layer makes its first state itself: nobody can keep it for the layer."""
-    return operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
-
-
-def _lines_of_replaced_calls(seen: Seen) -> set[str]:
+def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
     """Lines with a call to be replaced that inputs reach elsewhere: numbers that `hardsigmoid` converts are
     not the model's to keep, and another call in its place makes none."""
-    depending = {
-        source_line(each) for each in seen.series.operators if not seen.does_not_depend_on_input(each)
-    }
-    reasons = ((each, why_outside(seen.series, each)) for each in seen.series.operators)
+    operators = context.series.operators
+    depending = {source_line(each) for each in operators if not context.does_not_depend_on_input(each)}
+    reasons = ((each, why_outside(context.series, each)) for each in operators)
     return {source_line(each) for each, why in reasons if why and why.replaced_as_a_call} & depending
 
 
-def _goes_with_its_call(seen: Seen, operator: Operator) -> bool:
-    """What delegates took of such a call goes with it. Attention alone can be given what it would make, its
-    mask."""
-    why = why_outside(seen.series, operator)
+def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:
+    """What delegates took of such a call goes with it. Attention alone can be given its mask."""
+    why = why_outside(context.series, operator)
     return operator.delegated if why is None else why.replaced_as_a_call and why.call != _ATTENTION
-
-
-def _worth_telling(seen: Seen, same: Sequence[Operator]) -> bool:
-    """Many small ones cost their calls, however little they do; single numbers are nobody's mask."""
-    arrays = [operator for operator in same if prod(operator.source.output_shape) > 1]
-    return bool(arrays) and (seen.matters(same) or len(arrays) >= max(3, len(seen.series.operators) // 20))
 
 
 def _once(same: Sequence[Operator]) -> list[str]:
     """How to have it computed only once, for what there is."""
-    ways = []
-    weights = [each for each in same if ".parametrizations." in f".{each.source.module_path}."]
-    masks = [each for each in same if _calls(each, _ATTENTION)]
-    if weights:
-        ways.append(
+    weights = sum(".parametrizations." in f".{each.source.module_path}." for each in same)
+    masks, rolls = (sum(_calls(each, function) for each in same) for function in (_ATTENTION, "roll"))
+    ways = (
+        (
+            weights,
             "remove parametrizations (`torch.nn.utils.parametrize.remove_parametrizations`) before export: "
-            "delegates want stored weights"
-        )
-    if masks:
-        ways.append("give attention a stored mask of numbers (0 and -inf), not `is_causal` and no booleans")
-    rolls = [each for each in same if _calls(each, "roll")]
-    if rolls:
-        ways.append("`torch.roll` makes its indexes anew: `torch.cat` of two slices needs none")
-    if len(weights) + len(masks) + len(rolls) < len(same):
-        ways.append("make the value in `__init__`, keep it with `register_buffer` and use that in `forward`")
-    return ways
+            "delegates want stored weights",
+        ),
+        (masks, "give attention a stored mask of numbers (0 and -inf), not `is_causal` and no booleans"),
+        (rolls, "`torch.roll` makes its indexes anew: `torch.cat` of two slices needs none"),
+        (
+            weights + masks + rolls < len(same),
+            "make the value in `__init__`, keep it with `register_buffer` and use that in `forward`",
+        ),
+    )
+    return [way for applies, way in ways if applies]
 
 
 def _calls(operator: Operator, function: str) -> bool:
@@ -315,28 +271,27 @@ def _calls(operator: Operator, function: str) -> bool:
     return place.call == function if place.call else f"{function}(" in place.code
 
 
-def repacked_weights(seen: Seen) -> Finding | None:
+def repacked_weights(context: FindingContext) -> Finding | None:
     """Products of weights that never change, but that the backend gets as data: it packs them every time."""
-    products = seen.largest(lambda operator: _fixed_but_not_stored(seen, operator))
-    if not products or not seen.matters(products):
+    products = context.largest(lambda operator: _fixed_but_not_stored(context, operator))
+    if not products or not context.matters(products):
         return None
-    calls = sum(seen.repacking.values())
+    calls = sum(context.repacking.values())
     proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
-    return Finding(
+    return context.finding(
         "repacked-weights",
         f"Give {plural(len(products), 'matrix operator')} weights that are packed once",
         "their second operand never changes, but a `bmm` or `matmul` hands it over as data, to be packed in "
         f"every inference{proof}: a linear layer with stored weights has them packed while the program loads",
-        seen.series,
-        concerns_of(products),
-        {"packing_calls": dict(seen.repacking)} if seen.repacking else {},
-        seen.gain_pct(_beyond_multiplying(seen, products)),
+        products,
+        {"packing_calls": dict(context.repacking)} if context.repacking else {},
+        saved_ms=_beyond_multiplying(context, products),
     )
 
 
-def _fixed_but_not_stored(seen: Seen, operator: Operator) -> bool:
+def _fixed_but_not_stored(context: FindingContext, operator: Operator) -> bool:
     """Its weights are the same each time, and no part of the delegate's own data."""
-    found = seen.step(operator) if operator.source.node_kind in _PRODUCTS else None
+    found = context.step(operator) if operator.source.node_kind in _PRODUCTS else None
     if found is None or operator.origin == "backend":
         return False
     known, index = found
@@ -347,12 +302,9 @@ def _fixed_but_not_stored(seen: Seen, operator: Operator) -> bool:
     return weights in known.flow.constants or known.flow.made_by.get(weights, -1) in known.independent
 
 
-def _beyond_multiplying(seen: Seen, products: Sequence[Operator]) -> float:
+def _beyond_multiplying(context: FindingContext, products: Sequence[Operator]) -> float:
     """What is left of their time at the best rate seen elsewhere: packing is no more than that."""
-    others = [operator for operator in seen.series.operators if operator not in products]
-    roof = seen.roof or seen_roofline(others)
+    roof = context.roof or seen_roofline([each for each in context.series.operators if each not in products])
     if roof is None:
-        return seen.series.spent_by(products).ms
-    return sum(
-        operator.typical_ms * max(0.0, 1 - (operator.gflops or 0.0) / roof.gflops) for operator in products
-    )
+        return context.series.spent_by(products).ms
+    return sum(each.typical_ms * max(0.0, 1 - (each.gflops or 0.0) / roof.gflops) for each in products)

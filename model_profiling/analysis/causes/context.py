@@ -1,19 +1,17 @@
-"""What a cause is looked for in, and what every cause may ask."""
+"""The context that causes are looked for in, and what every cause may ask of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from model_profiling.analysis.findings import WORTH, Finding, by_kind, percent
+from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import CUT, Operator
-from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series import SeriesAnalysis, Spent
 from model_profiling.analysis.series_views import Roofline
 from model_profiling.core.formatting import listing, plural
 from model_profiling.program import Method
-from model_profiling.program.category import MATRIX
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
-from model_profiling.run.evidence import MatrixOperator
 
 KINDS_NAMED = 3
 
@@ -35,8 +33,8 @@ class MethodFlow:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A series, and what is already said about it."""
+class FindingContext:
+    """A series, and which of its operators earlier findings have taken."""
 
     series: SeriesAnalysis
     timed: bool
@@ -46,20 +44,49 @@ class Seen:
     claimed: frozenset[tuple[str, int, int]] = frozenset()
     """Operators that belong to a cause found before: no other may have them."""
     repacking: Mapping[str, int] = field(default_factory=dict)
-    """Kernels that packed weights while the program ran, not only while it was loaded, with their calls;
-    empty where none did or calls were not counted."""
+    """Kernels that packed weights while the program ran, with their calls; empty where calls were not
+    counted."""
     flows: Mapping[str, MethodFlow] = field(default_factory=dict)
     """By method; empty where no program tells."""
 
+    def finding(
+        self,
+        id: str,
+        title: str,
+        action: str,
+        about: Sequence[Operator | Concern],
+        evidence: Mapping[str, object] | None = None,
+        *,
+        saved_ms: float | None = None,
+        besides: Spent | None = None,
+        besides_what: str = "",
+        first_step: str = "",
+    ) -> Finding:
+        """A finding about operators. It may save `saved_ms`, by default all of their time, and `besides`
+        around them; that is not told where nothing is timed."""
+        concerns = tuple(
+            each if isinstance(each, Concern) else Concern((each,), where(each)) for each in about
+        )
+        if saved_ms is None:
+            saved_ms = self.series.spent_by([one for each in concerns for one in each.operators]).ms
+        beside_ms = besides.ms if besides else 0.0
+        return Finding(
+            id,
+            title,
+            action,
+            self.series,
+            concerns,
+            evidence or {},
+            self.series.gain_pct(saved_ms, beside_ms) if self.timed else None,
+            besides if beside_ms else None,
+            besides_what,
+            first_step=first_step,
+        )
+
     def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
-        """Those no other cause has, the longest first where times mean something, else those that do and
-        move most."""
-        chosen = [
-            operator
-            for operator in self.series.operators
-            if operator.identity not in self.claimed and wanted(operator)
-        ]
-        return sorted(chosen, key=lambda operator: -self.weight(operator))
+        """Those no other cause has, the heaviest first."""
+        chosen = (each for each in self.series.operators if each.identity not in self.claimed)
+        return sorted(filter(wanted, chosen), key=self.weight, reverse=True)
 
     def weight(self, operator: Operator) -> float:
         """What operators are put in order by: time or, where that says nothing, arithmetic and bytes."""
@@ -67,23 +94,17 @@ class Seen:
             return operator.typical_ms
         return (operator.source.flops or 0) + (operator.source.bytes_moved or 0)
 
-    def kinds(self, operators: Sequence[Operator]) -> dict[str, list[Operator]]:
-        """Operators of each kind, the kind that weighs most first."""
-        return by_kind(operators, self.weight)
-
     def matters(self, operators: Sequence[Operator]) -> bool:
         """Where nothing is timed: whether operators do or move enough for advice to be worth reading. With
         times the bound decides."""
-        return self.timed or any(
-            sum(cost(operator) for operator in operators)
-            >= WORTH * max(1, sum(cost(operator) for operator in self.series.operators))
-            for cost in (_flops, _bytes)
+        costs: tuple[Callable[[Operator], int], ...] = (
+            lambda operator: operator.source.flops or 0,
+            lambda operator: operator.source.bytes_moved or 0,
         )
-
-    def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float | None:
-        """What saving `ms` of operators, and `overhead_ms` around them, would shorten an inference by at the
-        very most, in percent; None untimed."""
-        return self.series.gain_pct(ms, overhead_ms) if self.timed else None
+        return self.timed or any(
+            sum(map(cost, operators)) >= WORTH * max(1, sum(map(cost, self.series.operators)))
+            for cost in costs
+        )
 
     def step(self, operator: Operator) -> tuple[MethodFlow, int] | None:
         """Where the operator stands in the flow of its method; None where that is not known."""
@@ -107,8 +128,7 @@ class ProgramFlows:
         if id(method) not in self._walked:
             flow = flow_of(method)
             self._walked[id(method)] = method, flow, input_independent(flow) if flow.known else frozenset()
-        _, flow, independent = self._walked[id(method)]
-        return flow, independent
+        return self._walked[id(method)][1:]
 
 
 def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict[str, MethodFlow]:
@@ -137,19 +157,9 @@ _NOWHERE = -2
 
 def _place(operator: Operator) -> Place:
     """As the flow names it; an operator that the program does not explain has a place that no step has."""
-    if operator.delegated:
-        node = operator.source.node_index if operator.source.node_index >= 0 else _NOWHERE
-    else:
-        node = -1 if operator.source.operator else _NOWHERE
+    explained = operator.source.node_index >= 0 if operator.delegated else bool(operator.source.operator)
+    node = operator.source.node_index if explained else _NOWHERE
     return operator.chain_index, operator.instruction_id, node
-
-
-def _flops(operator: Operator) -> int:
-    return operator.source.flops or 0
-
-
-def _bytes(operator: Operator) -> int:
-    return operator.source.bytes_moved or 0
 
 
 def counted(operators: Sequence[Operator]) -> str:
@@ -158,65 +168,41 @@ def counted(operators: Sequence[Operator]) -> str:
     return plural(len(operators), f"{kinds[0]} operator" if len(kinds) == 1 else "operator")
 
 
-def kinds_named(operators: Sequence[Operator]) -> str:
-    kinds = list(by_kind(operators))
-    return listing((*kinds[:KINDS_NAMED], "others") if len(kinds) > KINDS_NAMED else kinds)
-
-
-# The operators of a series that do the work of a program's matrix operators.
-
-ProgramPlace = tuple[str, int, int, int]
-
-
-def by_place(series: SeriesAnalysis) -> Mapping[ProgramPlace, Sequence[Operator]]:
-    """Matrix operators by method, instruction and node; outside delegates the node is -1."""
-    found: dict[ProgramPlace, list[Operator]] = {}
-    for operator in series.operators:
-        if operator.category in MATRIX and (operator.source.node_index >= 0 or not operator.delegated):
-            call = operator.method, operator.chain_index, operator.instruction_id
-            found.setdefault((*call, operator.source.node_index), []).append(operator)
-    return found
-
-
-def place_of(operator: MatrixOperator) -> ProgramPlace:
-    return operator.method, operator.chain_index, operator.instruction_id, operator.node
+def some_of(names: Sequence[str], most: int = KINDS_NAMED) -> str:
+    """`conv1d, weight_norm, gelu and others`."""
+    return listing((*names[:most], "others") if len(names) > most else names)
 
 
 # What a delegate call takes beside its operators.
 
 
-def between_operators(seen: Seen) -> Finding | None:
+def between_operators(context: FindingContext) -> Finding | None:
     """What a single delegate call takes beside its operators; several calls are a matter of their edges."""
-    if not seen.timed:
-        return None
-    series = seen.series
+    series = context.series
     spent = series.spent(series.breakdown.delegate_overhead)
-    if series.first.delegate_calls != 1 or spent.share < 0.10:
+    if not context.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
         return None
-    inside = [operator for operator in series.operators if operator.delegated]
-    short = short_operators(series)
-    cut = (
-        "; XNNPACK's clock cuts each down to whole microseconds, so about half a microsecond of each is here"
-        if is_cut(series)
-        else ""
+    inside, short = sum(operator.delegated for operator in series.operators), short_operators(series)
+    cut = "XNNPACK's clock cuts each down to whole microseconds, so about half a microsecond of each is here"
+    tracer = (
+        "what the tracer takes is not in the bound"
+        if series.tracing.ms
+        else "the tracer costs a little at each, so look at the latency without it first"
     )
     return Finding(
         "delegate-overhead",
         "Merge small operators: the delegate spends time between them",
-        f"{len(inside)} operators run in one delegate call, {short} of them in less than a microsecond{cut}; "
-        "what the tracer takes is not in the bound"
-        if series.tracing.ms
-        else f"{len(inside)} operators run in one delegate call, {short} of them in less than a "
-        f"microsecond{cut}; the tracer costs a little at each, so look at the latency without it first",
+        f"{inside} operators run in one delegate call, {short} of them in less than a microsecond"
+        f"{f'; {cut}' if is_cut(series) else ''}; {tracer}",
         series,
         evidence={
             "ms": round(spent.ms, 6),
             "share_pct": percent(spent.share),
-            "operators": len(inside),
+            "operators": inside,
             "operators_below_1us": short,
             "tracer_ms": round(series.tracing.ms, 6),
         },
-        max_gain_pct=seen.gain_pct(0.0, spent.ms),
+        max_gain_pct=series.gain_pct(0.0, spent.ms),
     )
 
 

@@ -7,8 +7,9 @@ from math import prod
 from pathlib import PurePath
 
 from model_profiling.analysis.categories import Category
-from model_profiling.analysis.causes.context import Seen
+from model_profiling.analysis.causes.context import FindingContext
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
+from model_profiling.analysis.matching import matrix_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
@@ -25,12 +26,10 @@ _LARGE_WINDOW = 25
 _SHORT_SUM = 4
 
 
-def below_roof(seen: Seen) -> Finding | None:
-    if not seen.timed:
-        return None
-    series = seen.series
-    roof = seen.roof or seen_roofline(series.operators)
-    if roof is None:
+def below_roof(context: FindingContext) -> Finding | None:
+    series = context.series
+    roof = context.roof or seen_roofline(series.operators)
+    if not context.timed or roof is None:
         return None
     low = [
         gap
@@ -38,41 +37,35 @@ def below_roof(seen: Seen) -> Finding | None:
         if gap.efficiency < _FAR_BELOW
         and gap.operator.delegated
         and gap.operator.category in MATRIX
-        and gap.operator.identity not in seen.claimed
+        and gap.operator.identity not in context.claimed
         and series.spent_by([gap.operator]).share >= WORTH
     ]
     if not low:
         return None
     low.sort(key=lambda gap: -gap.operator.typical_ms * gap.most_saved)
-    saved = sum(series.spent_by([gap.operator]).ms * gap.most_saved for gap in low)
-    ways = dict.fromkeys(_faster(gap.operator) for gap in low)
-    return Finding(
+    return context.finding(
         "below-roofline",
         f"Look at {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
         "machine badly",
-        "; ".join(ways),
-        series,
-        tuple(_below(gap, roof) for gap in low),
+        "; ".join(dict.fromkeys(_faster(gap.operator) for gap in low)),
+        [_below(gap, roof) for gap in low],
         {
             "roof_gflops": round(roof.gflops, 3),
             "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
             "roof_source": roof.source,
         },
-        seen.gain_pct(saved),
+        saved_ms=sum(gap.operator.typical_ms * gap.most_saved for gap in low),
     )
 
 
 def _below(gap: RoofGap, roof: Roofline) -> Concern:
-    return Concern(
-        (gap.operator,),
-        where(gap.operator),
-        f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})",
-        {
-            "efficiency_pct": percent(gap.efficiency),
-            "gflops": rounded(gap.operator.gflops),
-            "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
-        },
-    )
+    note = f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})"
+    facts = {
+        "efficiency_pct": percent(gap.efficiency),
+        "gflops": rounded(gap.operator.gflops),
+        "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
+    }
+    return Concern((gap.operator,), where(gap.operator), note, facts)
 
 
 _UNEXPLAINED = "neither arithmetic nor memory binds it: look at which kernels run in it, and at other threads"
@@ -87,8 +80,7 @@ def _faster(operator: Operator) -> str:
         )
     if operator.source.groups > 1:
         return f"{operator.source.groups} groups make small matrices: use fewer"
-    shape = operator.source.output_shape
-    if not shape:
+    if not operator.source.output_shape:
         return _UNEXPLAINED
     return _faster_product(operator) if operator.category is Category.GEMM else _faster_convolution(operator)
 
@@ -99,16 +91,13 @@ def _faster_convolution(operator: Operator) -> str:
     # Patches that do not overlap, as those of vision transformers, are read once.
     overlaps = not inputs or prod(inputs[:-1]) < prod(shape[:-1]) * prod(window)
     if prod(window) > _LARGE_WINDOW and overlaps:
-        return (
-            f"a {window[0]}x{window[1]} window reads its input many times over: smaller ones in a row do less"
-        )
+        side = f"{window[0]}x{window[1]}"
+        return f"a {side} window reads its input many times over: smaller ones in a row do less"
     if shape[-1] < _FEW_CHANNELS:
         return f"{plural(shape[-1], 'output channel')} do not fill a tile: more of them cost little"
     if inputs and inputs[-1] < _SHORT_SUM:
-        return (
-            f"{plural(inputs[-1], 'input channel')} make short sums: fold pixels into channels (space to "
-            "depth) before it"
-        )
+        channels = plural(inputs[-1], "input channel")
+        return f"{channels} make short sums: fold pixels into channels (space to depth) before it"
     if prod(shape[:-1]) < _FEW_ROWS:
         return "so small an image gives its weights little to do: several inputs at once use them more often"
     return _UNEXPLAINED
@@ -138,24 +127,21 @@ _LARGEST_WINDOW = 25
 and int8, where each group has one input and one output channel (`convolution-nhwc.c`); all else is IGEMM."""
 
 
-def depthwise_as_igemm(seen: Seen) -> Finding | None:
-    slow = seen.largest(_runs_as_product)
-    if not slow or not seen.matters(slow):
+def depthwise_as_igemm(context: FindingContext) -> Finding | None:
+    slow = context.largest(_runs_as_product)
+    if not slow or not context.matters(slow):
         return None
-    roof = seen.roof or seen_roofline(seen.series.operators)
-    gaps = roof_gaps(slow, roof) if roof and seen.timed else ()
+    roof = context.roof or seen_roofline(context.series.operators)
+    gaps = roof_gaps(slow, roof) if roof and context.timed else ()
     efficiency = {gap.operator.identity: gap.efficiency for gap in gaps}
-    saved = sum(each.typical_ms * (1 - efficiency.get(each.identity, 0.0)) for each in slow)
-    kinds = {"depthwise" if _per_group(each)[0] == 1 else "grouped" for each in slow}
-    named = "depthwise" if kinds == {"depthwise"} else "grouped"
-    return Finding(
+    named = "depthwise" if all(_per_group(each)[0] == 1 for each in slow) else "grouped"
+    return context.finding(
         "depthwise-as-igemm",
         f"Give {plural(len(slow), f'{named} convolution')} a shape that XNNPACK has kernels for",
-        "; ".join(_instead(slow)),
-        seen.series,
-        tuple(_grouped_concern(each, efficiency.get(each.identity)) for each in slow),
+        "; ".join(_other_shapes(slow)),
+        [_grouped_concern(each, efficiency.get(each.identity)) for each in slow],
         {"roof_source": roof.source} if efficiency and roof else {},
-        seen.gain_pct(saved),
+        saved_ms=sum(each.typical_ms * (1 - efficiency.get(each.identity, 0.0)) for each in slow),
     )
 
 
@@ -175,47 +161,41 @@ def _per_group(operator: Operator) -> tuple[int, int]:
     return given // source.groups, made // source.groups
 
 
-def _instead(slow: Sequence[Operator]) -> list[str]:
-    ways = []
-    windows = [_window(each) for each in slow if _per_group(each) == (1, 1)]
-    if any(window > _LARGEST_WINDOW for window in windows):
-        ways.append(
+def _other_shapes(slow: Sequence[Operator]) -> list[str]:
+    shapes = [(*_per_group(each), prod(each.source.kernel_size or (0,))) for each in slow]
+    ways = (
+        (
+            any((given, made) == (1, 1) and window > _LARGEST_WINDOW for given, made, window in shapes),
             f"XNNPACK's depthwise kernels take windows of up to {_LARGEST_WINDOW} elements (5x5): smaller "
-            "windows, several in a row, see as far as a large one"
-        )
-    if any(_per_group(each)[0] == 1 and _per_group(each)[1] > 1 for each in slow):
-        ways.append(
+            "windows, several in a row, see as far as a large one",
+        ),
+        (
+            any(given == 1 and made > 1 for given, made, _ in shapes),
             "its depthwise kernels give one output for each input channel: repeat the channels by a 1x1 "
-            "convolution instead of a depth multiplier"
-        )
-    if any(_per_group(each)[0] > 1 for each in slow):
-        ways.append(
+            "convolution instead of a depth multiplier",
+        ),
+        (
+            any(given > 1 for given, _, _ in shapes),
             f"groups of fewer than {_FEW_CHANNELS} channels leave the tiles of a matrix product mostly "
-            "empty: fewer and wider groups, or none"
-        )
-    return ways or ["a plain convolution of fewer channels may be faster"]
-
-
-def _window(operator: Operator) -> int:
-    return prod(operator.source.kernel_size or (0,))
+            "empty: fewer and wider groups, or none",
+        ),
+    )
+    found = [way for applies, way in ways if applies]
+    return found or ["a plain convolution of fewer channels may be faster"]
 
 
 def _grouped_concern(operator: Operator, efficiency: float | None) -> Concern:
-    inputs, outputs = _per_group(operator)
-    kernel = "x".join(str(side) for side in operator.source.kernel_size or ())
-    shape = f"{kernel}, {operator.source.groups} groups of {inputs} to {plural(outputs, 'channel')}"
-    seen = "" if efficiency is None else f", {100 * efficiency:.1f}% of the roof"
-    return Concern(
-        (operator,),
-        where(operator),
-        f"{shape}{seen}",
-        {
-            "kernel_size": list(operator.source.kernel_size or ()),
-            "groups": operator.source.groups,
-            "efficiency_pct": None if efficiency is None else percent(efficiency),
-            "gflops": rounded(operator.gflops),
-        },
-    )
+    source, (inputs, outputs) = operator.source, _per_group(operator)
+    kernel = "x".join(str(side) for side in source.kernel_size or ())
+    shape = f"{kernel}, {source.groups} groups of {inputs} to {plural(outputs, 'channel')}"
+    shown = "" if efficiency is None else f", {100 * efficiency:.1f}% of the roof"
+    facts = {
+        "kernel_size": list(source.kernel_size or ()),
+        "groups": source.groups,
+        "efficiency_pct": None if efficiency is None else percent(efficiency),
+        "gflops": rounded(operator.gflops),
+    }
+    return Concern((operator,), where(operator), f"{shape}{shown}", facts)
 
 
 # Matrix operators whose input takes longer to pack than to multiply.
@@ -224,57 +204,46 @@ _FEW_USES = 16
 """Columns of the result: how often each packed element is used. With so few, packing is most of the work."""
 
 
-def packing_dominates(seen: Seen) -> Finding | None:
+def packing_dominates(context: FindingContext) -> Finding | None:
     """By the times of the packing events, or by shape where times say nothing."""
     pairs = [
         (pack, product)
-        for pack, product in _packed(seen)
-        if (pack.typical_ms > product.typical_ms if seen.timed else 0 < _columns(product) <= _FEW_USES)
+        for pack, product in _packed(context)
+        if (pack.typical_ms > product.typical_ms if context.timed else 0 < _columns(product) <= _FEW_USES)
     ]
-    if not pairs or not seen.matters([product for _, product in pairs]):
+    if not pairs or not context.matters([product for _, product in pairs]):
         return None
-    pairs.sort(key=lambda pair: -seen.weight(pair[0] if seen.timed else pair[1]))
-    packs = [pack for pack, _ in pairs]
-    return Finding(
+    pairs.sort(key=lambda pair: -context.weight(pair[0] if context.timed else pair[1]))
+    one = len(pairs) == 1
+    return context.finding(
         "packing-dominates",
-        f"Make {plural(len(pairs), 'matrix operator')} larger, or keep "
-        f"{'it' if len(pairs) == 1 else 'them'} off the packed path: packing "
-        f"{'its' if len(pairs) == 1 else 'their'} input "
-        + ("takes longer than multiplying" if seen.timed else "is most of the work"),
+        f"Make {plural(len(pairs), 'matrix operator')} larger, or keep {'it' if one else 'them'} off the "
+        f"packed path: packing {'its' if one else 'their'} input "
+        + ("takes longer than multiplying" if context.timed else "is most of the work"),
         "each packed element is used once for every column of the result: join layers that read the same "
         "input into one with all their outputs",
-        seen.series,
-        tuple(_packing_concern(seen, pack, product) for pack, product in pairs),
-        {},
-        seen.gain_pct(seen.series.spent_by(packs).ms),
+        [_packing_concern(context, pack, product) for pack, product in pairs],
     )
 
 
-def _packed(seen: Seen) -> list[tuple[Operator, Operator]]:
+def _packed(context: FindingContext) -> list[tuple[Operator, Operator]]:
     """Each packing step with the operator that it is for."""
+    free = [each for each in context.series.operators if each.identity not in context.claimed]
     products = {
-        (operator.method, operator.call, operator.source.node_index): operator
-        for operator in seen.series.operators
-        if operator.delegated and operator.origin != "backend" and operator.packed
+        each.key: each for each in free if each.delegated and each.origin != "backend" and each.packed
     }
-    pairs = []
-    for operator in seen.series.operators:
-        product = products.get((operator.method, operator.call, operator.source.node_index))
-        if operator.origin != "backend" or operator.kind != "pack" or product is None:
-            continue
-        if operator.identity not in seen.claimed and product.identity not in seen.claimed:
-            pairs.append((operator, product))
-    return pairs
+    packs = (each for each in free if each.origin == "backend" and each.kind == "pack")
+    return [(pack, products[pack.key]) for pack in packs if pack.key in products]
 
 
 def _columns(operator: Operator) -> int:
     return operator.source.output_shape[-1] if operator.source.output_shape else 0
 
 
-def _packing_concern(seen: Seen, pack: Operator, product: Operator) -> Concern:
+def _packing_concern(context: FindingContext, pack: Operator, product: Operator) -> Concern:
     rows, columns = prod(product.source.output_shape[:-1]), _columns(product)
     facts: dict[str, object] = {"rows": rows, "columns": columns}
-    if seen.timed:
+    if context.timed:
         both = pack.typical_ms + product.typical_ms
         facts["packing_share_pct"] = percent(pack.typical_ms / both if both else 0.0)
     shape = f", {rows} x {columns}" if columns else ""
@@ -287,15 +256,15 @@ def _packing_concern(seen: Seen, pack: Operator, product: Operator) -> Concern:
 
 def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
     asked = exported_dtype(PurePath(series.graph.program.source).stem) if series.graph else ""
-    matrix = [operator for operator in series.operators if operator.category in MATRIX and operator.precision]
+    matrix = [operator for operator in matrix_operators(series) if operator.precision]
     other = [operator for operator in matrix if asked in ("fp16", "int8") and _is_wider(operator, asked)]
     if not other:
         return None
     if series.times.are_latencies:
         other.sort(key=lambda operator: -operator.typical_ms)
     ran_in = list(dict.fromkeys(operator.precision for operator in other))
-    share = _arithmetic(other) / (_arithmetic(matrix) or 1)
-    spent = series.spent_by(other).share if series.times.are_latencies else None
+    flops, every = (sum(each.source.flops or 0 for each in some) for some in (other, matrix))
+    timed = series.times.are_latencies
     return Finding(
         "precision-not-as-asked",
         f"Expect less of {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
@@ -307,18 +276,14 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
             "asked": asked,
             "matrix_operators": len(matrix),
             "not_as_asked": len(other),
-            "arithmetic_share_pct": percent(share),
-            "time_share_pct": None if spent is None else percent(spent),
+            "arithmetic_share_pct": percent(flops / (every or 1)),
+            "time_share_pct": percent(series.spent_by(other).share) if timed else None,
         },
     )
 
 
 def _is_wider(operator: Operator, asked: str) -> bool:
     return operator.precision == "fp32" if asked == "fp16" else not operator.precision.startswith("int")
-
-
-def _arithmetic(operators: Sequence[Operator]) -> int:
-    return sum(operator.source.flops or 0 for operator in operators)
 
 
 def _precision_concern(series: SeriesAnalysis, operator: Operator, asked: str) -> Concern:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.causes.context import KINDS_NAMED, MethodFlow, Seen
-from model_profiling.analysis.findings import Concern, Finding, concerns_of, source_line, where
+from model_profiling.analysis.causes.context import KINDS_NAMED, FindingContext, MethodFlow
+from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.outside_lines import outside_lines
 from model_profiling.core.formatting import plural
@@ -31,38 +32,38 @@ _COPIES = {
 _SEVERAL = {"concatenate": "concatenations", "copy": "copies", "rearrange": "rearrangements"}
 
 
-def copies(seen: Seen) -> Finding | None:
+def copies(context: FindingContext) -> Finding | None:
     """Data movement in delegates that is neither lowering's nor a conversion nor a kernel's packing."""
-    series = seen.series
-    moving = seen.largest(
+    series = context.series
+    moving = context.largest(
         lambda operator: (
             operator.delegated
             and operator.origin != "backend"
             and operator.kind in _COPIES
             and not (operator.origin == "lowering" and operator.kind == "transpose")
-            and (operator.typical_ms > 0 if seen.timed else bool(operator.source.bytes_moved))
+            and (operator.typical_ms > 0 if context.timed else bool(operator.source.bytes_moved))
         ),
     )
-    if not moving or not seen.matters(moving):
+    if not moving or not context.matters(moving):
         return None
-    kinds = seen.kinds(moving)
-    by_kind: dict[str, object] = {"by_kind": {kind: len(members) for kind, members in kinds.items()}}
-    if seen.timed:
-        by_kind["by_kind_ms"] = {
+    kinds = by_kind(moving, context.weight)
+    evidence: dict[str, object] = {"by_kind": {kind: len(members) for kind, members in kinds.items()}}
+    if context.timed:
+        evidence["by_kind_ms"] = {
             kind: round(series.spent_by(members).ms, 6) for kind, members in kinds.items()
         }
-    whole = sum(map(seen.weight, moving))
-    costly = [kind for kind, members in kinds.items() if sum(map(seen.weight, members)) >= _A_TENTH * whole]
+    whole = sum(map(context.weight, moving))
+    costly = [
+        kind for kind, members in kinds.items() if sum(map(context.weight, members)) >= _A_TENTH * whole
+    ]
     mostly = f", mostly {_SEVERAL.get(costly[0], f'{costly[0]}s')}" if len(costly) == 1 < len(moving) else ""
-    return Finding(
+    return context.finding(
         "data-movement",
         f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data"
         f"{mostly}",
         "; ".join(_COPIES[kind] for kind in costly[:KINDS_NAMED]),
-        series,
-        concerns_of(moving),
-        by_kind,
-        seen.gain_pct(series.spent_by(moving).ms),
+        moving,
+        evidence,
     )
 
 
@@ -72,167 +73,135 @@ _INPUT, _OUTPUT = "the model's input", "the model's output"
 _CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
 _WORTH_NAMING = 1e-3
 """A share of what all layout changes take."""
-_ACROSS = "lowering added them, in different delegate calls"
+
+# What a pair of transposes is, and what helps against it.
+_WRITTEN, _MIXED = "all of them the model's", "one the model's, one that lowering added"
+_ACROSS, _ADDED = "lowering added them, in different delegate calls", "lowering added them"
+_WITHOUT_UNDOING = {
+    _WRITTEN: "leave out permutes that the next one undoes; where one line makes both, torch takes that call "
+    "apart so: write it out (attention as matmul, softmax, matmul)",
+    _MIXED: "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
+    "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none",
+    _ACROSS: "data goes from one delegate call to another channels-first: bring the operators between the "
+    "calls into the delegate, and it stays channels-last",
+    _ADDED: "lowering runs what is between convolutions channels-first, though it works on each element "
+    "alone: use an operator that it keeps channels-last",
+}
 
 
-def cancelling_transposes(seen: Seen) -> Finding | None:
+def cancelling_transposes(context: FindingContext) -> Finding | None:
     concerns = [
         concern
-        for known in seen.flows.values()
+        for known in context.flows.values()
         for undone in undone_transposes(known.flow)
-        for concern in _cancelling(seen, known, undone)
+        for concern in _cancelling(context, known, undone)
     ]
     if not concerns:
         return None
-    concerns.sort(key=lambda concern: -seen.weight(concern.operator))
+    concerns.sort(key=lambda concern: -context.weight(concern.operator))
     operators = [operator for concern in concerns for operator in concern.operators]
     added = sum(operator.origin == "lowering" for operator in operators)
-    return Finding(
+    notes = {concern.note for concern in concerns}
+    return context.finding(
         "cancelling-transposes",
         f"Remove {plural(len(operators), 'transpose')} that others undo",
-        _without_undoing(concerns),
-        seen.series,
-        tuple(concerns),
+        "; ".join(way for note, way in _WITHOUT_UNDOING.items() if note in notes),
+        concerns,
         {"transposes": len(operators), "added_by_lowering": added},
-        seen.gain_pct(seen.series.spent_by(operators).ms),
     )
 
 
-def _cancelling(seen: Seen, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
+def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
     """Those of the transposes that ran and that no other cause has; each says where the model has them."""
-    operators = [each for each in known.ran_as(undone.transposes) if each.identity not in seen.claimed]
+    operators = [each for each in known.ran_as(undone.transposes) if each.identity not in context.claimed]
     if not operators:
         return
     everyone = [*operators, *known.ran_as(undone.partners)]
     written = [each for each in everyone if each.origin != "lowering"]
-    place = where(written[0]) if written else f"between {' and '.join(_between(seen, operators[0]))}"
+    place = where(written[0]) if written else f"between {' and '.join(_between(context, operators[0]))}"
     if not written:
-        note = "lowering added them" if len({each.call for each in everyone}) == 1 else _ACROSS
-    elif len(written) < len(everyone):
-        note = "one the model's, one that lowering added"
+        note = _ADDED if len({each.call for each in everyone}) == 1 else _ACROSS
     else:
-        note = "all of them the model's"
+        note = _MIXED if len(written) < len(everyone) else _WRITTEN
     for operator in operators:
         facts = {"added_by_lowering": operator.origin == "lowering"}
         line = source_line(written[0]) if written else ""
         yield Concern((operator,), place, note, facts, line=line)
 
 
-def _without_undoing(concerns: Sequence[Concern]) -> str:
-    ways = []
-    notes = {concern.note for concern in concerns}
-    if "all of them the model's" in notes:
-        ways.append(
-            "leave out permutes that the next one undoes; where one line makes both, torch takes that call "
-            "apart so: write it out (attention as matmul, softmax, matmul)"
-        )
-    if "one the model's, one that lowering added" in notes:
-        ways.append(
-            "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
-            "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none"
-        )
-    if _ACROSS in notes:
-        ways.append(
-            "data goes from one delegate call to another channels-first: bring the operators between the "
-            "calls into the delegate, and it stays channels-last"
-        )
-    if "lowering added them" in notes:
-        ways.append(
-            "lowering runs what is between convolutions channels-first, though it works on each element "
-            "alone: use an operator that it keeps channels-last"
-        )
-    return "; ".join(ways)
-
-
-def layout_changes(seen: Seen) -> Finding | None:
+def layout_changes(context: FindingContext) -> Finding | None:
     """Those that lowering added. What the model itself permutes is its own business, and data movement."""
-    series = seen.series
-    added = seen.largest(
+    added = context.largest(
         lambda operator: operator.delegated and operator.kind == "transpose" and operator.origin == "lowering"
     )
-    if not added or (seen.flows and not seen.matters(added)):
+    if not added or (context.flows and not context.matters(added)):
         return None
     # Constants of one number are turned as well, by the dozen and in no time.
-    enough = _WORTH_NAMING * sum(map(seen.weight, added))
-    worth = [operator for operator in added if seen.weight(operator) >= enough]
-    concerns = tuple(_layout_change(seen, operator) for operator in worth)
-    return Finding(
+    enough = _WORTH_NAMING * sum(map(context.weight, added))
+    worth = [operator for operator in added if context.weight(operator) >= enough]
+    between = [(operator, *_between(context, operator)) for operator in worth]
+    return context.finding(
         "layout-changes",
         f"Remove {plural(len(worth), 'layout change')} that lowering added",
-        _one_layout(seen, concerns),
-        series,
-        concerns,
+        "keep one layout through the model: " + "; ".join(_one_layout(context, between)),
+        [
+            Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
+            for operator, before, after in between
+        ],
         {"added_by_lowering": len(added)},
-        seen.gain_pct(series.spent_by(added).ms),
+        saved_ms=context.series.spent_by(added).ms,
     )
 
 
-def _layout_change(seen: Seen, operator: Operator) -> Concern:
-    before, after = _between(seen, operator)
-    return Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
-
-
-def _one_layout(seen: Seen, added: Sequence[Concern]) -> str:
+def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, str]]) -> Iterator[str]:
     """What helps against most of them; a tenth of their cost is worth no sentence."""
-    at_edges = [
-        concern
-        for concern in added
-        if concern.where.startswith(f"between {_INPUT}") or concern.where.endswith(f"and {_OUTPUT}")
-    ]
-    at_calls = [
-        concern
-        for concern in added
-        if concern not in at_edges
-        and (
-            concern.where.startswith(f"between {_CALL_INPUT}")
-            or concern.where.endswith(f"and {_CALL_OUTPUT}")
+    weights: defaultdict[str, float] = defaultdict(float)
+    for operator, before, after in between:
+        at_edge, at_call = (
+            before == _INPUT or after == _OUTPUT,
+            before == _CALL_INPUT or after == _CALL_OUTPUT,
         )
-    ]
-    inside = [concern for concern in added if concern not in at_edges and concern not in at_calls]
-    ways = []
-    if _counts(seen, at_calls, added):
-        ways.append(f"data goes between delegate calls channels-first: {_what_parts_calls(seen)}")
-    if _counts(seen, at_edges, added):
-        ways.append("export with a channels-last example input (it alone, not the weights), and feed that")
-    if _counts(seen, inside, added):
-        ways.append(
+        weights["edge" if at_edge else "call" if at_call else "inside"] += context.weight(operator)
+    counts = {place for place, weight in weights.items() if weight >= 0.1 * sum(weights.values())}
+    if "call" in counts:
+        yield f"data goes between delegate calls channels-first: {_what_parts_calls(context)}"
+    if "edge" in counts:
+        yield "export with a channels-last example input (it alone, not the weights), and feed that"
+    if "inside" in counts:
+        yield (
             "replace an operator that wants channels-first data between convolutions, or move it to the "
             "model's edge"
         )
-    return "keep one layout through the model: " + "; ".join(ways)
 
 
-def _what_parts_calls(seen: Seen) -> str:
-    left = [each for each in seen.series.operators if not each.delegated]
-    helped = [line for line in outside_lines(seen.series, left) if line.reasons and line.helped]
+def _what_parts_calls(context: FindingContext) -> str:
+    left = [each for each in context.series.operators if not each.delegated]
+    helped = [line for line in outside_lines(context.series, left) if line.reasons and line.helped]
     helped.sort(key=lambda line: -len(line.operators))
     first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
     return f"bring the operators between the calls into the delegate{first}"
 
 
-def _counts(seen: Seen, some: Sequence[Concern], every: Sequence[Concern]) -> bool:
-    part, whole = (sum(seen.weight(each.operator) for each in concerns) for concerns in (some, every))
-    return bool(some) and part >= 0.1 * whole
-
-
-def _between(seen: Seen, operator: Operator) -> tuple[str, str]:
+def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
     """Where the nearest operators before and after it in its call come from that the model has."""
     place = operator.method, operator.call
     call = [
-        near for near in seen.series.operators if (near.method, near.call) == place and near.origin == "model"
+        near
+        for near in context.series.operators
+        if (near.method, near.call) == place and near.origin == "model"
     ]
     before = [near for near in call if near.position < operator.position]
     after = [near for near in call if near.position > operator.position]
-    first, last = _edges(seen, operator)
+    first, last = _edges(context, operator)
     return (
         _INPUT if first else _named(before[-1]) if before else _CALL_INPUT,
         _OUTPUT if last else _named(after[0]) if after else _CALL_OUTPUT,
     )
 
 
-def _edges(seen: Seen, operator: Operator) -> tuple[bool, bool]:
+def _edges(context: FindingContext, operator: Operator) -> tuple[bool, bool]:
     """Whether it reads what the model is given, and makes what the model gives."""
-    found = seen.step(operator)
+    found = context.step(operator)
     if found is None:
         return False, False
     flow, step = found[0].flow, found[0].flow.steps[found[1]]

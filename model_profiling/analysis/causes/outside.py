@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from model_profiling.analysis.causes.context import Seen, counted, kinds_named
+from model_profiling.analysis.causes.context import FindingContext, counted, some_of
 from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.outside_lines import (
@@ -15,7 +15,6 @@ from model_profiling.analysis.outside_lines import (
     joining_words,
     outside_lines,
 )
-from model_profiling.analysis.series import Spent
 from model_profiling.analysis.series_views import Calls, calls_of
 from model_profiling.core.formatting import listing, plural
 
@@ -24,18 +23,18 @@ _NAMED = 3
 """Remedies that the advice spells out, and lines that it names for each; operators below have the rest."""
 
 
-def outside(seen: Seen) -> Finding | None:
-    left = seen.largest(lambda operator: not operator.delegated)
+def outside(context: FindingContext) -> Finding | None:
+    left = context.largest(lambda operator: not operator.delegated)
     if not left:
         return None
-    series, calls = seen.series, calls_of(seen.series)
-    lines = _ordered(seen, outside_lines(series, left), calls)
+    series, calls = context.series, calls_of(context.series)
+    lines = _ordered(context, outside_lines(series, left), calls)
     helped = [line for line in lines if line.helped]
     taken = frozenset[int]().union(*(line.numbers for line in helped))
     joined = joined_calls(series, lines, calls)
-    edges = calls.saved_ms(joined, taken) if seen.timed else 0.0
+    edges = calls.saved_ms(joined, taken) if context.timed else 0.0
     own = series.spent_by([operator for line in helped or lines for operator in line.operators])
-    beside = Spent(edges, edges / series.e2e_ms if series.e2e_ms else 0.0)
+    beside = series.spent_ms(edges)
     evidence: dict[str, object] = {
         "delegate_calls": series.first.delegate_calls,
         "operator_calls": series.first.operator_calls,
@@ -43,7 +42,7 @@ def outside(seen: Seen) -> Finding | None:
         "outside_by_kind": {kind: len(members) for kind, members in by_kind(left).items()},
         "reasons_known": any(line.reasons for line in lines),
     }
-    if seen.timed:
+    if context.timed:
         evidence |= {
             "operators_share_pct": percent(own.share),
             "boundary_ms": round(beside.ms, 6),
@@ -51,38 +50,39 @@ def outside(seen: Seen) -> Finding | None:
             "entering_ms": round(calls.entering_ns / 1e6, 6),
         }
     alike = _alike(helped or lines)
-    told = _told(seen, alike, own.ms)
+    told = _told(context, alike, own.ms)
     spelt = frozenset(each[0].remedy for each in told)
-    return Finding(
+    first = alike[0][0]
+    entering = f", and entering and leaving {plural(joined, 'delegate call')} that would join"
+    return context.finding(
         "outside-delegates",
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
-        _action(seen, left, lines, told, joined, alone=len(alike) == 1),
-        series,
-        tuple(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
+        _action(context, left, lines, told, joined, alone=len(alike) == 1),
+        [_concern(line, call, spelt, calls) for line in lines for call in line.calls],
         evidence,
-        seen.gain_pct(own.ms, beside.ms),
-        first_step=_first_step(alike[0][0]) if alike[0][0].reasons and taken else "",
-        besides=beside if beside.ms else None,
-        besides_what="calling them"
-        + (f", and entering and leaving {plural(joined, 'delegate call')} that would join" if joined else ""),
+        saved_ms=own.ms,
+        besides=beside,
+        besides_what=f"calling them{entering if joined else ''}",
+        # The reason that the longest is outside for; all reasons stand in the action.
+        first_step=f"{first.reasons[0].reason}; {first.remedy}" if first.reasons and taken else "",
     )
 
 
-def _ordered(seen: Seen, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
+def _ordered(context: FindingContext, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
     """Those that could save most first; where nothing is timed, those that part most delegates."""
 
     def weight(line: OutsideLine) -> tuple[float, float]:
-        if not seen.timed:
+        if not context.timed:
             return calls.parted(line.numbers), len(line.operators)
         saved = calls.saved_ms(calls.joined(line.numbers), line.numbers)
-        return seen.series.spent_by(line.operators).ms + saved, 0.0
+        return context.series.spent_by(line.operators).ms + saved, 0.0
 
     return sorted(lines, key=weight, reverse=True)
 
 
 def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
-    """Lines with one thing to do about them (a weight's norm and its convolution), in the order of each's
-    first; where nothing is known to do, those that call the same."""
+    """Lines with one thing to do about them (a weight's norm and its convolution), each group in the order of
+    its first line; where nothing is known to do, those that call the same."""
     found: dict[tuple[str, str], list[OutsideLine]] = {}
     for line in lines:
         replaced = bool(line.reasons) and line.helped
@@ -91,22 +91,22 @@ def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
 
 
 def _told(
-    seen: Seen, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
+    context: FindingContext, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
 ) -> list[tuple[OutsideLine, ...]]:
     """Those that the advice spells out: what takes next to nothing of the time outside is in the list below
     only."""
 
     def takes(lines: Sequence[OutsideLine]) -> float:
-        return seen.series.spent_by([operator for line in lines for operator in line.operators]).ms
+        return context.series.spent_by([operator for line in lines for operator in line.operators]).ms
 
     first, *others = alike[:_NAMED]
-    return [first, *(each for each in others if not seen.timed or takes(each) >= _LITTLE * whole_ms)]
+    return [first, *(each for each in others if not context.timed or takes(each) >= _LITTLE * whole_ms)]
 
 
 def _names(lines: Sequence[OutsideLine], *, quoted: bool = False) -> str:
     """`conv1d and weight_norm`; `quoted` where a sentence begins with them, which keeps them as written."""
-    names = list(dict.fromkeys(f"`{line.name}`" if quoted and line.called else line.name for line in lines))
-    return listing((*names[:_NAMED], "others") if len(names) > _NAMED else names)
+    names = dict.fromkeys(f"`{line.name}`" if quoted and line.called else line.name for line in lines)
+    return some_of(list(names), _NAMED)
 
 
 def _places(lines: Sequence[OutsideLine]) -> str:
@@ -139,7 +139,7 @@ def _title(
 
 
 def _action(
-    seen: Seen,
+    context: FindingContext,
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
     told: Sequence[Sequence[OutsideLine]],
@@ -147,21 +147,14 @@ def _action(
     *,
     alone: bool,
 ) -> str:
-    calls = seen.series.first.delegate_calls
+    calls = context.series.first.delegate_calls
     if not calls:
         return "no delegate took anything: export with --backend xnnpack"
     if any(line.reasons for line in lines):
-        said = "; ".join(
-            (
-                *(_advice(each, alone=alone) for each in told),
-                *_beyond_help(lines),
-            )
-        )
+        said = "; ".join((*(_advice(each, alone=alone) for each in told), *_beyond_help(lines)))
     else:
-        said = (
-            f"portable kernels ({kinds_named(left)}) run on one thread without SIMD tuning; "
-            f"{REASON_NOT_KNOWN}"
-        )
+        kinds = some_of(list(by_kind(left)))
+        said = f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"
     return f"{said}; {joining_words(calls, joined)}" if joined else said
 
 
@@ -173,18 +166,11 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
 
 
-def _first_step(line: OutsideLine) -> str:
-    """The reason that the longest is outside for, and what to write; all reasons stand in the action."""
-    return f"{line.reasons[0].reason}; {line.remedy}"
-
-
 def _beyond_help(lines: Sequence[OutsideLine]) -> tuple[str, ...]:
     """What the bound leaves out, where something else can be helped."""
     beyond = _alike([line for line in lines if not line.helped])
-    if all(not line.helped for line in lines):
-        return ()
     left = [f"{each[0].name}{_places(each)}" for each in beyond]
-    if not left:
+    if not left or not any(line.helped for line in lines):
         return ()
     more = (f"{len(left) - _NAMED} more",) if len(left) > _NAMED else ()
     return (f"nothing known helps {listing((*left[:_NAMED], *more))}, which the bound leaves out",)

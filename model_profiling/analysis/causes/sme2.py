@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.context import by_place, place_of
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.matching import matrix_operators_by_key
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
 from model_profiling.program.matrix_work import MatrixWork
@@ -35,7 +35,7 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
     share = sum(each.share or 0.0 for each in missing)
     if not missing or (share < WORTH and all(each.share is not None for each in missing)):
         return None
-    ran = by_place(series)
+    ran = matrix_operators_by_key(series)
     every = plural(len(coverage.operators), "matrix operator")
     return Finding(
         "misses-sme2",
@@ -45,7 +45,7 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
         tuple(
             Concern(tuple(found), where(found[0]), each.reason, _facts(each))
             for each in missing
-            if (found := ran.get(place_of(each.operator)))
+            if (found := ran.get(each.operator.key.in_program))
         ),
         {
             "matrix_operators": len(coverage.operators),
@@ -98,41 +98,30 @@ LARGE_KERNEL_ISSUE = "microsoft/onnxruntime issue 27633"
 
 
 @dataclass(frozen=True, slots=True)
-class Defect:
-    """Something that goes wrong in some releases for some operators."""
+class Reported:
+    """A defect or a risk that others reported; that it shows here was not measured."""
 
     what: str
     """What happens, as it was reported."""
     reported: str
     """Where it can be read."""
-    first: Release
-    last: Release | None
-    """The last release that is known to have it; None where it is not known to be repaired."""
     concerns: Callable[[MatrixWork], bool]
     instead: str
     """What to do."""
+    first: Release = (0, 0, 0)
+    last: Release | None = None
+    """The last release that is known to have it; None where it is not known to be repaired."""
+    crashes: bool = False
+    """What ran does not have it."""
 
     @property
     def repaired(self) -> str:
         """Since when it is, in words."""
-        if self.last is None:
-            return "not known to be repaired"
-        return f"known up to {'.'.join(map(str, self.last))}"
+        known = f"known up to {'.'.join(map(str, self.last))}" if self.last else ""
+        return known or "not known to be repaired"
 
     def is_in(self, release: Release) -> bool:
         return self.first <= release and (self.last is None or release <= self.last)
-
-
-@dataclass(frozen=True, slots=True)
-class Risk:
-    """A shape that SME2 was reported to slow down or to crash on; that it does so here was not measured."""
-
-    what: str
-    reported: str
-    concerns: Callable[[MatrixWork], bool]
-    instead: str
-    crashes: bool = False
-    """What ran does not have it."""
 
 
 def _is_one_row(work: MatrixWork) -> bool:
@@ -144,67 +133,60 @@ def is_large_kernel(kernel: Sequence[int]) -> bool:
 
 
 def _is_large_kernel(work: MatrixWork) -> bool:
-    window = work.node.window if work.node else None
-    plain = work.kind == "convolution" and window is not None and window.groups == 1
+    window = work.node.window if work.node and work.kind == "convolution" else None
+    if window is None or window.groups != 1 or not is_large_kernel(window.kernel):
+        return False
     # Patches that do not overlap are read once, however large: what was reported are windows that do.
-    return (
-        plain
-        and window is not None
-        and is_large_kernel(window.kernel)
-        and any(step < side for step, side in zip(window.stride, window.kernel, strict=True))
-    )
+    return any(step < side for step, side in zip(window.stride, window.kernel, strict=True))
 
 
 def _is_grouped_int8(work: MatrixWork) -> bool:
     node = work.node
-    return node is not None and node.kind == "Conv2d" and node.dtype == "qint8" and _groups(work) > 1
-
-
-def _groups(work: MatrixWork) -> int:
-    return work.node.window.groups if work.node and work.node.window else 1
+    if node is None or node.kind != "Conv2d" or node.dtype != "qint8":
+        return False
+    return node.window is not None and node.window.groups > 1
 
 
 def _is_float_convolution(work: MatrixWork) -> bool:
-    node = work.node
-    return node is not None and work.kind == "convolution" and node.dtype in ("fp16", "fp32")
+    return work.node is not None and work.kind == "convolution" and work.node.dtype in ("fp16", "fp32")
 
 
 _GROUPED_CRASH = "int8 grouped convolutions crash in KleidiAI's packing with SME2 on (seen on an Apple M4)"
 _GROUPED_REPORT = "google/XNNPACK issue 9898"
 
-DEFECTS: tuple[Defect, ...] = (
-    Defect(
+DEFECTS: tuple[Reported, ...] = (
+    Reported(
         _GROUPED_CRASH,
         f"{_GROUPED_REPORT}, with 1.0.1 and 1.1.0; 1.0.0 and 1.2.0 have the same XNNPACK",
-        (1, 0, 0),
-        (1, 2, 99),
         _is_grouped_int8,
         "use ExecuTorch 1.3 or later, or run with SME2 off",
-    ),
-    Defect(
-        "fp32 and fp16 convolutions take no SME2 path: XNNPACK has it for int8 only",
-        "XNNPACK's sources, `xnn_subgraph_optimize_packed_lhs`",
         (1, 0, 0),
         (1, 2, 99),
+    ),
+    Reported(
+        "fp32 and fp16 convolutions take no SME2 path: XNNPACK has it for int8 only",
+        "XNNPACK's sources, `xnn_subgraph_optimize_packed_lhs`",
         _is_float_convolution,
         "use ExecuTorch 1.3 or later",
+        (1, 0, 0),
+        (1, 2, 99),
     ),
 )
 
-RISKS: tuple[Risk, ...] = (
-    Risk(
+RISKS: tuple[Reported, ...] = (
+    Reported(
         "one row (batch 1): packed SME2 paths were 1.4 to 3 times slower there than without",
         f"{ONE_ROW_ISSUE}, a Dimensity 9500",
         _is_one_row,
         "give it more rows at once (a larger batch, several steps together) if the application can",
     ),
-    Risk(
+    Reported(
         "a large kernel: 9x9 convolutions became slower with KleidiAI's SME path in another runtime",
         f"{LARGE_KERNEL_ISSUE}, an Apple M4",
         _is_large_kernel,
         "compare with several smaller kernels in a row",
     ),
-    Risk(
+    Reported(
         f"{_GROUPED_CRASH} in ExecuTorch 1.0.1 and 1.1.0",
         _GROUPED_REPORT,
         _is_grouped_int8,
@@ -227,29 +209,17 @@ def release_of(version: str) -> Release | None:
 
 def sme2_risks(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
     """Shapes on SME2 paths, proven or by the program alone, that were reported to suffer from them."""
-    told = [(risk, _at_risk(risk, coverage)) for risk in RISKS]
-    told = [(risk, hit) for risk, hit in told if _is_worth(hit, coverage.work)]
-    if not told:
-        return None
-    operators = sum(len(hit) for _, hit in told)
-    return Finding(
-        "sme2-risk",
+    met = [(risk, _at_risk(risk, coverage)) for risk in RISKS]
+    met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work)]
+    operators = sum(len(hit) for _, hit in met)
+    listed = [{"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in met]
+    title = (
         f"Measure {plural(operators, 'operator')} with SME2 off and on before trusting SME2 with "
-        f"{'it' if operators == 1 else 'them'}",
-        "; ".join(risk.instead for risk, _ in told),
-        series,
-        tuple(
-            concern
-            for risk, hit in told
-            for concern in _concerns(series, hit, f"reported, not measured here: {risk.what}", risk.reported)
-        ),
-        {
-            "measured_here": False,
-            "risks": [
-                {"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in told
-            ],
-        },
+        f"{'it' if operators == 1 else 'them'}"
     )
+    evidence = {"measured_here": False, "risks": listed}
+    prefix = "reported, not measured here: "
+    return _reported("sme2-risk", title, series, met, evidence=evidence, prefix=prefix)
 
 
 def known_defects(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> Finding | None:
@@ -258,42 +228,50 @@ def known_defects(series: SeriesAnalysis, coverage: Coverage, executorch: str) -
     there = [defect for defect in DEFECTS if release is not None and defect.is_in(release)]
     met = [(defect, [work for work in coverage.work if defect.concerns(work)]) for defect in there]
     met = [(defect, hit) for defect, hit in met if hit]
+    listed = [
+        {"what": each.what, "reported": each.reported, "repaired": each.repaired, "operators": len(hit)}
+        for each, hit in met
+    ]
+    title = f"Beware of {plural(len(met), 'known defect')} of ExecuTorch {executorch}"
+    evidence = {"executorch": executorch, "defects": listed}
+    return _reported("known-defect", title, series, met, evidence=evidence)
+
+
+def _reported(
+    id: str,
+    title: str,
+    series: SeriesAnalysis,
+    met: Sequence[tuple[Reported, Sequence[MatrixWork]]],
+    *,
+    evidence: Mapping[str, object],
+    prefix: str = "",
+) -> Finding | None:
+    """A finding about what others reported, with the operators of `series` that do the work it concerns."""
     if not met:
         return None
-    return Finding(
-        "known-defect",
-        f"Beware of {plural(len(met), 'known defect')} of ExecuTorch {executorch}",
-        "; ".join(dict.fromkeys(defect.instead for defect, _ in met)),
-        series,
-        tuple(
-            concern for defect, hit in met for concern in _concerns(series, hit, defect.what, defect.reported)
-        ),
-        {
-            "executorch": executorch,
-            "defects": [
-                {
-                    "what": defect.what,
-                    "reported": defect.reported,
-                    "repaired": defect.repaired,
-                    "operators": len(hit),
-                }
-                for defect, hit in met
-            ],
-        },
-    )
+    ran = matrix_operators_by_key(series)
+    concerns = [
+        Concern(
+            tuple(found),
+            where(found[0]),
+            f"{prefix}{each.what} ({each.reported})",
+            {"what": f"{prefix}{each.what}", "reported": each.reported, "rows": work.rows},
+        )
+        for each, hit in met
+        for work in hit
+        if (found := ran.get(work.key))
+    ]
+    action = "; ".join(dict.fromkeys(each.instead for each, _ in met))
+    return Finding(id, title, action, series, tuple(concerns), evidence)
 
 
-def _at_risk(risk: Risk, coverage: Coverage) -> list[MatrixWork]:
+def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
     """Those proven on SME2 kernels; where that was not tested, those the backend would take there. What ran
     did not crash."""
-    if coverage.tested:
-        proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work else ()
-        found: Iterable[MatrixWork] = (
-            work for work, operator in proven if operator.on_sme and not risk.crashes
-        )
-    else:
-        found = (work for work in coverage.work if work.takes_sme)
-    return [work for work in found if risk.concerns(work)]
+    if not coverage.tested:
+        return [work for work in coverage.work if work.takes_sme and risk.concerns(work)]
+    proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work and not risk.crashes else ()
+    return [work for work, operator in proven if operator.on_sme and risk.concerns(work)]
 
 
 def _is_worth(hit: Sequence[MatrixWork], every: Sequence[MatrixWork]) -> bool:
@@ -306,15 +284,3 @@ def _is_worth(hit: Sequence[MatrixWork], every: Sequence[MatrixWork]) -> bool:
 def _sums(work: Sequence[MatrixWork]) -> tuple[int, int]:
     moved = (each.node.bytes_moved if each.node else each.step.bytes_moved for each in work)
     return sum(each.flops or 0 for each in work), sum(moved)
-
-
-def _concerns(
-    series: SeriesAnalysis, hit: Sequence[MatrixWork], what: str, reported: str
-) -> Iterator[Concern]:
-    ran = by_place(series)
-    for work in hit:
-        step = work.step
-        found = ran.get((work.method, step.chain_index, step.instruction_id, work.node_index))
-        if found:
-            facts = {"what": what, "reported": reported, "rows": work.rows}
-            yield Concern(tuple(found), where(found[0]), f"{what} ({reported})", facts)

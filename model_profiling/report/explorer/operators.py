@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.context import by_place, place_of
-from model_profiling.analysis.headroom import match_proven
-from model_profiling.analysis.operator_proof import kernels_for, matrix_operators
+from model_profiling.analysis.matching import match_proven, matrix_operators, matrix_operators_by_key
+from model_profiling.analysis.operator_proof import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
@@ -306,9 +305,9 @@ class _Known:
                     series.place(each): f"no SME kernel was seen to run it {where}"
                     for each in matrix_operators(series)
                 }
-                places = by_place(series)
+                places = matrix_operators_by_key(series)
                 for missing in coverage.missing:
-                    for each in places.get(place_of(missing.operator), ()):
+                    for each in places.get(missing.operator.key.in_program, ()):
                         found[series.place(each)] = f"not {where}: {missing.reason}"
                 for match in match_proven(series, coverage.ran)[0]:
                     for each in match.measured:
