@@ -265,12 +265,12 @@ def warm_words(warm_python: str) -> list[str]:
 def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Models that a test registers, from whatever folder, are forgotten afterwards."""
     from model_profiling import models
-    from model_profiling.models import entries, registry
+    from model_profiling.models import registry
 
     monkeypatch.setattr(models, "__path__", list(models.__path__))
-    before, loaded = entries.registered(), set(sys.modules)
+    before, loaded = dict(registry._entries), set(sys.modules)
     yield
-    entries.keep(before)
+    registry.keep_entries(before)
     registry._skipped.clear()
     for name in set(sys.modules) - loaded:
         if name.startswith("model_profiling.models."):

@@ -8,9 +8,10 @@ worked out once and applied to all its runs at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,12 +95,10 @@ class RunGroup:
         """End-to-end time of each run: its `Method::execute`, the last event."""
         return self.duration_ns[:, -1]
 
-    def columns(self, *shares: Share) -> list[int]:
-        return [node.column for node in self.nodes if node.share in shares]
-
     def total_ns(self, *shares: Share) -> Int64:
         """Self time counted as any of `shares`, for each run."""
-        total: Int64 = self.self_ns[:, self.columns(*shares)].sum(axis=1)
+        columns = [node.column for node in self.nodes if node.share in shares]
+        total: Int64 = self.self_ns[:, columns].sum(axis=1)
         return total
 
     @property
@@ -144,26 +143,20 @@ class Attribution:
     def event_count(self) -> int:
         return sum(group.duration_ns.size for group in self.groups) + len(self.outside.block)
 
-    def e2e_ns(self) -> Int64:
-        """End-to-end time of every run, in file order."""
+    def of_runs(self, times_of: Callable[[RunGroup], Int64]) -> Int64:
+        """What groups say of their runs, for every run in file order."""
         times = np.zeros(self.run_count, np.int64)
         for group in self.groups:
-            times[group.runs] = group.e2e_ns
+            times[group.runs] = times_of(group)
         return times
+
+    def e2e_ns(self) -> Int64:
+        """End-to-end time of every run, in file order."""
+        return self.of_runs(lambda group: group.e2e_ns)
 
     def total_ns(self, *shares: Share) -> Int64:
         """Self time counted as any of `shares`, for every run, in file order."""
-        times = np.zeros(self.run_count, np.int64)
-        for group in self.groups:
-            times[group.runs] = group.total_ns(*shares)
-        return times
-
-    def tracing_ns(self) -> Int64:
-        """`RunGroup.tracing_ns` of every run, in file order."""
-        times = np.zeros(self.run_count, np.int64)
-        for group in self.groups:
-            times[group.runs] = group.tracing_ns
-        return times
+        return self.of_runs(lambda group: group.total_ns(*shares))
 
 
 def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
@@ -241,31 +234,32 @@ def _group(table: EventTable, exact: Bools, events: Int64, runs: Int64, blocks: 
     nodes = _tree(table, events[0], always_exact)
     duration = table.duration_ns[events]
     own = duration.copy()
-    children: dict[int, list[int]] = {}
-    for node in nodes:
-        if node.parent >= 0:
-            children.setdefault(node.parent, []).append(node.column)
-    for parent, inside in children.items():
-        own[:, parent] -= duration[:, inside].sum(axis=1)
     tracing = np.zeros(len(events), np.int64)
-    for parent, inside in children.items():
+    for parent, inside in children_of(nodes).items():
+        own[:, parent] -= duration[:, inside].sum(axis=1)
         if nodes[parent].call_kind == "delegate" and nodes[parent].share is Share.FRAMEWORK:
             after = table.end_ns[events[:, parent]] - table.end_ns[events[:, inside]].max(axis=1)
             tracing += np.clip(after, 0, np.maximum(own[:, parent], 0))
     return RunGroup(tuple(nodes), runs, blocks, table.start_ns[events], duration, own, tracing)
 
 
-@dataclass(slots=True)
-class _Open:
-    """A node while its tree is being built."""
+def children_of(nodes: Iterable[Node]) -> dict[int, list[int]]:
+    """The columns of the events directly inside each event."""
+    children: dict[int, list[int]] = {}
+    for node in nodes:
+        if node.parent >= 0:
+            children.setdefault(node.parent, []).append(node.column)
+    return children
 
-    column: int
-    parent: int = -1
+
+class _Place(NamedTuple):
+    """Where an event stands in the tree of its run; the fields are those of `Node`."""
+
+    parent: int
     call: int = -1
     position: int = -1
     call_kind: str = ""
     occurrence: int = 0
-    exact: bool = False
 
 
 def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
@@ -273,8 +267,9 @@ def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
     names = [table.names[index] if index >= 0 else "" for index in table.name[events]]
     places = list(zip(table.chain_index[events].tolist(), table.instruction_id[events].tolist(), strict=True))
     delegated = table.is_delegated[events].tolist()
-    drafts = [_Open(column) for column in range(len(names))]
     execute = len(names) - 1
+    # What no call holds is directly inside `Method::execute`.
+    found = [*[_Place(execute)] * execute, _Place(-1)]
     seen: dict[tuple[int, int], int] = {}
     pending: list[int] = []
     calls = 0
@@ -287,20 +282,30 @@ def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
         pending = [child for child in pending if places[child] != places[column]]
         occurrence = seen.get(places[column], 0)
         seen[places[column]] = occurrence + 1
-        drafts[column] = _Open(column, execute, calls, -1, kind, occurrence)
+        alone = not inside and kind == "operator"
+        found[column] = _Place(execute, calls, 0 if alone else -1, kind, occurrence)
         for position, child in enumerate(inside):
             around = -1 if delegated[child] else _enclosing(table, events, child, inside, delegated)
-            parent = around if around >= 0 else column
-            drafts[child] = _Open(child, parent, calls, position, kind, occurrence)
-        if not inside and kind == "operator":
-            drafts[column].position = 0
+            found[child] = _Place(around if around >= 0 else column, calls, position, kind, occurrence)
         calls += 1
-    for column in pending:
-        drafts[column].parent = execute
-    has_children = {draft.parent for draft in drafts}
-    for draft in drafts:
-        draft.exact = bool(exact[draft.column])
-    return [_finished(draft, names, places, delegated, draft.column in has_children) for draft in drafts]
+    has_children = {place.parent for place in found}
+    nodes = []
+    for column, place in enumerate(found):
+        level, share = _counted_as(place, execute, column in has_children, bool(exact[column]))
+        chain, instruction = places[column]
+        nodes.append(
+            Node(
+                column=column,
+                name=names[column],
+                level=level,
+                share=share,
+                chain_index=chain,
+                instruction_id=instruction,
+                delegated=delegated[column],
+                **place._asdict(),
+            )
+        )
+    return nodes
 
 
 def _enclosing(
@@ -316,37 +321,19 @@ def _enclosing(
     return -1
 
 
-def _finished(
-    draft: _Open, names: list[str], places: list[tuple[int, int]], delegated: list[bool], has_children: bool
-) -> Node:
-    column, execute = draft.column, len(names) - 1
-    if column == execute:
-        level, share = "method", Share.FRAMEWORK
-    elif draft.call < 0:
-        level, share = "other", Share.OPAQUE
-    elif draft.parent != execute:
-        level, share = "operator", Share.OPERATOR
-    elif draft.call_kind == "delegate" and not (draft.exact and has_children):
-        level, share = "call", Share.DELEGATE if has_children else Share.OPAQUE
-    elif draft.call_kind == "operator" and not has_children:
-        # A kernel without its own event: the call is all there is to see of it.
-        level, share = "call", Share.OPERATOR
-    else:
-        level, share = "call", Share.FRAMEWORK
-    return Node(
-        column=column,
-        name=names[column],
-        level=level,
-        share=share,
-        parent=draft.parent,
-        call=draft.call,
-        position=draft.position,
-        call_kind=draft.call_kind,
-        occurrence=draft.occurrence,
-        chain_index=places[column][0],
-        instruction_id=places[column][1],
-        delegated=delegated[column],
-    )
+def _counted_as(place: _Place, execute: int, has_children: bool, exact: bool) -> tuple[str, Share]:
+    """The level of an event, and what its self time is counted as."""
+    if place.parent < 0:
+        return "method", Share.FRAMEWORK
+    if place.call < 0:
+        return "other", Share.OPAQUE
+    if place.parent != execute:
+        return "operator", Share.OPERATOR
+    if place.call_kind == "delegate" and not (exact and has_children):
+        return "call", Share.DELEGATE if has_children else Share.OPAQUE
+    # A kernel without its own event: the call is all there is to see of it.
+    kernel = place.call_kind == "operator" and not has_children
+    return "call", Share.OPERATOR if kernel else Share.FRAMEWORK
 
 
 def _outside(table: EventTable, first: Int64, last: Int64) -> OutsideEvents:

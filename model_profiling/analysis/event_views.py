@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.analysis.attribution import Node, RunGroup
+from model_profiling.analysis.attribution import Node, children_of
 from model_profiling.analysis.operators import Operator, read_timed
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
@@ -100,7 +100,9 @@ class RunSlices:
 
 def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[RunSlices]:
     """At most `most` runs of a series, evenly chosen, in the order they were made."""
-    wanted = set(_spread(series.runs, most))
+    every = range(series.runs)
+    chosen = every if series.runs <= most else np.linspace(0, series.runs - 1, most).astype(int).tolist()
+    wanted = set(chosen)
     before = 0
     for dump in series.rounds:
         places = {
@@ -116,17 +118,13 @@ def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[RunSlices]:
         before += dump.runs
 
 
-def _spread(count: int, most: int) -> Sequence[int]:
-    return range(count) if count <= most else [int(at) for at in np.linspace(0, count - 1, most)]
-
-
 def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
     group = dump.attribution.groups[structure]
     owners = dump.operator_of_event[structure].tolist()
     begin, length, own = (
         matrix[row].tolist() for matrix in (group.start_ns, group.duration_ns, group.self_ns)
     )
-    inside = _children(group, begin)
+    inside = children_of(group.nodes)
     root = len(group.nodes) - 1
     first = begin[root]
     open_nodes = [(root, 0, first, min(first + max(length[root], 0), _LATEST))]
@@ -136,20 +134,12 @@ def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
         yield Slice(group.nodes[column], operator, depth, lower, upper, length[column], own[column])
         at = lower
         placed = []
-        for child in inside.get(column, ()):
+        for child in sorted(inside.get(column, ()), key=begin.__getitem__):
             # A delegate counts its operators with another clock: what reaches beyond its call is cut off.
             left = min(max(begin[child], at), upper)
             at = min(max(begin[child] + length[child], left), upper)
             placed.append((child, depth + 1, left, at))
         open_nodes += reversed(placed)
-
-
-def _children(group: RunGroup, begin: Sequence[int]) -> Mapping[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for node in group.nodes:
-        if node.parent >= 0:
-            found.setdefault(node.parent, []).append(node.column)
-    return {parent: sorted(columns, key=lambda column: begin[column]) for parent, columns in found.items()}
 
 
 def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, int]:

@@ -232,7 +232,7 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
     configured: Iterable[KernelUse] = ()
     if entry is not None and entry.log and entry.log.endswith(names.XNNTRACE_LOG):
         log = read_text(inside(run_dir, entry.log, names.JOURNAL), MOST_LOG)
-        configured = configured_kernels(kernel.name for kernel in parse_xnntrace(log).configured)
+        configured = configured_kernels(parse_xnntrace(log).configured)
     return (*called, *operators, *configured)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,20 @@ from model_profiling.run.evidence import KernelWork
 # text.
 
 _SHOWN = 3
+Sizes = tuple[int | None, int | None, int | None]
+_SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
+    "matmul": lambda m, n, k: (m, n, k),
+    "imatmul": lambda m, n, _: (m, n, None),
+    "lhs_imatmul_pack": lambda m, pieces, length: (m, None, pieces * length),
+    **dict.fromkeys(
+        ("rhs_imatmul_pack", "imatmul_pack_rhs"), lambda n, pieces, length: (None, n, pieces * length)
+    ),
+    **dict.fromkeys(("lhs_pack", "lhs_quant_pack"), lambda m, k, _: (m, None, k)),
+    **dict.fromkeys(("rhs_pack", "rhs_quant_pack"), lambda _, n, k: (None, n, k)),
+}
+"""The first three arguments of a KleidiAI kernel as m, n and k, by its operation: `_` is a number of groups,
+or what is not one of the three. Where rows are gathered through pointers, k is so many pieces of a length; a
+product that gathers has four sizes, of which k was not kept."""
 _CELL = re.compile(
     r"(?:m=(?P<m>\d{1,19}) ?)?(?:n=(?P<n>\d{1,19}) ?)?(?:k=(?P<k>\d{1,19}))?: (?P<calls>\d{1,19})"
 )
@@ -41,30 +55,11 @@ _NO_ROOM = (0, 0, 0)
 
 
 def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ...]:
-    """What `symbol` worked on, most calls first. Its kind tells what its first arguments are: KleidiAI's
-    headers have m, n, k for a product; m, k or groups, n, k for packing; and in place of k, where rows are
-    gathered through pointers, how many pieces of what length. Those of a product are then four, and k is not
-    among the three that were kept; what depthwise kernels are given is none of the three."""
-    operation = classify(symbol).operation
-    found: Counter[tuple[int | None, int | None, int | None]] = Counter()
-    for first, second, third, calls in (size for size in sizes if len(size) == 4):
-        if (first, second, third) == _NO_ROOM:
-            key: tuple[int | None, int | None, int | None] = (None, None, None)
-        elif operation == "matmul":
-            key = (first, second, third)
-        elif operation == "imatmul":
-            key = (first, second, None)
-        elif operation == "lhs_imatmul_pack":
-            key = (first, None, second * third)
-        elif operation in ("rhs_imatmul_pack", "imatmul_pack_rhs"):
-            key = (None, first, second * third)
-        elif operation in ("lhs_pack", "lhs_quant_pack"):
-            key = (first, None, second)
-        elif operation in ("rhs_pack", "rhs_quant_pack"):
-            key = (None, second, third)
-        else:
-            key = (None, None, None)
-        found[key] += calls
+    """What `symbol` worked on, most calls first."""
+    read = _SIZES.get(classify(symbol).operation)
+    found: Counter[Sizes] = Counter()
+    for *size, calls in (size for size in sizes if len(size) == 4):
+        found[read(*size) if read and tuple(size) != _NO_ROOM else (None, None, None)] += calls
     return tuple(KernelWork(m, n, k, calls) for (m, n, k), calls in found.most_common())
 
 
@@ -85,16 +80,9 @@ def work_cell(work: Iterable[KernelWork]) -> str:
 
 def read_work_cell(text: str) -> tuple[KernelWork, ...]:
     """What `work_cell` wrote; anything else is nothing."""
-    cells = [_CELL.fullmatch(cell.strip()) for cell in text.split(";")] if text.strip() else []
-    return tuple(
-        KernelWork(_size(cell["m"]), _size(cell["n"]), _size(cell["k"]), int(cell["calls"]))
-        for cell in cells
-        if cell
-    )
-
-
-def _size(text: str | None) -> int | None:
-    return int(text) if text else None
+    cells = filter(None, (_CELL.fullmatch(cell.strip()) for cell in text.split(";")))
+    numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells)
+    return tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
 
 
 def size_text(work: KernelWork) -> str:
@@ -182,10 +170,8 @@ def configured_kernels(names: Iterable[str]) -> tuple[KernelUse, ...]:
 
 
 def unknown_kernels(uses: Iterable[KernelUse]) -> tuple[str, ...]:
-    """Kernels whose name the classifier cannot read; shown to people, so that no name is lost quietly.
-
-    An operator's label often does not tell the instruction set: that is no gap in the classifier.
-    """
+    """Kernels whose name the classifier cannot read, to be shown. An operator's label often does not tell the
+    instruction set: that is not a gap in the classifier."""
     return tuple(use.kernel.name for use in uses if use.kernel.library != "operator" and not use.kernel.known)
 
 
@@ -280,7 +266,16 @@ def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> N
 
 def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
     """One row per use. An empty `count` means not counted: configured kernels never have one."""
-    return csv_text((COLUMNS, *(_row(model_id, use) for use in uses)))
+    rows = (
+        (
+            model_id, use.kernel.name, use.kernel.role, "" if use.calls is None else str(use.calls),
+            use.kernel.dtype, use.kernel.operation, use.kernel.variant, use.kernel.shape,
+            use.kernel.arch_chain, _flag(use.kernel.has_sme), _flag(use.kernel.has_sme2), use.evidence,
+            work_cell(use.worked_on),
+        )
+        for use in uses
+    )  # fmt: skip
+    return csv_text((COLUMNS, *rows))
 
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
@@ -300,15 +295,6 @@ def kernel_named(
     if evidence == "configured":
         return KernelUse(kernel, "configured", None)
     return KernelUse(kernel, "executed", calls, worked_on)
-
-
-def _row(model_id: str, use: KernelUse) -> tuple[str, ...]:
-    kernel = use.kernel
-    return (
-        model_id, kernel.name, kernel.role, "" if use.calls is None else str(use.calls), kernel.dtype,
-        kernel.operation, kernel.variant, kernel.shape, kernel.arch_chain, _flag(kernel.has_sme),
-        _flag(kernel.has_sme2), use.evidence, work_cell(use.worked_on),
-    )  # fmt: skip
 
 
 def _flag(value: bool | None) -> str:

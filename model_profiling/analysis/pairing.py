@@ -17,13 +17,14 @@ import numpy as np
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series import Measured, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import plural
+from model_profiling.program.records import OperatorKey
 from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
-from model_profiling.statistics.lockstep import Launches, Turns, compare_launches, compare_many_launches
+from model_profiling.statistics.lockstep import Launches, compare_launches, compare_many_launches
 from model_profiling.statistics.speedup import (
     Rounds,
     Speedup,
@@ -64,49 +65,20 @@ class SideBySide:
     why_not: str | None = None
 
     def end_to_end(self) -> Speedup:
-        ours, theirs = self.baseline, self.candidate
+        whole = self.baseline.breakdown.e2e, self.candidate.breakdown.e2e
         if self.measured == "lockstep":
-            turns = _aligned(ours.part_turns(ours.breakdown.e2e), theirs.part_turns(theirs.breakdown.e2e))
-            return compare_launches(*turns, first_counts=True, not_comparable=self.why_not)
+            return compare_launches(*self._turns(whole), first_counts=True, not_comparable=self.why_not)
         compare = compare_rounds if self.measured == "rounds" else compare_separate
-        rounds = ours.part_rounds(ours.breakdown.e2e), theirs.part_rounds(theirs.breakdown.e2e)
-        return compare(*rounds, not_comparable=self.why_not)
+        return compare(*self._rounds(whole), not_comparable=self.why_not)
 
     def categories(self) -> Mapping[str, Speedup]:
         """Verdicts of what end-to-end time divides into, by name; see `_judged`."""
-        ours, theirs = self.baseline, self.candidate
-        before, after = ours.parts, theirs.parts
-        if self.measured == "lockstep":
-            return self._judged_turns(
-                {
-                    name: _aligned(ours.part_turns(before[name]), theirs.part_turns(after[name]))
-                    for name in before
-                },
-                "holm",
-            )
-        return self._judged(
-            {name: (ours.part_rounds(before[name]), theirs.part_rounds(after[name])) for name in before},
-            "holm",
-        )
+        before, after = self.baseline.parts, self.candidate.parts
+        return self._judged({name: (before[name], after[name]) for name in before}, "holm")
 
     def operators(self, pairs: Sequence[tuple[Operators, Operators]]) -> Mapping[str, Speedup]:
         """Verdicts of pairs of operators, by their number in `pairs`; see `_judged`."""
-        ours, theirs = self.baseline, self.candidate
-        if self.measured == "lockstep":
-            return self._judged_turns(
-                {
-                    str(number): _aligned(ours.operator_turns(before), theirs.operator_turns(after))
-                    for number, (before, after) in enumerate(pairs)
-                },
-                "benjamini-hochberg",
-            )
-        return self._judged(
-            {
-                str(number): (ours.operator_rounds(before), theirs.operator_rounds(after))
-                for number, (before, after) in enumerate(pairs)
-            },
-            "benjamini-hochberg",
-        )
+        return self._judged({str(number): pair for number, pair in enumerate(pairs)}, "benjamini-hochberg")
 
     def ratio(self, found: Speedup | None, before_ms: float, after_ms: float) -> float | None:
         """With confidence where there is any, else of the times shown."""
@@ -115,39 +87,43 @@ class SideBySide:
         return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
 
     def _judged(
-        self, pairs: Mapping[str, tuple[Rounds, Rounds]], correction: Correction
+        self, pairs: Mapping[str, tuple[Measured, Measured]], correction: Correction
     ) -> Mapping[str, Speedup]:
-        """Verdicts for what took time in every round; a single process on one side allows none."""
-        if min(len(self.baseline.rounds), len(self.candidate.rounds)) < 2 or self.why_not:
+        """Verdicts for what took time in every round, or in every run of a launch that has it; a single round
+        or launch on one side allows none."""
+        if self.why_not:
             return {}
-        asked = {
+        if self.measured == "lockstep":
+            if len(_launches(self.baseline) & _launches(self.candidate)) < 2:
+                return {}
+            turns = {name: self._turns(pair) for name, pair in pairs.items()}
+            asked = {name: sides for name, sides in turns.items() if all(map(_took_time, sides))}
+            return compare_many_launches(
+                asked, correction=correction, resolution=CLOCK_STEP_MS, first_counts=True
+            )
+        if min(len(self.baseline.rounds), len(self.candidate.rounds)) < 2:
+            return {}
+        rounds = {name: self._rounds(pair) for name, pair in pairs.items()}
+        timed = {
             name: sides
-            for name, sides in pairs.items()
+            for name, sides in rounds.items()
             if all(len(times) and np.percentile(times, 25) > 0 for side in sides for times in side)
         }
         interleaved = self.measured == "rounds"
-        return compare_many(asked, correction=correction, resolution=CLOCK_STEP_MS, interleaved=interleaved)
+        return compare_many(timed, correction=correction, resolution=CLOCK_STEP_MS, interleaved=interleaved)
 
-    def _judged_turns(
-        self, pairs: Mapping[str, tuple[Launches, Launches]], correction: Correction
-    ) -> Mapping[str, Speedup]:
-        """The same for what took time in every run that has it; a single launch allows none."""
-        if len(_launches(self.baseline) & _launches(self.candidate)) < 2 or self.why_not:
-            return {}
-        asked = {name: sides for name, sides in pairs.items() if all(map(_took_time, sides))}
-        return compare_many_launches(
-            asked, correction=correction, resolution=CLOCK_STEP_MS, first_counts=True
-        )
+    def _rounds(self, pair: tuple[Measured, Measured]) -> tuple[Rounds, Rounds]:
+        return self.baseline.by_round(pair[0]), self.candidate.by_round(pair[1])
+
+    def _turns(self, pair: tuple[Measured, Measured]) -> tuple[Launches, Launches]:
+        """By launch, in one order; launches that one side alone has are left out."""
+        ours, theirs = self.baseline.by_turn(pair[0]), self.candidate.by_turn(pair[1])
+        both = [launch for launch in ours if launch in theirs]
+        return [ours[launch] for launch in both], [theirs[launch] for launch in both]
 
 
 def _launches(series: SeriesAnalysis) -> set[str]:
     return {dump.dump.met for dump in series.rounds}
-
-
-def _aligned(ours: Mapping[str, Turns], theirs: Mapping[str, Turns]) -> tuple[Launches, Launches]:
-    """The launches of both, in one order."""
-    both = [launch for launch in ours if launch in theirs]
-    return [ours[number] for number in both], [theirs[number] for number in both]
 
 
 def _took_time(launches: Launches) -> bool:
@@ -316,33 +292,21 @@ def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tup
 
 
 def _graph_key(operator: Operator) -> Hashable:
-    source = operator.source
-    place = (operator.method, operator.chain_index, operator.instruction_id, operator.occurrence)
     # Outside delegates, and where an event fits no node, the position in the call is all there is.
-    return (*place, source.node_index) if source.node_index >= 0 else (*place, "position", operator.position)
+    return operator.key if operator.key.node >= 0 else (operator.key, operator.position)
 
 
 def _same_graph(ours: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
     """Whether the two ran the same program: every node both have is the same node."""
 
-    def nodes(operators: Sequence[Operator]) -> dict[Hashable, tuple[str, str, tuple[int, ...]]]:
-        return {
-            _graph_key(operator): (
-                operator.source.node_kind,
-                operator.source.dtype,
-                operator.source.output_shape,
-            )
-            for operator in operators
-            if operator.source.node_index >= 0
-        }
+    def nodes(operators: Sequence[Operator]) -> dict[OperatorKey, tuple[str, str, tuple[int, ...]]]:
+        known = ((each.key, each.source) for each in operators if each.source.node_index >= 0)
+        return {key: (source.node_kind, source.dtype, source.output_shape) for key, source in known}
 
     left, right = nodes(ours), nodes(theirs)
     both = left.keys() & right.keys()
-    return (
-        bool(both)
-        and len(both) >= 0.5 * min(len(left), len(right))
-        and all(left[k] == right[k] for k in both)
-    )
+    enough = bool(both) and len(both) >= 0.5 * min(len(left), len(right))
+    return enough and all(left[key] == right[key] for key in both)
 
 
 def _named(operators: Sequence[Operator]) -> bool:

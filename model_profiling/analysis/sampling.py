@@ -56,6 +56,12 @@ class SampledPart(str, Enum):
     """In the thread pool, which hands out work and waits, or in the C library waiting for another thread."""
 
 
+_PART_OF_ROLE = {
+    "packing": SampledPart.PACKING,
+    **dict.fromkeys(("matmul", "depthwise", "convolution"), SampledPart.MULTIPLICATION),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Portion:
     """A share of samples, with its 95% interval, and what of the operator's time that is."""
@@ -173,14 +179,16 @@ def entry_of(name: str) -> str:
 def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | None) -> InsideSeries:
     """What `samples` show of `series`; its dumps say which operators they are of."""
     calls = _delegate_calls(analysed) if analysed else []
-    note = samples.unknown_operators or ""
-    if note:
-        calls, note = [], f"which operator threads worked for is not known: {note}"
+    note = ""
+    if samples.unknown_operators:
+        note = f"which operator threads worked for is not known: {samples.unknown_operators}"
     elif analysed and [len(found) for found in calls] != list(samples.operators_of_calls):
-        calls, note = (
-            [],
-            "the dumps have other operators than the run that was sampled, so that none is named",
-        )
+        note = "the dumps have other operators than the run that was sampled, so that none is named"
+    named = {
+        (call, position): operator
+        for call, operators in enumerate(() if note else calls)
+        for position, operator in enumerate(operators)
+    }
     shown = analysed.times.are_shown if analysed else False
     by_operator: dict[tuple[int, int], Counter[int]] = {}
     total: Counter[SeenKernel] = Counter()
@@ -189,14 +197,14 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
         if position < 0:
             outside += count
         by_operator.setdefault((call, position), Counter())[function] += count
-    operators = []
+    divided = []
     for (call, position), functions in sorted(by_operator.items()):
-        operator = _operator(calls, call, position)
+        operator = named.get((call, position))
         kernels = _kernels(samples, functions, operator)
         for kernel in kernels:
             total[SeenKernel(kernel.name, kernel.part, 0, kernel.isa)] += kernel.samples
         if position >= 0:
-            operators.append(_inside(call, position, operator, kernels, shown))
+            divided.append(_inside(call, position, operator, kernels, shown))
     return InsideSeries(
         series=series,
         hz=samples.hz,
@@ -205,7 +213,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
         samples=samples.kept,
         lost=max(0, samples.taken - samples.kept),
         outside=outside,
-        operators=tuple(operators),
+        operators=tuple(divided),
         kernels=tuple(
             SeenKernel(each.name, each.part, count, each.isa)
             for each, count in sorted(total.items(), key=lambda item: (-item[1], item[0].name))
@@ -229,11 +237,6 @@ def _delegate_calls(analysed: SeriesAnalysis) -> list[list[Operator | None]]:
     return [[known.get((call, position)) for position in sorted(held[call])] for call in calls]
 
 
-def _operator(calls: Sequence[Sequence[Operator | None]], call: int, position: int) -> Operator | None:
-    inside = 0 <= call < len(calls) and 0 <= position < len(calls[call])
-    return calls[call][position] if inside else None
-
-
 def _inside(
     call: int, position: int, operator: Operator | None, kernels: tuple[SeenKernel, ...], shown: bool
 ) -> InsideOperator:
@@ -241,15 +244,12 @@ def _inside(
     for kernel in kernels:
         counts[kernel.part] += kernel.samples
     total = sum(counts.values())
-    ms = operator.typical_ms if operator and shown else None
-    parts = {part: _portion(counts[part], total, ms) for part in SampledPart if counts[part]}
+    parts = {}
+    for part in (part for part in SampledPart if counts[part]):
+        share = counts[part] / total
+        ms = share * operator.typical_ms if operator and shown else None
+        parts[part] = Portion(counts[part], share, *wilson_interval(counts[part], total), ms)
     return InsideOperator(call, position, operator, total, parts, kernels)
-
-
-def _portion(count: int, total: int, ms: float | None) -> Portion:
-    low, high = wilson_interval(count, total)
-    share = count / total
-    return Portion(count, share, low, high, None if ms is None else share * ms)
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
@@ -288,15 +288,10 @@ def _described(
         return name, SampledPart.MULTIPLICATION if multiplies else SampledPart.UNNAMED, ""
     if _WAITING.fullmatch(function.name):
         return function.name, SampledPart.WAITING, ""
-    if _INDIRECTION.fullmatch(function.name):
-        kernel = classify(function.name)
-        return function.name, SampledPart.INDIRECTION, kernel.isa if kernel.known else ""
     kernel = classify(function.name)
-    part = {"matmul": SampledPart.MULTIPLICATION, "packing": SampledPart.PACKING}.get(
-        kernel.role, SampledPart.OTHER
-    )
-    if kernel.role in ("depthwise", "convolution"):
-        part = SampledPart.MULTIPLICATION
+    part = _PART_OF_ROLE.get(kernel.role, SampledPart.OTHER)
+    if _INDIRECTION.fullmatch(function.name):
+        part = SampledPart.INDIRECTION
     return function.name, part, kernel.isa if kernel.known else ""
 
 
@@ -324,15 +319,12 @@ def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideS
         try:
             samples = read_series_samples(run, series)
         except FormatError as damaged:
-            found.append(inside_series(series, _nothing(damaged.problem), None))
+            nothing = Samples(hz=1, executions=0, threads=0, taken=0, unavailable=damaged.problem)
+            found.append(inside_series(series, nothing, None))
             continue
         if samples is not None:
             found.append(inside_series(series, samples, known.get(series)))
     return tuple(found)
-
-
-def _nothing(why: str) -> Samples:
-    return Samples(hz=1, executions=0, threads=0, taken=0, unavailable=why)
 
 
 # Sampling held against counting: two ways to know which KleidiAI kernels ran, which must not disagree.

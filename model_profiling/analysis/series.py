@@ -34,6 +34,8 @@ _DISTORTS = 0.15
 _DID_NOT_RUN = np.iinfo(np.int64).min
 
 Bools = NDArray[np.bool_]
+Measured = Int64 | Sequence[Operator]
+"""A part of the time of every run, such as a category; or operators, taken together."""
 _Key = tuple[str, int, int, int, int, str]
 
 
@@ -208,39 +210,29 @@ class SeriesAnalysis:
     def _whole_ms(self) -> float:
         return float(self.breakdown.e2e[self.typical].mean()) / 1e6
 
-    def part_rounds(self, part: Int64) -> list[list[float]]:
-        """Milliseconds in every run, by round."""
-        return [_ms(values) for values in np.split(part, self._edges)]
-
-    def part_turns(self, part: Int64) -> dict[str, list[list[float]]]:
-        """Milliseconds in every run that counts, by launch and turn."""
-        by_launch = np.split(part, self._edges)
-        return {
-            dump.dump.met: _by_turn(values, dump.turns)
-            for dump, values in zip(self.rounds, by_launch, strict=True)
-        }
-
     def place(self, operator: Operator) -> int:
         """Where it stands among `operators`; runs may differ in what they call at one position."""
         return self.rows[_key(operator)]
 
-    def operator_rounds(self, operators: Sequence[Operator]) -> list[list[float]]:
-        """What operators took together in the runs that have all of them, by round; empty where none has."""
-        return [_ms(values) for values, _ in self._together(operators)]
+    def by_round(self, measured: Measured) -> list[list[float]]:
+        """Milliseconds in every run that has it, by round."""
+        return [_ms(values) for values, _ in self._values(measured)]
 
-    def operator_turns(self, operators: Sequence[Operator]) -> dict[str, list[list[float]]]:
-        """The same by launch and turn; a run that lacks one is missing in its turn."""
+    def by_turn(self, measured: Measured) -> dict[str, list[list[float]]]:
+        """The same by launch and turn; a run that lacks an operator is missing in its turn."""
         return {
             dump.dump.met: _by_turn(values, dump.turns[whole])
-            for dump, (values, whole) in zip(self.rounds, self._together(operators), strict=True)
+            for dump, (values, whole) in zip(self.rounds, self._values(measured), strict=True)
         }
 
-    def _together(self, operators: Sequence[Operator]) -> Iterator[tuple[Int64, Bools]]:
-        """For each round: what operators took together in the runs that have all of them, and which those
-        are."""
-        times: Int64 = self.operator_ns[[self.place(operator) for operator in operators]]
+    def _values(self, measured: Measured) -> Iterator[tuple[Int64, Bools]]:
+        """For each round: what it took in the runs that have all of it, and which those are."""
+        if isinstance(measured, np.ndarray):
+            yield from ((part, np.ones(len(part), np.bool_)) for part in np.split(measured, self._edges))
+            return
+        times: Int64 = self.operator_ns[[self.place(operator) for operator in measured]]
         for values in np.split(times, self._edges, axis=1):
-            whole = (values != _DID_NOT_RUN).all(axis=0) & bool(len(operators))
+            whole = (values != _DID_NOT_RUN).all(axis=0) & bool(len(measured))
             yield values[:, whole].sum(axis=0), whole
 
     @property
@@ -291,17 +283,13 @@ def _operator_ns(dump: DumpAnalysis, rows: Mapping[_Key, int]) -> Int64:
 
 
 def _joined(breakdowns: Sequence[Breakdown]) -> Breakdown:
-    return Breakdown(
-        e2e=np.concatenate([breakdown.e2e for breakdown in breakdowns]),
-        categories={
-            category: np.concatenate([breakdown.categories[category] for breakdown in breakdowns])
-            for category in breakdowns[0].categories
-        },
-        framework=np.concatenate([breakdown.framework for breakdown in breakdowns]),
-        delegate_overhead=np.concatenate([breakdown.delegate_overhead for breakdown in breakdowns]),
-        unattributed=np.concatenate([breakdown.unattributed for breakdown in breakdowns]),
-        tracing=np.concatenate([breakdown.tracing for breakdown in breakdowns]),
-    )
+    names = ("e2e", "framework", "delegate_overhead", "unattributed", "tracing")
+    parts = {name: np.concatenate([getattr(one, name) for one in breakdowns]) for name in names}
+    categories = {
+        category: np.concatenate([one.categories[category] for one in breakdowns])
+        for category in breakdowns[0].categories
+    }
+    return Breakdown(categories=categories, **parts)
 
 
 def _by_turn(nanoseconds: Int64, turns: Int64) -> list[list[float]]:

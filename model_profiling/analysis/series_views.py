@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -96,15 +97,13 @@ def calls_of(series: SeriesAnalysis) -> Calls:
         beside += group.self_ns[rows].sum(axis=0)
         runs += len(rows)
     beside /= max(1, runs)
-    inside: dict[int, int] = {}
-    for node in first.operators:
-        inside[node.call] = inside.get(node.call, 0) + 1
+    inside = Counter(node.call for node in first.operators)
     return Calls(
         tuple(
             Call(
                 node.call,
                 node.call_kind == "delegate",
-                inside.get(node.call, 0),
+                inside[node.call],
                 # Where a kernel has no event of its own, its call is the operator.
                 0.0 if node.share is Share.OPERATOR else float(beside[node.column]),
             )
@@ -167,7 +166,7 @@ class RoofGap:
 def seen_roofline(operators: Sequence[Operator]) -> Roofline | None:
     """The roof that the operators themselves show, or None where no program gives their cost."""
     long_enough = [operator for operator in operators if operator.times.median_ns >= _SHORTEST_NS]
-    flops = [rate for operator in long_enough if _matrix(operator) and (rate := operator.gflops)]
+    flops = [rate for operator in long_enough if operator.category in MATRIX and (rate := operator.gflops)]
     traffic = [rate for operator in long_enough if (rate := operator.gbytes_per_s)]
     if not flops or not traffic:
         return None
@@ -181,20 +180,17 @@ def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, .
         if operator.times.median_ns < _SHORTEST_NS or not operator.source.bytes_moved:
             continue
         traffic = (operator.gbytes_per_s or 0.0) / roof.gbytes_per_s
-        arithmetic = (operator.gflops or 0.0) / roof.gflops if _matrix(operator) else 0.0
+        arithmetic = (operator.gflops or 0.0) / roof.gflops if operator.category in MATRIX else 0.0
         # The nearer roof is the one that binds.
         gaps.append(RoofGap(operator, efficiency=min(1.0, max(traffic, arithmetic))))
     return tuple(sorted(gaps, key=lambda gap: gap.efficiency))
-
-
-def _matrix(operator: Operator) -> bool:
-    return operator.category in MATRIX
 
 
 # The model's modules as a tree, with the operators that each holds: what a flame graph is drawn of.
 
 LOWERING, BACKEND = "inserted by lowering", "added by the backend"
 THE_MODEL, UNKNOWN = "the model itself", "place not known"
+_WITHOUT_MODULE = {"lowering": LOWERING, "backend": BACKEND, "model": THE_MODEL, "unknown": UNKNOWN}
 _DEEPEST = 40
 """Parts of a path that become modules of their own; nobody's model is deeper, a damaged record may be."""
 
@@ -251,12 +247,4 @@ def module_parts(operator: Operator) -> tuple[str, ...]:
     """The modules around an operator, the outermost first; where none is, what is known instead."""
     if operator.source.module_path:
         return tuple(operator.source.module_path.split(".", _DEEPEST))
-    match operator.origin:
-        case "lowering":
-            return (LOWERING,)
-        case "backend":
-            return (BACKEND,)
-        case "model":
-            return (THE_MODEL,)
-        case "unknown":
-            return (UNKNOWN,)
+    return (_WITHOUT_MODULE[operator.origin],)

@@ -205,5 +205,5 @@ def break_down(attribution: Attribution, listed: OperatorList) -> Breakdown:
         framework=attribution.total_ns(Share.FRAMEWORK),
         delegate_overhead=attribution.total_ns(Share.DELEGATE),
         unattributed=attribution.total_ns(Share.DELEGATE, Share.OPAQUE),
-        tracing=attribution.tracing_ns(),
+        tracing=attribution.of_runs(lambda group: group.tracing_ns),
     )

@@ -20,15 +20,6 @@ from model_profiling.program.category import operator_type
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredKernel:
-    """A kernel XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
-
-    kind: str
-    name: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorStep:
     """One operator of one delegate call; a skipped one ran nothing but has its event in the dump."""
 
@@ -51,11 +42,11 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class XnnTrace:
-    """What one process logged. `iterations` is what executor_runner said of itself, None if it did not."""
+    """What one process logged."""
 
-    configured: tuple[ConfiguredKernel, ...]
+    configured: tuple[str, ...]
+    """Kernels XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
     calls: tuple[DelegateCall, ...]
-    iterations: int | None
 
     @property
     def steps(self) -> tuple[OperatorStep, ...]:
@@ -63,29 +54,12 @@ class XnnTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
-    """Where log and dump stop agreeing; a side that ended first is None."""
-
-    position: int
-    operator: str | None
-    event: str | None
-    line: int | None
-
-    def __str__(self) -> str:
-        if self.event is None:
-            return f"the dump ends after {self.position} operators; the log goes on with {self.operator}"
-        if self.operator is None:
-            return f"the log ends after {self.position} operators; the dump goes on with {self.event}"
-        logged = f"{self.operator} in the log (line {self.line})"
-        return f"operator {self.position} is {logged}, but {self.event} in the dump"
-
-
-@dataclass(frozen=True, slots=True)
 class SequenceMatch:
-    """Steps of a log paired in order with a dump's events, up to where they depart (None: nowhere)."""
+    """Steps of a log paired in order with a dump's events, up to where they differ."""
 
     pairs: tuple[tuple[OperatorStep, str], ...]
-    departure: Departure | None
+    departure: str
+    """Where they do, for people; empty where they agree to the end."""
 
 
 _TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
@@ -94,26 +68,23 @@ _LOGCAT = re.compile(
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d{1,9}) +\d+ [VDIWEF] XNNPACK *: "
     r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d{1,9})\): )(?P<message>.*)"
 )
-_CONFIGURED = re.compile(r"Using (?P<kind>\w+) microkernel '(?P<name>[^']+)'")
+_CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^']+)'")
 _RUNNING = re.compile(
     r"(?P<skip>skip )?running operator (?P<index>\d{1,9}):(?P<part>\d{1,9}) \((?P<name>.+)\)"
 )
 _PLACE = re.compile(r"\w+, .*:\d+\)")
 _RESHAPING = re.compile(r"reshaping operator \d+ \(")
-_ITERATION = re.compile(
-    r"executed successfully (?P<done>\d{1,9}) time|Iteration \d+ of (?P<planned>\d{1,9})(?!\d)"
-)
 
 
 def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
     """Read a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
-    configured: list[ConfiguredKernel] = []
+    configured: list[str] = []
     calls: list[list[OperatorStep]] = []
     last = (-1, -1)
     closed = True
     for number, message in _messages(text, pid):
         if found := _CONFIGURED.match(message):
-            configured.append(ConfiguredKernel(found["kind"], found["name"], number))
+            configured.append(found["name"])
         elif _RESHAPING.match(message):
             # Each delegate call reshapes its operators first; indices restart in the next one.
             closed = True
@@ -127,7 +98,7 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
                 name = found["name"].removesuffix(" Default")
                 calls[-1].append(OperatorStep(place[0], name, bool(found["skip"]), number))
     made = tuple(DelegateCall(tuple(steps)) for steps in calls if steps)
-    return XnnTrace(tuple(configured), made, _iterations(text))
+    return XnnTrace(tuple(configured), made)
 
 
 def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
@@ -143,7 +114,7 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
 def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
     """The log as kernel evidence: announced kernels are configured, matrix operators it ran are executed."""
     return (
-        *configured_kernels(kernel.name for kernel in trace.configured),
+        *configured_kernels(trace.configured),
         *operator_kernels(step.name for step in trace.steps if not step.skipped),
     )
 
@@ -155,12 +126,15 @@ def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> S
     (`Mean (ND)` becoming `Mean (ND) Reduce`) is at the end of the log's name only.
     """
     pairs: list[tuple[OperatorStep, str]] = []
-    departure = None
+    departure = ""
     for position, (step, event) in enumerate(itertools.zip_longest(steps, event_names)):
         if step is None:
-            departure = Departure(position, None, event, None)
-        elif event is None or not _same(step.name, operator_type(event.strip())):
-            departure = Departure(position, step.name, event, step.line)
+            departure = f"the log ends after {position} operators; the dump goes on with {event}"
+        elif event is None:
+            departure = f"the dump ends after {position} operators; the log goes on with {step.name}"
+        elif not _same(step.name, operator_type(event.strip())):
+            logged = f"{step.name} in the log (line {step.line})"
+            departure = f"operator {position} is {logged}, but {event} in the dump"
         if departure:
             break
         pairs.append((step, event))
@@ -193,11 +167,3 @@ def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
                 chosen = owner
             if owner == chosen:
                 yield number, found["message"].strip()
-
-
-def _iterations(text: str) -> int | None:
-    found = list(_ITERATION.finditer(text))
-    if not found:
-        return None
-    done = [match["done"] for match in found if match["done"]]
-    return int(done[-1] if done else found[-1]["planned"])

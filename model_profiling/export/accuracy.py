@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import Node
 
+    Tensors = list[torch.Tensor]
+
 
 # Finds the operator whose output is the first that is not finite: the graph runs node by node, once, and
 # only when an output was seen to be NaN or infinite.
@@ -152,11 +154,6 @@ def quietly(enabled: bool = True) -> Iterator[Captured]:
             sink.seek(0)
             captured.text = sink.read().decode("utf-8", "replace")
 
-
-if TYPE_CHECKING:
-    import torch
-
-    Tensors = list[torch.Tensor]
 
 LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2, "int8": 0.1}
 """Against PyTorch in the same dtype: rounding order may differ, the computation may not. In fp16 a sound

@@ -312,7 +312,8 @@ class Refusals:
         if account.why == "portable":
             return account
         refusal = self._listener.refusals.get(account.node)
-        return account.with_replacement(replacement_for(account, refusal.made_by if refusal else frozenset()))
+        made_by = refusal.made_by if refusal else frozenset[str]()
+        return replace(account, replacement=replacement_for(account, made_by))
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:
         if self.partitioner is None:

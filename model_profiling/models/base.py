@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-
-if TYPE_CHECKING:
-    import torch
-
     ExampleInputs = tuple[object, ...]
     DynamicShapes = Mapping[str, object] | tuple[object, ...] | list[object]
 

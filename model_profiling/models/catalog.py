@@ -97,9 +97,7 @@ def file_name_of(spec: str) -> str:
     if chosen is not None:
         return chosen.file_name
     if ":" in spec or spec.endswith(".py"):
-        place, _, attribute = spec.rpartition(":")
-        if not place or not attribute.isidentifier():
-            raise InputError(f"'{spec}' does not name a factory", REFERENCE_HELP)
+        place, _ = _checked_reference(spec)
         if place.endswith(".py") and not Path(place).is_file():
             raise InputError(f"there is no {place}", "correct the path")
         return _reference_name(spec)
@@ -118,9 +116,7 @@ def _unknown(spec: str) -> InputError:
 
 def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
     """Import what `file.py:attribute` or `package.module:attribute` names."""
-    place, _, attribute = reference.rpartition(":")
-    if not place or not attribute.isidentifier():
-        raise InputError(f"'{reference}' does not name a factory", REFERENCE_HELP)
+    place, attribute = _checked_reference(reference)
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     if not hasattr(module, attribute):
         public = [
@@ -128,11 +124,17 @@ def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
             for key, value in vars(module).items()
             if inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_")
         ]
-        raise InputError(
-            f"{place} has no '{attribute}'",
-            f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP,
-        )
+        fix = f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP
+        raise InputError(f"{place} has no '{attribute}'", fix)
     return _reference_name(reference), module, getattr(module, attribute)
+
+
+def _checked_reference(reference: str) -> tuple[str, str]:
+    """The file or module, and the attribute."""
+    place, _, attribute = reference.rpartition(":")
+    if not place or not attribute.isidentifier():
+        raise InputError(f"'{reference}' does not name a factory", REFERENCE_HELP)
+    return place, attribute
 
 
 def _reference_name(reference: str) -> str:

@@ -33,7 +33,10 @@ class ModelOption:
     def read(self, model: str, text: str) -> int | Path:
         """The value a user wrote."""
         if self.default is None:
-            return _existing_file(model, self.name, text)
+            path = Path(text).expanduser()
+            if not path.is_file():
+                raise InputError(f"{self.name} of '{model}': there is no file {path}", "correct the path")
+            return path
         if not re.fullmatch(r"[1-9]\d{0,8}", text):
             raise InputError(
                 f"{self.name} of '{model}' is '{text}'",
@@ -79,36 +82,22 @@ class Chosen:
 def chosen_options(model: str, text: str, known: Iterable[ModelOption]) -> Chosen:
     """Read `size=512,checkpoint=FILE`; options come out in the order the model declares them."""
     options = {option.name: option for option in known}
+    shown = ",".join(option.shown for option in options.values())
+    usage = f"write {model}{MARK}{shown}" if shown else f"write {model} alone: it has none"
     written: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or not value:
-            raise InputError(
-                f"'{part}' is no option of '{model}'", f"write {_usage(model, options.values())}"
-            )
+            raise InputError(f"'{part}' is no option of '{model}'", usage)
         if key not in options:
             hint = did_you_mean(key, options)
-            raise InputError(
-                f"'{model}' has no option '{key}'",
-                f"{hint}{' ' if hint else ''}write {_usage(model, options.values())}",
-            )
+            fix = f"{hint}{' ' if hint else ''}{usage}"
+            raise InputError(f"'{model}' has no option '{key}'", fix)
         if key in written:
             raise InputError(f"{key} of '{model}' is given twice", "give it once")
         written[key] = value
     values = {key: option.read(model, written[key]) for key, option in options.items() if key in written}
     return Chosen(model, {key: value for key, value in values.items() if value != options[key].default})
-
-
-def _usage(model: str, options: Iterable[ModelOption]) -> str:
-    shown = ",".join(option.shown for option in options)
-    return f"{model}{MARK}{shown}" if shown else f"{model} alone: it has none"
-
-
-def _existing_file(model: str, option: str, text: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.is_file():
-        raise InputError(f"{option} of '{model}': there is no file {path}", "correct the path")
-    return path
 
 
 def _in_name(key: str, value: int | Path) -> str:

@@ -110,21 +110,18 @@ class _Unpacked:
 
     def parse(self, info: zipfile.ZipInfo) -> Json:
         fix = "export the model again"
+        member_name = info.filename[:200]
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FormatError(
-                f"{self._name} has a member that no exporter writes: {info.filename[:200]}", fix
-            )
+            raise FormatError(f"{self._name} has a member that no exporter writes: {member_name}", fix)
         self._left -= info.file_size
         if self._left < 0:
-            raise FormatError(
-                f"{self._name} is refused: its member {info.filename[:200]} unpacks to too much", fix
-            )
+            raise FormatError(f"{self._name} is refused: its member {member_name} unpacks to too much", fix)
         content = bytearray()
         with self._archive.open(info) as member:
             # In blocks: a stream that holds more than it claims is unpacked no further than that.
             while block := member.read(_BLOCK):
                 content += block
-        return cast("Json", parse_json(content, f"{self._name}: {info.filename[:200]}", fix, endless=True))
+        return cast("Json", parse_json(content, f"{self._name}: {member_name}", fix, endless=True))
 
 
 def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ Values inside a delegate have ids of their own; where they are arguments of its 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -104,9 +105,9 @@ class Flow:
         """The method hands out what `step` makes."""
         return any(value in self.outputs for value in step.writes)
 
-    def varying(self, step: Step) -> tuple[Value, ...]:
+    def varying(self, step: Step) -> list[Value]:
         """What it reads that is not stored in the program."""
-        return tuple(value for value in step.reads if value not in self.constants)
+        return [value for value in step.reads if value not in self.constants]
 
 
 def flow_of(method: Method) -> Flow:
@@ -193,10 +194,7 @@ def input_independent(flow: Flow) -> frozenset[int]:
     """
     if not flow.straight or not flow.known:
         return frozenset()
-    writes: dict[Value, int] = {}
-    for step in flow.steps:
-        for value in step.writes:
-            writes[value] = writes.get(value, 0) + 1
+    writes = Counter(value for step in flow.steps for value in step.writes)
     fixed = set(flow.constants - flow.inputs)
     found = set()
     for index, step in enumerate(flow.steps):
@@ -243,11 +241,11 @@ def undone_transposes(flow: Flow) -> tuple[Undone, ...]:
     found: list[Undone] = []
     taken: set[int] = set()
     for step in flow.steps if flow.straight else ():
-        if step.permutation and flow.at[step.place] not in taken:
-            undone = _undone_by(flow, step, taken)
-            if undone is not None:
-                found.append(undone)
-                taken.update(flow.at[each.place] for each in undone.transposes)
+        if not step.permutation or flow.at[step.place] in taken:
+            continue
+        if undone := _undone_by(flow, step, taken):
+            found.append(undone)
+            taken.update(flow.at[each.place] for each in undone.transposes)
     return tuple(found)
 
 
@@ -305,13 +303,7 @@ def _moves_nothing(path: Sequence[Step]) -> bool:
     if not path[0].inputs:
         return False
     order = _Order.of(path[0].inputs[0])
-    for step in path:
-        moved = (
-            order.permuted(step.permutation) if step.permutation else order.reshaped(step.outputs[0].shape)
-        )
-        if not moved:
-            return False
-    return order.as_it_was
+    return all(map(order.moved, path)) and order.as_it_was
 
 
 @dataclass(slots=True)
@@ -333,6 +325,10 @@ class _Order:
     @property
     def as_it_was(self) -> bool:
         return [factor for axis in self.axes for factor in axis] == self.first
+
+    def moved(self, step: Step) -> bool:
+        """Follow a step; False where that is not possible."""
+        return self.permuted(step.permutation) if step.permutation else self.reshaped(step.outputs[0].shape)
 
     def permuted(self, permutation: Sequence[int]) -> bool:
         if sorted(permutation) != list(range(len(self.axes))):

@@ -71,9 +71,6 @@ class Undelegated:
         """Whether another call is to be written instead: nothing of the old one is left to compute once."""
         return self.replacement not in ("", COMPUTED_ONCE)
 
-    def with_replacement(self, text: str) -> Undelegated:
-        return replace(self, replacement=text)
-
     @property
     def remedy(self) -> str:
         """What to write instead, or that nothing is known."""
@@ -115,15 +112,11 @@ class OutsideGroup:
     @property
     def places(self) -> tuple[str, ...]:
         """`in features.0, features.2`, `at model.py:12: the line`."""
-        return tuple(
-            f"{word}{', '.join(names[:_MOST_PLACES])}{_more(len(names) - _MOST_PLACES)}"
-            for word, names in (("in ", self.modules), ("at ", self.sources))
-            if names
-        )
-
-
-def _more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
+        found = []
+        for word, names in (("in", self.modules), ("at", self.sources)):
+            more = f" and {len(names) - _MOST_PLACES} more" if len(names) > _MOST_PLACES else ""
+            found += [f"{word} {', '.join(names[:_MOST_PLACES])}{more}"] if names else []
+        return tuple(found)
 
 
 def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...]:
@@ -133,38 +126,25 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
         key = (left.call, left.why, left.reason, left.replacement, left.remedy, left.source, left.code)
         found.setdefault(key, []).append(left)
     groups = tuple(_group(lefts) for lefts in found.values())
-    alike, at_line = Counter[tuple[str, str]](), Counter[tuple[str, str, tuple[str, ...]]]()
+    alike, at_line = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for group in groups:
         alike[group.call, group.remedy] += group.count
-        at_line[group.call, group.remedy, group.sources] += group.count
-    return tuple(
-        sorted(
-            groups,
-            key=lambda group: (
-                -alike[group.call, group.remedy],
-                group.call,
-                group.remedy,
-                -at_line[group.call, group.remedy, group.sources],
-                group.sources,
-                -group.count,
-            ),
-        )
-    )
+        at_line[(group.call, group.remedy, *group.sources)] += group.count
+
+    def order(group: OutsideGroup) -> tuple[object, ...]:
+        call = group.call, group.remedy
+        return -alike[call], *call, -at_line[(*call, *group.sources)], group.sources, -group.count
+
+    return tuple(sorted(groups, key=order))
 
 
 def _group(lefts: Sequence[Undelegated]) -> OutsideGroup:
     first = lefts[0]
     line = f"{first.source}{f': {first.code}' if first.code else ''}"
-    return OutsideGroup(
-        first.call,
-        first.why,
-        first.reason,
-        first.replacement,
-        operators=tuple(Counter(left.operator for left in lefts).most_common()),
-        modules=tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path)),
-        sources=(line,) if line else (),
-        remedy=first.remedy,
-    )
+    operators = tuple(Counter(left.operator for left in lefts).most_common())
+    modules = tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path))
+    said = first.call, first.why, first.reason, first.replacement
+    return OutsideGroup(*said, operators, modules, (line,) if line else (), first.remedy)
 
 
 def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -111,7 +111,7 @@ def test_the_first_run_of_each_turn_is_in_no_figure(analysis: RunAnalysis, launc
             assert dump.breakdown.closes
             assert {operator.times.runs for operator in dump.operators} == {counted}
             assert dump.turns.tolist() == [cycle for cycle in range(CYCLES) for _ in range(TURN - 1)]
-        for number, launch in enumerate(series.part_turns(series.breakdown.e2e).values()):
+        for number, launch in enumerate(series.by_turn(series.breakdown.e2e).values()):
             for inside, outside in zip(launch, told[series.series][number], strict=True):
                 # The runner's own clock around each run of the same turn, but for the first.
                 assert len(inside) == TURN - 1
@@ -122,8 +122,8 @@ def test_parts_and_operators_add_up(analysis: RunAnalysis) -> None:
     for series in analysis.series:
         assert series.breakdown.closes
         assert sum(series.spent(part).ms for part in series.parts.values()) == pytest.approx(series.e2e_ms)
-        by_turn = [series.part_turns(part) for part in series.parts.values()]
-        for number, launch in series.part_turns(series.breakdown.e2e).items():
+        by_turn = [series.by_turn(part) for part in series.parts.values()]
+        for number, launch in series.by_turn(series.breakdown.e2e).items():
             sums = np.sum([part[number] for part in by_turn], axis=0)
             assert sums == pytest.approx(np.array(launch))
 
@@ -153,8 +153,8 @@ def test_a_launch_whose_dump_is_lost_leaves_the_others_aligned(launched, tmp_pat
     assert [dump.dump.round for dump in ours.rounds] == [dump.dump.round for dump in theirs.rounds]
     e2e = whole.baseline.breakdown.e2e
     kept = {dump.dump.met for dump in ours.rounds}
-    expected = {launch: turns for launch, turns in whole.baseline.part_turns(e2e).items() if launch in kept}
-    assert ours.part_turns(ours.breakdown.e2e) == expected
+    expected = {launch: turns for launch, turns in whole.baseline.by_turn(e2e).items() if launch in kept}
+    assert ours.by_turn(ours.breakdown.e2e) == expected
 
 
 def test_dumps_of_two_runs_or_launches_are_not_set_cycle_against_cycle(launched, tmp_path: Path) -> None:

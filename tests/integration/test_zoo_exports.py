@@ -14,7 +14,7 @@ from edgetam_weights import checkpoint_weights
 
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
-from model_profiling.models import entries, register_model
+from model_profiling.models import register_model, registry
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import Job
 from model_profiling.workflow.profile import find_or_export
@@ -67,7 +67,7 @@ def test_an_export_with_a_checkpoint_is_made_again_when_the_checkpoint_changes(t
 def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(
     request: pytest.FixtureRequest,
 ) -> None:
-    request.addfinalizer(partial(entries.keep, entries.registered()))
+    request.addfinalizer(partial(registry.keep_entries, dict(registry._entries)))
     register_model(
         "only_floats", "nowhere:Model", dtypes=("fp32",), not_supported={"int8": "its answers are angles"}
     )

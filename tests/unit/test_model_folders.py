@@ -14,8 +14,8 @@ from said import refused, says
 from model_profiling import models
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
-from model_profiling.models import entries, load_model
-from model_profiling.models.registry import VARIABLE, discover, skipped_folders
+from model_profiling.models import load_model
+from model_profiling.models.registry import VARIABLE, XNNPACK_QUANTIZATION, discover, skipped_folders
 
 ROOT = Path(__file__).parents[2]
 GOOD = """
@@ -156,7 +156,7 @@ def test_what_executorchs_scripts_are_told(place: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(theirs, "MODEL_NAME_TO_MODEL", dict(theirs.MODEL_NAME_TO_MODEL))
     monkeypatch.setattr(xnnpack, "MODEL_NAME_TO_OPTIONS", dict(xnnpack.MODEL_NAME_TO_OPTIONS))
-    assert [kind.name for kind in QuantType] == list(entries.XNNPACK_QUANTIZATION)
+    assert [kind.name for kind in QuantType] == list(XNNPACK_QUANTIZATION)
     told = "Tiny, xnnpack_quantization='DYNAMIC_PER_CHANNEL', xnnpack_delegation=False)"
     add(place, "told", GOOD.replace("Tiny)", told))
     add(place, "fails_late", "from .. import register_model\nregister_model('fails_late', 'nowhere:Y')\n")

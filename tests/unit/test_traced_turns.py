@@ -88,13 +88,13 @@ def test_a_dump_in_turns_is_the_dump_of_the_runs_that_count(runs: list[Operators
     ours, theirs = series_of([whole]), series_of([rest])
     assert ours.operators == theirs.operators and ours.typical.tolist() == theirs.typical.tolist()
     parts = zip(ours.parts.values(), theirs.parts.values(), strict=True)
-    assert all(ours.part_rounds(one) == theirs.part_rounds(other) for one, other in parts)
+    assert all(ours.by_round(one) == theirs.by_round(other) for one, other in parts)
     for operator in ours.operators:
-        (values,) = ours.operator_rounds([operator])
-        (by_turn,) = ours.operator_turns([operator]).values()
+        (values,) = ours.by_round([operator])
+        (by_turn,) = ours.by_turn([operator]).values()
         assert [ms for one in by_turn for ms in one] == values
-    sums = [[ms for one in ours.part_turns(part)["round 0"] for ms in one] for part in ours.parts.values()]
-    (e2e,) = ours.part_rounds(ours.breakdown.e2e)
+    sums = [[ms for one in ours.by_turn(part)["round 0"] for ms in one] for part in ours.parts.values()]
+    (e2e,) = ours.by_round(ours.breakdown.e2e)
     assert [sum(run) for run in zip(*sums, strict=True)] == pytest.approx(e2e)
 
 
@@ -104,10 +104,10 @@ def test_a_run_without_an_operator_is_missing_in_its_own_turn_alone() -> None:
     series = series_of([dump])
     add = next(operator for operator in series.operators if operator.name == ADD)
     conv = next(operator for operator in series.operators if operator.name == CONV)
-    assert series.operator_turns([conv]) == {"round 0": [[0.01] * 2] * 3}
-    assert series.operator_turns([add]) == {"round 0": [[0.005], [], [0.005, 0.005]]}
-    assert series.operator_turns([conv, add]) == {"round 0": [[0.015], [], [0.015, 0.015]]}
-    assert series.operator_turns([]) == {"round 0": [[]]}
+    assert series.by_turn([conv]) == {"round 0": [[0.01] * 2] * 3}
+    assert series.by_turn([add]) == {"round 0": [[0.005], [], [0.005, 0.005]]}
+    assert series.by_turn([conv, add]) == {"round 0": [[0.015], [], [0.015, 0.015]]}
+    assert series.by_turn([]) == {"round 0": [[]]}
 
 
 def test_a_dump_of_first_runs_alone_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,6 @@ def test_real_logs_give_two_inferences_of_one_delegate(
     log: str, operators: int, announced: int, skipped: int
 ) -> None:
     trace = read_xnntrace(LOGS / log)
-    assert trace.iterations == 2
     first, second = trace.calls
     assert first.names == second.names
     assert [step.index for step in first.steps] == list(range(operators))
@@ -88,17 +88,18 @@ def test_evidence_of_a_log(dtype: str) -> None:
 def test_the_sequence_matches_the_dump_s_events() -> None:
     steps = parse_xnntrace(logged("toy_int8_sme2off.log")).steps
     match = match_events(steps, INT8_EVENTS * 2)
-    assert match.departure is None and len(match.pairs) == 20
+    assert not match.departure and len(match.pairs) == 20
     assert match.pairs[5][0].name == "Mean (ND) Reduce" and match.pairs[5][1] == "Mean (ND) #1"
 
 
 def test_a_departure_says_where() -> None:
     steps = parse_xnntrace(logged("toy_int8_sme2on.log")).steps
     match = match_events(steps, INT8_EVENTS * 2)
-    assert match.departure is not None and match.departure.position == 2 == len(match.pairs)
-    line = logged("toy_int8_sme2on.log").splitlines()[(match.departure.line or 0) - 1]
+    assert len(match.pairs) == 2
+    number = re.search(r"line (\d+)", match.departure)
+    line = logged("toy_int8_sme2on.log").splitlines()[int(number[1] if number else 0) - 1]
     assert "running operator 2:0 (Convolution (NHWC, PQS8, QS8, QC8W) IGEMM)" in line
-    says(str(match.departure), "Convolution (NHWC, QC8) IGEMM #1", "dump")
+    says(match.departure, "Convolution (NHWC, QC8) IGEMM #1", "dump")
 
 
 def test_a_sequence_that_ends_early_says_which_side() -> None:
@@ -114,8 +115,8 @@ def test_a_sequence_that_ends_early_says_which_side() -> None:
 def test_a_prefix_of_another_operator_s_name_does_not_match() -> None:
     text = "Debug (XNNPACK): running operator 0:0 (Convolution (NHWC, F16) IGEMM) (f, operator-run.c:1)"
     steps = parse_xnntrace(text).steps
-    assert match_events(steps, ["Convolution #1"]).departure is not None
-    assert match_events(steps, ["Convolution (NHWC, F16) #1"]).departure is None
+    assert match_events(steps, ["Convolution #1"]).departure
+    assert not match_events(steps, ["Convolution (NHWC, F16) #1"]).departure
 
 
 def run_lines(*operators: tuple[int, int, str]) -> str:
@@ -180,8 +181,7 @@ def test_logcat_says_the_same_as_a_terminal(form: str) -> None:
     phone = "--------- beginning of main\n" + "\n".join(as_logcat(line, form) for line in text.splitlines())
     here, there = parse_xnntrace(text), parse_xnntrace(phone)
     assert [call.names for call in there.calls] == [call.names for call in here.calls]
-    assert [kernel.name for kernel in there.configured] == [kernel.name for kernel in here.configured]
-    assert there.iterations == 2
+    assert there.configured == here.configured
 
 
 def test_a_logcat_of_two_processes_needs_a_choice() -> None:

@@ -274,7 +274,7 @@ def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary
 def _of_dumps(found: ExperimentReport) -> Sampled:
     dumps = found.dumps
     assert dumps is not None
-    rounds = dumps.part_rounds(dumps.breakdown.e2e)
+    rounds = dumps.by_round(dumps.breakdown.e2e)
     return Sampled(found.series, dumps.latency, rounds, dumps.unit, dumps.first.path.name)
 
 
