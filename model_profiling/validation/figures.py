@@ -16,7 +16,7 @@ from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.headroom import unfit_times
 from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.core.check import Check, Status, check_unless
+from model_profiling.core.check import Status
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there, open_regular
@@ -31,21 +31,20 @@ from model_profiling.run.samples import read_series_samples
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.parity import compare_outputs
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.validation.structure import ANALYSE_AGAIN, CheckedRun
+from model_profiling.validation.structure import ANALYSE_AGAIN, CheckedRun, NoVerdict, question
 
 _CLOSE = 1e-9
 
 
-def latencies_match(checked: CheckedRun) -> Iterator[Check]:
+@question("latencies", COMPUTE_AGAIN)
+def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether statistics are those of the latencies in the journal, with as many as promised."""
     run = checked.run
     journal = run.journal  # a damaged one is the answer, also where nothing was timed
     timed = [result for result in run.results if result.latency and run.times_of(result.series).are_latencies]
     if not timed:
         why = "no latency was measured" if run.times.are_latencies else "times of this run are not latencies"
-        yield Check("latencies", "skipped", why)
-        return
-    wrong: list[str] = []
+        raise NoVerdict(why)
     for result in timed:
         stats = read_robust_stats(run.path / (result.latency or ""))
         wrong += _wrong_rounds(result, stats)
@@ -61,8 +60,7 @@ def latencies_match(checked: CheckedRun) -> Iterator[Check]:
             raw = journal.latencies_ms(result.series, len(stats.end_to_end_rounds_ms))
             if difference := _first_unlike(raw, stats.end_to_end_rounds_ms):
                 wrong.append(f"{result.series}: its latencies are not those in {names.JOURNAL}: {difference}")
-    found = f"statistics of {plural(len(timed), 'experiment')} are those of the runs"
-    yield check_unless(wrong, "latencies", found, COMPUTE_AGAIN)
+    return f"statistics of {plural(len(timed), 'experiment')} are those of the runs"
 
 
 def _wrong_figures(result: Result, stats: RobustStats) -> Iterator[str]:
@@ -75,14 +73,14 @@ def _wrong_figures(result: Result, stats: RobustStats) -> Iterator[str]:
         yield f"{result.series}: its statistics are not those of its latencies"
 
 
-def comparisons_hold(checked: CheckedRun) -> Iterator[Check]:
+@question("comparisons", COMPUTE_AGAIN)
+def comparisons_hold(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether verdicts follow from their intervals, and what may not be compared is not."""
     answers = checked.run.metrics.comparisons if checked.run.metrics else ()
     if not answers:
-        yield Check("comparisons", "skipped", "nothing was compared")
-        return
+        raise NoVerdict("nothing was compared")
     reasons = {(pair.baseline, pair.candidate): pair.not_comparable for pair in checked.run.pairs}
-    wrong, compared = [], 0
+    compared = 0
     for answer in answers:
         found, name = answer.speedup, answer.label
         if (answer.baseline, answer.candidate) not in reasons:
@@ -101,20 +99,17 @@ def comparisons_hold(checked: CheckedRun) -> Iterator[Check]:
         ):
             wrong.append(f"{name} is called {found.verdict.value}, but its interval holds 1")
     if not compared and not wrong:
-        why = answers[0].speedup.reason
-        yield Check("comparisons", "skipped", f"nothing is comparable: {why}")
-        return
+        raise NoVerdict(f"nothing is comparable: {answers[0].speedup.reason}")
     more = f", {len(answers) - compared} not comparable" if compared < len(answers) else ""
-    said = f"verdicts of {compared} follow from the intervals{more}"
-    yield check_unless(wrong, "comparisons", said, COMPUTE_AGAIN)
+    return f"verdicts of {compared} follow from the intervals{more}"
 
 
-def emulated_has_no_latency(checked: CheckedRun) -> Iterator[Check]:
+@question("no latency", COMPUTE_AGAIN)
+def emulated_has_no_latency(checked: CheckedRun, wrong: list[str]) -> str:
     run = checked.run
     if run.times.are_latencies:
-        yield Check("no latency", "skipped", "times on this target are latencies")
-        return
-    wrong = [f"{path.name} holds latencies" for path in run.path.rglob(f"*{names.ROBUST_STATS}")]
+        raise NoVerdict("times on this target are latencies")
+    wrong += [f"{path.name} holds latencies" for path in run.path.rglob(f"*{names.ROBUST_STATS}")]
     if run.metrics is not None:
         if run.metrics.times.are_latencies:
             wrong.append(f"{names.METRICS} calls its times latencies")
@@ -122,27 +117,27 @@ def emulated_has_no_latency(checked: CheckedRun) -> Iterator[Check]:
             wrong.append(f"{names.METRICS} holds latencies")
         if any(answer.speedup.ratio is not None for answer in run.metrics.comparisons):
             wrong.append(f"{names.METRICS} holds a speedup")
-    yield check_unless(wrong, "no latency", "the run shows none", COMPUTE_AGAIN)
+    return "the run shows none"
 
 
-def kernels_fit_the_switch(checked: CheckedRun) -> Iterator[Check]:
+@question("kernels", f"the switch failed; {MEASURE_AGAIN}")
+def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether what ran is what the experiment allowed: no SME kernel where SME2 was off."""
     listed = [found for found in own_kernels(checked.run, ()) if found.uses or found.counted]
     if not listed:
-        yield Check("kernels", "skipped", "no kernel was listed")
-        return
-    wrong = [
+        raise NoVerdict("no kernel was listed")
+    wrong += [
         f"{found.series} had SME2 off, but {found.sme.text}"
         for found in listed
         if found.sme2 is False and found.sme.proves_sme
     ]
-    said = f"{len(listed)} lists fit what was switched off"
-    yield check_unless(wrong, "kernels", said, f"the switch failed; {MEASURE_AGAIN}")
+    return f"{len(listed)} lists fit what was switched off"
 
 
-def sampling_fits_the_counts(checked: CheckedRun) -> Iterator[Check]:
+@question("sampling", MEASURE_AGAIN)
+def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether threads were seen in the kernels that were counted, and in no other."""
-    wrong, said = [], []
+    said = []
     listed = {found.series: found for found in own_kernels(checked.run, ()) if found.counted}
     for series in checked.run.series:
         samples = read_series_samples(checked.run, series)
@@ -152,61 +147,53 @@ def sampling_fits_the_counts(checked: CheckedRun) -> Iterator[Check]:
         wrong += [f"{series}: {each}" for each in disagreements(seen, uses)]
         said.append(f"{series}: {agreement(seen, samples.kept, uses)}")
     if not said:
-        yield Check("sampling", "skipped", "no series was both sampled and counted")
-        return
-    yield check_unless(wrong, "sampling", "; ".join(said), MEASURE_AGAIN)
+        raise NoVerdict("no series was both sampled and counted")
+    return "; ".join(said)
 
 
 _MOST_VALUES = 1 << 23
 """Of an output that is compared: what a run of somebody else names takes memory many times over."""
 
 
-def outputs_agree(checked: CheckedRun) -> Iterator[Check]:
+@question("outputs", "find out which is right before trusting a speed")
+def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether outputs are whole, and the experiments still compute the same."""
-    kept = [result for result in checked.results if result.outputs]
+    kept = [result for result in checked.run.results if result.outputs]
     if not kept:
-        yield Check("outputs", "skipped", "no outputs were kept")
-        return
+        raise NoVerdict("no outputs were kept")
     written = [(result, output_files(result, checked.path)) for result in kept]
     for _, outputs in written:
         for each in outputs:
             if math.prod(each.shape) > _MOST_VALUES:
                 said = f"{each.path.name} ({each.type_name}) has over {_MOST_VALUES >> 20} million values"
-                yield Check("outputs", "skipped", f"not compared: {said}")
-                return
+                raise NoVerdict(f"not compared: {said}")
     manifest = checked.manifest
     quantized = bool(manifest and was_quantized(manifest))
     half = bool(manifest and was_half(manifest))
-    wrong = []
     (_, first), *_ = written
     for result, others in written:
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
             wrong.append(f"{result.series} computes something else than {kept[0].series}")
-    found = f"{plural(len(kept), 'experiment')} with the same outputs, within rounding"
-    yield check_unless(wrong, "outputs", found, "find out which is right before trusting a speed")
+    return f"{plural(len(kept), 'experiment')} with the same outputs, within rounding"
 
 
-def summary_matches(checked: CheckedRun) -> Iterator[Check]:
+@question("analysis", ANALYSE_AGAIN)
+def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
     path = checked.path / names.ANALYSIS
     if not is_there(path):
         status: Status = "skipped" if checked.promises_little or not checked.run.dumps else "fail"
-        yield Check("analysis", status, f"there is no {names.ANALYSIS}", ANALYSE_AGAIN)
-        return
+        raise NoVerdict(f"there is no {names.ANALYSIS}", status, ANALYSE_AGAIN)
     content = read_json_object(path, ANALYSE_AGAIN)
     if checked.promises_little and "schema_version" not in content:
-        yield Check(
-            "analysis", "skipped", f"{names.ANALYSIS} is the earlier kit's; sme2prof analyze makes it anew"
-        )
-        return
+        raise NoVerdict(f"{names.ANALYSIS} is the earlier kit's; sme2prof analyze makes it anew")
     entries = content.get("per_etdump")
     listed = entries if isinstance(entries, list) else []
-    wrong = [text for entry in listed for text in _wrong_entry(checked, entry)]
+    wrong += [text for entry in listed for text in _wrong_entry(checked, entry)]
     if len(listed) != sum(dump.dump.round == 0 for dump in checked.whole_dumps):
         wrong.append(f"it describes {len(listed)} dumps, not those that are here")
     wrong += _wrong_pairs(checked.run, content.get("pairs"))
     wrong += _wrong_projection(checked.run, content.get("sme2_headroom"))
-    found = f"{names.ANALYSIS} says what {len(listed)} dumps say"
-    yield check_unless(wrong, "analysis", found, ANALYSE_AGAIN)
+    return f"{names.ANALYSIS} says what {len(listed)} dumps say"
 
 
 def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:
@@ -245,7 +232,7 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
     if not isinstance(entry, dict) or not isinstance(entry.get("etdump"), str):
         yield "an entry names no dump"
         return
-    dump = checked.dump_at(checked.path / entry["etdump"])
+    dump = checked.dump_at.get((checked.path / entry["etdump"]).resolve())
     if dump is None:
         yield f"{entry['etdump']} is described, but cannot be read"
         return
@@ -256,33 +243,32 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
         "unattributed_ms": parts.mean_ms(parts.unattributed),
         **{f"categories_ms.{category.value}": ms for category, ms in parts.categories_ms.items()},
     }
-    said = {**entry, **{f"categories_ms.{key}": value for key, value in _object(entry, "categories_ms")}}
+    categories = entry.get("categories_ms")
+    listed = categories if isinstance(categories, dict) else {}
+    said = {**entry, **{f"categories_ms.{key}": value for key, value in listed.items()}}
     for name, value in expected.items():
         if not _close(said.get(name), value):
             yield f"{name} of {entry['etdump']} is {said.get(name)}, the dump says {value:.6f}"
             return
 
 
-def csv_files_match(checked: CheckedRun) -> Iterator[Check]:
+@question("CSV files", ANALYSE_AGAIN)
+def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether each CSV file is, byte for byte, what its dump gives."""
-    wrong, count = [], 0
     there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump).every))]
-    if checked.promises_little:
-        # The earlier kit's have the same names; the end-to-end times only this one writes.
-        foreign = [dump for dump in there if not is_there(_csv(dump).e2e)]
-        if foreign:
-            whose = f"those of {plural(len(foreign), 'dump')} are the earlier kit's"
-            yield Check("CSV files", "skipped", f"{whose}; sme2prof analyze makes them anew")
-            return
-    if there and checked.manifest is not None and not checked.explained:
-        yield Check("CSV files", "skipped", "the program that explained them is not here to do it again")
-        return
-    written = {id(dump) for dump in there}
-    for dump in checked.whole_dumps:
-        if id(dump) not in written:
-            if dump.dump.round == 0 and not checked.promises_little:
-                wrong.append(f"{dump.path.name} has none")
-            continue
+    # The earlier kit's have the same names; the end-to-end times only this one writes.
+    foreign = [dump for dump in there if checked.promises_little and not is_there(_csv(dump).e2e)]
+    if foreign:
+        dumps = plural(len(foreign), "dump")
+        raise NoVerdict(f"those of {dumps} are the earlier kit's; sme2prof analyze makes them anew")
+    explained = any(dump.graph is not None for dump in checked.whole_dumps)
+    if there and checked.manifest is not None and not explained:
+        raise NoVerdict("the program that explained them is not here to do it again")
+    if not checked.promises_little:
+        first = (dump for dump in checked.whole_dumps if dump.dump.round == 0)
+        wrong += [f"{dump.path.name} has none" for dump in first if not any(map(is_there, _csv(dump).every))]
+    count = 0
+    for dump in there:
         with tempfile.TemporaryDirectory() as scratch:
             fresh = write_csv_files(dump, Path(scratch))
             for ours, theirs in zip(_csv(dump).every, fresh.every, strict=True):
@@ -290,9 +276,8 @@ def csv_files_match(checked: CheckedRun) -> Iterator[Check]:
                 if problem := _first_difference(ours, theirs):
                     wrong.append(problem)
     if not wrong and not count:
-        yield Check("CSV files", "skipped", "there are none")
-        return
-    yield check_unless(wrong, "CSV files", f"{count} are what the dumps give", ANALYSE_AGAIN)
+        raise NoVerdict("there are none")
+    return f"{count} are what the dumps give"
 
 
 def _csv(dump: DumpAnalysis) -> CsvFiles:
@@ -344,12 +329,6 @@ def _close(said: object, value: float) -> bool:
     if not isinstance(said, int | float):
         return False
     return bool(np.isclose(float(said), value, rtol=1e-6, atol=1e-9))
-
-
-def _object(entry: dict[str, object], key: str) -> Iterator[tuple[str, object]]:
-    value = entry.get(key)
-    if isinstance(value, dict):
-        yield from value.items()
 
 
 def _first_difference(ours: Path, theirs: Path) -> str:

@@ -1,9 +1,10 @@
-"""Checks of what a run directory is made of: its files, its program, its dumps."""
+"""Checks of what a run directory is made of: its files, its program, its dumps, its journal."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -12,26 +13,24 @@ from model_profiling.analysis import operators
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
-from model_profiling.core.check import Check, check_unless
+from model_profiling.core.check import Check, Status, check_unless
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
-from model_profiling.run import Manifest, Result, Run, Series, Times, names
+from model_profiling.run import Manifest, Result, Run, Times, names
 from model_profiling.run.journal import TIMED, Entry
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
 from model_profiling.run.series import first_of_each
 from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
 
-# A run directory under examination: everything is read once, when the first check needs it.
-
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
 
 
 class CheckedRun:
-    """One run directory and what its checks ask of it."""
+    """A run directory under examination: everything is read once, when the first check needs it."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir
@@ -62,10 +61,6 @@ class CheckedRun:
         """Whether nothing but its own names, or the earlier kit, tells what the run is (version 0)."""
         return self.manifest is None or self.manifest.version_0
 
-    @property
-    def results(self) -> tuple[Result, ...]:
-        return self.run.results
-
     @cached_property
     def analysis(self) -> RunAnalysis | FormatError | None:
         """The dumps analysed; None where there are none, an error where all are damaged."""
@@ -76,12 +71,6 @@ class CheckedRun:
         except FormatError as problem:
             return problem
 
-    @property
-    def damaged(self) -> tuple[FormatError, ...]:
-        if isinstance(self.analysis, FormatError):
-            return (self.analysis,)
-        return self.analysis.damaged if self.analysis else ()
-
     @cached_property
     def whole_dumps(self) -> list[DumpAnalysis]:
         """Every dump that could be read, all rounds."""
@@ -89,58 +78,73 @@ class CheckedRun:
             return []
         return [dump for series in self.analysis.series for dump in series.rounds]
 
-    @property
-    def explained(self) -> bool:
-        """Whether a program explained the operators."""
-        return any(dump.graph is not None for dump in self.whole_dumps)
-
     def dumps_of(self, result: Result) -> list[DumpAnalysis]:
-        return self._by_series.get(result.series, [])
-
-    def dump_at(self, path: Path) -> DumpAnalysis | None:
-        """The one in this file."""
-        return self._by_place.get(path.resolve())
+        return [dump for dump in self.whole_dumps if dump.series == result.series]
 
     @cached_property
-    def _by_series(self) -> dict[Series, list[DumpAnalysis]]:
-        found: dict[Series, list[DumpAnalysis]] = {}
-        for dump in self.whole_dumps:
-            found.setdefault(dump.series, []).append(dump)
-        return found
-
-    @cached_property
-    def _by_place(self) -> dict[Path, DumpAnalysis]:
+    def dump_at(self) -> dict[Path, DumpAnalysis]:
+        """Every whole dump by its file."""
         return first_of_each((dump.path.resolve(), dump) for dump in self.whole_dumps)
 
 
-_SCHEMA_VERSIONS = (1, 2, 3)
+class NoVerdict(Exception):
+    """Why a check neither passes nor fails."""
+
+    def __init__(self, found: str, status: Status = "skipped", fix: str = "") -> None:
+        super().__init__(found)
+        self.found, self.status, self.fix = found, status, fix
 
 
-def manifest_parses(run: CheckedRun) -> Iterator[Check]:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A check of a run. `ask` adds what is wrong to its list and returns what was found where nothing is."""
+
+    name: str
+    fix: str
+    ask: Callable[[CheckedRun, list[str]], str]
+
+    def __call__(self, run: CheckedRun) -> Check:
+        """The answer; a file that cannot be read is one."""
+        wrong: list[str] = []
+        try:
+            found = self.ask(run, wrong)
+        except NoVerdict as why:
+            return Check(self.name, why.status, why.found, why.fix)
+        except ProfilingError as problem:
+            return Check(self.name, "fail", problem.problem, problem.fix)
+        return check_unless(wrong, self.name, found, self.fix)
+
+
+def question(name: str, fix: str) -> Callable[[Callable[[CheckedRun, list[str]], str]], Question]:
+    """Declare a check under its name in answers, with the fix of what it finds wrong."""
+    return lambda ask: Question(name, fix, ask)
+
+
+@question("manifest", MEASURE_AGAIN)
+def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
     if run.manifest is None:
-        yield Check("manifest", "skipped", "there is none: only the dumps can be checked")
-        return
-    count = len(run.manifest.results)
+        raise NoVerdict("there is none: only the dumps can be checked")
+    experiments = plural(len(run.manifest.results), "experiment")
     if run.manifest.version_0:
-        told = f"{plural(count, 'experiment')}, as the earlier kit tells them without a schema_version"
-        if is_there(run.path / names.MANIFEST):
-            yield Check("manifest", "pass", f"{told}: it promises less, so less is checked")
-        else:
-            yield Check("manifest", "skipped", f"there is none, only a pipeline summary: {told}")
-        return
+        told = f"{experiments}, as the earlier kit tells them without a schema_version"
+        if not is_there(run.path / names.MANIFEST):
+            raise NoVerdict(f"there is none, only a pipeline summary: {told}")
+        return f"{told}: it promises less, so less is checked"
     parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
-    found = f"{plural(count, 'experiment')} on {run.manifest.target.platform}{parts}"
-    yield Check("manifest", "pass", found)
+    return f"{experiments} on {run.manifest.target.platform}{parts}"
 
 
-def json_files(run: CheckedRun) -> Iterator[Check]:
-    wrong = []
+@question("JSON files", COMPUTE_AGAIN)
+def json_files(run: CheckedRun, wrong: list[str]) -> str:
     # Files for other tools have those tools' formats.
     ours = (path for path in run.path.rglob("*.json") if run.path / names.FOR_TOOLS not in path.parents)
     # Beside a CSV file: its rows, for whoever reads JSON more easily (`etdump_to_csv.py --json`).
     records = (path for path in ours if not path.with_suffix(".csv").is_file())
     paths = sorted(path for path in records if names.WORK not in path.parts)
-    versions = (*_SCHEMA_VERSIONS, None) if _of_little_promise(run) else _SCHEMA_VERSIONS
+    try:
+        may_lack = run.promises_little
+    except ProfilingError:
+        may_lack = False  # a manifest that cannot be read still says that the run has one
     without = 0
     for path in paths:
         try:
@@ -149,64 +153,51 @@ def json_files(run: CheckedRun) -> Iterator[Check]:
             wrong.append(problem.problem)
             continue
         without += version is None
-        if version not in versions:
+        if version not in (1, 2, 3) and not (version is None and may_lack):
             wrong.append(f"{path.name} has no schema_version that is known")
-    each = (
-        f"{without} of them the earlier kit's, without a schema_version"
-        if without
-        else "each with its schema_version"
-    )
-    yield check_unless(wrong, "JSON files", f"{len(paths)} parse, {each}", COMPUTE_AGAIN)
+    earlier = f"{without} of them the earlier kit's, without a schema_version"
+    return f"{len(paths)} parse, {earlier if without else 'each with its schema_version'}"
 
 
-def _of_little_promise(run: CheckedRun) -> bool:
-    try:
-        return run.promises_little
-    except ProfilingError:
-        return False  # a manifest that cannot be read still says that the run has one
-
-
-def is_finished(run: CheckedRun) -> Iterator[Check]:
+@question("state", "continue it: sme2prof run CONFIG --resume")
+def is_finished(run: CheckedRun, wrong: list[str]) -> str:
     assert run.manifest is not None
     state = run.manifest.unfinished or "finished"
     stopped = run.manifest.why_unfinished
-    why = f": {stopped.problem}" if stopped else ""
-    wrong = [] if state == "finished" else [f"the run is {state}{why}"]
-    wrong += [
-        f"{result.series} failed: {result.problem}" for result in run.results if result.state == "failed"
-    ]
-    left = [path.name for path in run.path.rglob(".*.part")]
-    if state == "finished" and ((run.path / names.WORK).exists() or left):
+    if state != "finished":
+        wrong.append(f"the run is {state}{f': {stopped.problem}' if stopped else ''}")
+    failed = (result for result in run.run.results if result.state == "failed")
+    wrong += [f"{result.series} failed: {result.problem}" for result in failed]
+    left = (run.path / names.WORK).exists() or any(run.path.rglob(".*.part"))
+    if state == "finished" and left:
         wrong.append("half-written files were left behind")
-    yield check_unless(wrong, "state", state, "continue it: sme2prof run CONFIG --resume")
+    return state
 
 
-def files_exist(run: CheckedRun) -> Iterator[Check]:
-    promised = [(result, name) for result in run.results for name in result.files]
-    missing = [
+@question("files", MEASURE_AGAIN)
+def files_exist(run: CheckedRun, wrong: list[str]) -> str:
+    promised = [(result, name) for result in run.run.results for name in result.files]
+    wrong += [
         f"{'not a file' if is_there(run.path / name) else 'missing'}: {result.series}: {name}"
         for result, name in promised
         if not is_regular(run.path / name)
     ]
     if not run.promises_little and not is_regular(run.path / names.JOURNAL):
-        missing.append(f"missing: {names.JOURNAL}")
+        wrong.append(f"missing: {names.JOURNAL}")
     found = f"all {len(promised)} are there"
-    if not missing and not is_there(run.path / names.METRICS):
+    if not wrong and not is_there(run.path / names.METRICS):
         fix = "" if run.promises_little else COMPUTE_AGAIN
-        yield Check("files", "optional", f"{found}, but no {names.METRICS}: no figure of it is checked", fix)
-        return
-    yield check_unless(missing, "files", found, MEASURE_AGAIN)
+        raise NoVerdict(f"{found}, but no {names.METRICS}: no figure of it is checked", "optional", fix)
+    return found
 
 
-def program_matches(run: CheckedRun) -> Iterator[Check]:
+@question("program", MEASURE_AGAIN)
+def program_matches(run: CheckedRun, wrong: list[str]) -> str:
     """Whether what explains the operators, and the program if it is at hand, are what was measured."""
     manifest = run.manifest
-    assert manifest is not None
-    if not manifest.model_sha256:
-        yield Check("program", "skipped", "the manifest has no checksum of it")
-        return
+    if manifest is None or not manifest.model_sha256:
+        raise NoVerdict("the manifest has no checksum of it")
     seen = {dump.graph.sha256 for dump in run.whole_dumps if dump.graph and dump.graph.sha256}
-    wrong = []
     if seen - {manifest.model_sha256}:
         wrong.append(f"{names.GRAPH} is of another program than the one that was measured")
     path, name = run.run.programs().named(), Path(manifest.model).name
@@ -214,29 +205,30 @@ def program_matches(run: CheckedRun) -> Iterator[Check]:
         then = manifest.model_sha256[:12]
         wrong.append(f"{name} is not what was measured: SHA-256 {now[:12]}, then {then}")
     if not wrong and not seen and path is None:
-        yield Check("program", "skipped", f"{name} is not here to be compared")
-        return
-    yield check_unless(wrong, "program", f"{name} is what was measured", MEASURE_AGAIN)
+        raise NoVerdict(f"{name} is not here to be compared")
+    return f"{name} is what was measured"
 
 
-def dumps_parse(run: CheckedRun) -> Iterator[Check]:
-    wrong = [problem.problem for problem in run.damaged] + [*_wrong_runs(run), *_uneven_launches(run)]
+@question("dumps", MEASURE_AGAIN)
+def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
+    if not run.run.dumps or run.analysis is None:
+        raise NoVerdict("there are none")
+    damaged = (run.analysis,) if isinstance(run.analysis, FormatError) else run.analysis.damaged
+    wrong += [problem.problem for problem in damaged]
+    wrong += [*_wrong_runs(run), *_uneven_launches(run)]
     remarks = (remark for dump in run.whole_dumps for remark in dump.warnings)
     wrong += [remark.seen for remark in remarks if remark.code == operators.MISFIT]
-    if not run.run.dumps:
-        yield Check("dumps", "skipped", "there are none")
-        return
     runs = sum(dump.runs for dump in run.whole_dumps)
-    found = f"{len(run.whole_dumps)} parse, {plural(runs, 'run')} as promised"
-    yield check_unless(wrong, "dumps", found, MEASURE_AGAIN)
+    return f"{len(run.whole_dumps)} parse, {plural(runs, 'run')} as promised"
 
 
 def _wrong_runs(run: CheckedRun) -> Iterator[str]:
-    for result in run.results:
+    for result in run.run.results:
         length = result.etdump_turn_length
         for dump in run.dumps_of(result):
-            held = f"{dump.path.name} holds {plural(dump.attribution.runs_in_file, 'run')}"
-            if length and dump.attribution.runs_in_file % length:
+            in_file = dump.attribution.runs_in_file
+            if length and in_file % length:
+                held = f"{dump.path.name} holds {plural(in_file, 'run')}"
                 yield f"{held}, which is no whole number of turns of {length}"
             # Cycles follow from the model's speed. The analysis leaves warm-up runs out, which only runners
             # other than the kit's put into a dump.
@@ -248,52 +240,44 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
 def _uneven_launches(run: CheckedRun) -> Iterator[str]:
     """Experiments of one launch had a turn each in every cycle; only then do turns belong together."""
     seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
-    for result in run.results:
+    for result in run.run.results:
         together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
         for dump in run.dumps_of(result) if result.etdump_turn_length else ():
             first = seen.setdefault((together, dump.dump.met), dump)
-            if _turns(dump) != _turns(first):
-                ours, theirs = (f"{one.path.name} has {plural(_turns(one), 'turn')}" for one in (first, dump))
-                yield f"{ours}, {theirs}: they are not of one launch"
+            if dump.turns[-1] != first.turns[-1]:
+                counts = (
+                    f"{one.path.name} has {plural(int(one.turns[-1]) + 1, 'turn')}" for one in (first, dump)
+                )
+                yield f"{', '.join(counts)}: they are not of one launch"
 
 
-def _turns(dump: DumpAnalysis) -> int:
-    return int(dump.turns[-1]) + 1
-
-
-def dumps_close(run: CheckedRun) -> Iterator[Check]:
+@question("closure", "report it: the attribution is wrong for these dumps")
+def dumps_close(run: CheckedRun, wrong: list[str]) -> str:
     if not run.whole_dumps:
-        yield Check("closure", "skipped", "there is no dump to add up")
-        return
-    wrong = []
+        raise NoVerdict("there is no dump to add up")
     for dump in run.whole_dumps:
         parts = dump.breakdown
         if not parts.closes:
             wrong.append(f"the parts of {dump.path.name} do not add up to its end-to-end time")
         if (parts.e2e <= 0).any() or (parts.framework < 0).any():
             wrong.append(f"{dump.path.name} holds times that cannot be")
-    found = "categories, framework and unattributed time add up to end-to-end in every run"
-    yield check_unless(wrong, "closure", found, "report it: the attribution is wrong for these dumps")
+    return "categories, framework and unattributed time add up to end-to-end in every run"
 
 
-def same_program(run: CheckedRun) -> Iterator[Check]:
+@question("same program", MEASURE_AGAIN)
+def same_program(run: CheckedRun, wrong: list[str]) -> str:
     """Whether all experiments ran one program: the same calls with as much matrix work, and the .pte's.
 
     Other operators may come and go with the kernels, which pack and convert in their own ways.
     """
     if not run.whole_dumps:
-        yield Check("same program", "skipped", "there is no dump to compare")
-        return
+        raise NoVerdict("there is no dump to compare")
     first, *others = run.whole_dumps
     made = _calls(first)
-    wrong = [
-        f"{dump.path.name} is of another program than {first.path.name}"
-        for dump in others
-        if _calls(dump) != made
-    ]
+    other = (dump.path.name for dump in others if _calls(dump) != made)
+    wrong += [f"{name} is of another program than {first.path.name}" for name in other]
     wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
-    found = f"{len(run.whole_dumps)} dumps make the same calls"
-    yield check_unless(wrong, "same program", found, MEASURE_AGAIN)
+    return f"{len(run.whole_dumps)} dumps make the same calls"
 
 
 def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
@@ -305,7 +289,6 @@ def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
     ]
 
 
-# Checks of the journal: every latency in it is what the runner wrote, and what can have been.
 # What a run states is computed from its journal, so a journal that was edited takes everything along. Beside
 # it lies what the runner wrote of each process and launch; and turns tell more than their length: when they
 # began and what CPU time they took.
@@ -315,17 +298,16 @@ _MOST_CPU = 10
 and threads may spin before and after a turn."""
 
 
-def journal_agrees(checked: CheckedRun) -> Iterator[Check]:
+@question("journal", MEASURE_AGAIN)
+def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether the latencies are those that the runner wrote and, where that was not kept, can have been."""
     journal = checked.run.journal
     if journal is None:
-        yield Check("journal", "skipped", "there is none")
-        return
+        raise NoVerdict("there is none")
     entries = [entry for entry in journal.entries() if entry.state == "done" and entry.kind in TIMED]
     if not entries:
-        yield Check("journal", "skipped", "nothing was timed")
-        return
-    wrong = [*_uneven(entries), *chain.from_iterable(map(_impossible, entries))]
+        raise NoVerdict("nothing was timed")
+    wrong += [*_uneven(entries), *chain.from_iterable(map(_impossible, entries))]
     kept = [entry for entry in entries if entry.told]
     launches = cache(read_lockstep_result)
     for entry in kept:
@@ -335,13 +317,11 @@ def journal_agrees(checked: CheckedRun) -> Iterator[Check]:
         except ProfilingError as problem:
             wrong.append(f"{entry.told}: {problem.problem}")
     said = f"{plural(len(kept), 'process')} measured what the runner wrote"
-    if wrong or len(kept) == len(entries):
-        yield check_unless(wrong, "journal", said, MEASURE_AGAIN)
-        return
-    lacking = (
-        f"of {plural(len(entries) - len(kept), 'process')} it was not kept: only what can be was checked"
-    )
-    yield Check("journal", "optional", f"{said}, {lacking}" if kept else f"what the runner wrote {lacking}")
+    if not wrong and len(kept) < len(entries):
+        without = plural(len(entries) - len(kept), "process")
+        lacking = f"of {without} it was not kept: only what can be was checked"
+        raise NoVerdict(f"{said}, {lacking}" if kept else f"what the runner wrote {lacking}", "optional")
+    return said
 
 
 def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> tuple[tuple[int, ...], ...]:
@@ -374,25 +354,22 @@ def _impossible(entry: Entry) -> Iterator[str]:
     threads can."""
     if not entry.launch:
         return
-    place, taken = _place(entry), [sum(turn) for turn in entry.turns_ns]
-    if entry.turns_started_ns and len(entry.turns_started_ns) != len(taken):
-        begun = plural(len(entry.turns_started_ns), "turn")
-        yield f"{names.JOURNAL}: {place} began {begun} and took {len(taken)}"
+    place, taken, starts = (
+        f"{names.JOURNAL}: {_place(entry)}",
+        list(map(sum, entry.turns_ns)),
+        entry.turns_started_ns,
+    )
+    if starts and len(starts) != len(taken):
+        yield f"{place} began {plural(len(starts), 'turn')} and took {len(taken)}"
         return
-    starts = entry.turns_started_ns
     for number, (begin, following, length) in enumerate(zip(starts, starts[1:], taken, strict=False)):
         if begin + length > following:
-            yield (
-                f"{names.JOURNAL}: {place}, turn {number} took {length} ns, but the next one began "
-                f"{following - begin} ns after it"
-            )
+            later = f"the next one began {following - begin} ns after it"
+            yield f"{place}, turn {number} took {length} ns, but {later}"
             return
-    threads = entry.threads
-    if entry.use and entry.use.cpu_ns > _MOST_CPU * threads * sum(taken):
-        yield (
-            f"{names.JOURNAL}: {place} took {sum(taken)} ns on {plural(threads, 'thread')}, but "
-            f"{entry.use.cpu_ns} ns of CPU time"
-        )
+    if entry.use and entry.use.cpu_ns > _MOST_CPU * entry.threads * sum(taken):
+        threads = plural(entry.threads, "thread")
+        yield f"{place} took {sum(taken)} ns on {threads}, but {entry.use.cpu_ns} ns of CPU time"
 
 
 def _uneven(entries: Sequence[Entry]) -> Iterator[str]:
@@ -404,10 +381,8 @@ def _uneven(entries: Sequence[Entry]) -> Iterator[str]:
         other = seen.setdefault(entry.launch, entry)
         ours, theirs = ([len(turn) for turn in each.turns_ns] for each in (entry, other))
         if any(one != two for one, two in zip_longest(ours, theirs)):
-            counts = (
-                f"{sum(lengths)} of {each.series}" for each, lengths in ((entry, ours), (other, theirs))
-            )
-            yield f"{names.JOURNAL}: {entry.kind} round {entry.round} has {' and '.join(counts)} inferences"
+            counts = f"{sum(ours)} of {entry.series} and {sum(theirs)} of {other.series}"
+            yield f"{names.JOURNAL}: {entry.kind} round {entry.round} has {counts} inferences"
 
 
 def _place(entry: Entry) -> str:

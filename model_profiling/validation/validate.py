@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,51 +17,54 @@ from model_profiling.core.safe_read import is_there
 from model_profiling.run import names
 from model_profiling.runner.build import runner_check
 from model_profiling.validation import figures, structure
-from model_profiling.validation.structure import CheckedRun
+from model_profiling.validation.structure import CheckedRun, Question
 
 
-@dataclass(frozen=True, slots=True)
-class Validation(CheckList):
-    """Everything that was checked in one run directory."""
+class _Verdict(CheckList):
+    """Checks with a verdict at their end."""
 
-    run_dir: str
+    __slots__ = ()
 
     def as_text(self) -> str:
-        """The checks, the verdict last."""
         verdict = f"not valid: {self.failed}" if self.failed else "valid"
         return "\n".join([*check_lines(self.checks), "", verdict])
 
 
-Question = Callable[[CheckedRun], Iterator[Check]]
+@dataclass(frozen=True, slots=True)
+class Validation(_Verdict):
+    """Everything that was checked in one run directory."""
+
+    run_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineValidation(_Verdict):
+    """Everything that was checked of one pipeline."""
+
+    config: str
+
 
 # In the order a person would look: is it whole, is it what it says, do the figures follow.
-_ABOUT_ANY: tuple[tuple[str, Question], ...] = (
-    ("manifest", structure.manifest_parses),
-    ("JSON files", structure.json_files),
+_ABOUT_ANY = (structure.manifest_parses, structure.json_files)
+_ABOUT_RUNS = (
+    structure.is_finished,
+    structure.files_exist,
+    structure.program_matches,
+    structure.same_program,
+    structure.journal_agrees,
+    figures.latencies_match,
+    figures.comparisons_hold,
+    figures.emulated_has_no_latency,
+    figures.kernels_fit_the_switch,
+    figures.sampling_fits_the_counts,
+    figures.outputs_agree,
 )
-_ABOUT_RUNS: tuple[tuple[str, Question], ...] = (
-    ("state", structure.is_finished),
-    ("files", structure.files_exist),
-    ("program", structure.program_matches),
-    ("same program", structure.same_program),
-    ("journal", structure.journal_agrees),
-    ("latencies", figures.latencies_match),
-    ("comparisons", figures.comparisons_hold),
-    ("no latency", figures.emulated_has_no_latency),
-    ("kernels", figures.kernels_fit_the_switch),
-    ("sampling", figures.sampling_fits_the_counts),
-    ("outputs", figures.outputs_agree),
-)
-_ABOUT_VERSION_0: tuple[tuple[str, Question], ...] = (
-    ("files", structure.files_exist),
-    ("same program", structure.same_program),
-    ("kernels", figures.kernels_fit_the_switch),
-)
-_ABOUT_DUMPS: tuple[tuple[str, Question], ...] = (
-    ("dumps", structure.dumps_parse),
-    ("closure", structure.dumps_close),
-    ("analysis", figures.summary_matches),
-    ("CSV files", figures.csv_files_match),
+_ABOUT_VERSION_0 = (structure.files_exist, structure.same_program, figures.kernels_fit_the_switch)
+_ABOUT_DUMPS = (
+    structure.dumps_parse,
+    structure.dumps_close,
+    figures.summary_matches,
+    figures.csv_files_match,
 )
 
 
@@ -79,13 +82,13 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     shown = progress or Silent()
     shown.stage("checking the run")
     checks: list[Check] = []
-    for done, (name, question) in enumerate(asked):
-        shown.advance(done, len(asked), name)
-        checks.extend(_answers(run, name, question))
+    for done, question in enumerate(asked):
+        shown.advance(done, len(asked), question.name)
+        checks.append(question(run))
     return Validation(tuple(checks), str(place))
 
 
-def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
+def _questions(run: CheckedRun) -> tuple[Question, ...]:
     try:
         manifest = run.manifest
     except ProfilingError:
@@ -96,31 +99,10 @@ def _questions(run: CheckedRun) -> tuple[tuple[str, Question], ...]:
     return (*_ABOUT_ANY, *about_run, *_ABOUT_DUMPS)
 
 
-def _answers(run: CheckedRun, name: str, question: Question) -> Iterator[Check]:
-    """The checks of one question; a file that cannot be read is its answer."""
-    try:
-        yield from question(run)
-    except ProfilingError as problem:
-        yield Check(name, "fail", problem.problem, problem.fix)
-
-
 # Checks a pipeline from its config on: what the config needs, where results go, and the results.
 
 _PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "output_root": "output directory"}
 """What a file that is missing belongs to, by the beginning of the setting that names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineValidation(CheckList):
-    """Everything that was checked of one pipeline."""
-
-    config: str
-
-    def as_text(self) -> str:
-        """The checks, the verdict last."""
-        return "\n".join(
-            [*check_lines(self.checks), "", f"not valid: {self.failed}" if self.failed else "valid"]
-        )
 
 
 def validate_pipeline(path: Path, *, progress: Progress | None = None) -> PipelineValidation:

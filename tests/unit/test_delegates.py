@@ -112,7 +112,7 @@ def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(
     (remark,) = dump.warnings
     assert remark.code == "unplaced"
     says(remark.said, "2 of 5 operators", "(glow 0 and flicker)")
-    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    check = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "pass"
 
 
@@ -123,7 +123,7 @@ def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.Monkey
     says_together(misfit, "glow 2", "wax4", "fp32", "3 operators")
     assert tuple(found.seen for found in dump.warnings) == dump.misfits
     assert {one.source.node_index for one in dump.operators} == {-1}
-    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    check = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail" and dump.misfits[0] in check.found
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
 

@@ -83,7 +83,7 @@ def test_operators_that_fit_nowhere_cost_themselves_alone() -> None:
     (remark,) = dump.warnings
     assert remark.code == "unplaced"
     says_together(remark.said, "3 of 11 operators", "27.3%", "Teleport (ND)")
-    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    check = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "pass"
 
 
@@ -119,7 +119,7 @@ def test_another_program_is_known_by_what_ran(
     (misfit,) = dump.misfits
     says(misfit, "made.pte is not", *proof)
     assert set(placed(dump)) == {-1} and {one.source.flops for one in dump.operators} == {None}
-    (check,) = same_program(SimpleNamespace(whole_dumps=[dump]))
+    check = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail"
     proven = analysed(program(nodes), events, proven=True)
     says(proven.misfits[0], "dump is not", "made.pte", *proof)
