@@ -9,10 +9,10 @@ from pathlib import Path
 
 from model_profiling.config.problems import Problem
 from model_profiling.config.settings import (
-    MOST_PROCESSES,
     MOST_SERIES,
     Experiment,
     ProfileConfig,
+    Schedule,
     Side,
     TargetSettings,
 )
@@ -21,75 +21,12 @@ from model_profiling.core.hints import build_runners
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import switch_in_name
 
-# What the kit passes to the runner itself; a second value would silently win or lose.
-_OWN_FLAGS = {
-    "--model": "model",
-    "--model_path": "model",
-    "--method": "method",
-    "--method_name": "method",
-    "--input": "inputs.files",
-    "--inputs": "inputs.files",
-    "--fill": "inputs.fill",
-    "--seed": "inputs.seed",
-    "--threads": "threads",
-    "--cpu_threads": "threads",
-    "--warmup": "warmup",
-    "--executions": "runs",
-    "--num_executions": "runs",
-    "--disable": "disable",
-    "--time-limit": "schedule.timeout_s",
-    "--count-kernels": "mode",
-}
-# Of the script that an earlier kit ran its runners with.
-_OWN_FLAGS |= {
-    "--quiet-runner": "runner_path",
-    "--verbose-runner": "runner_path",
-    "--timing-runs": "runs",
-    "--mode": "mode",
-    "--exp": "name",
-    "--outdir": "output_root",
-}
-_KITS_FLAGS = (
-    "--etdump",
-    "--etdump_path",
-    "--boundaries",
-    "--result",
-    "--output-prefix",
-    "--output_file",
-    "--features-only",
-)
+MOST_PROCESSES = 200_000
+"""Of all rounds; days of measuring."""
 
 
 def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     """Settings that contradict each other, in the order of the file."""
-    if config.model.suffix != ".pte":
-        fix = "export it first (sme2prof export) and name the .pte file"
-        yield Problem("model", f"is {str(config.model)!r}, which is no .pte program", fix)
-    yield from _experiment_problems(config)
-    yield from _target_problems(config.target)
-    schedule = config.schedule
-    if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
-        what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
-        yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
-    yield from _count_problems(config)
-    yield from _pair_problems(config)
-
-
-def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
-    """More than could ever be measured; every series, and every process of every round, is held in memory."""
-    series = sum(len(experiment.threads) for experiment in config.experiments)
-    if series > MOST_SERIES:
-        what = f"come to {series} with their thread counts"
-        yield Problem("experiments", what, f"use at most {MOST_SERIES}, or several configs")
-    elif (processes := series * config.schedule.most_rounds) > MOST_PROCESSES:
-        what = f"is {config.schedule.most_rounds}, which is {processes} processes"
-        most = MOST_PROCESSES // series
-        yield Problem(
-            "schedule.rounds", what, f"use {most} or less; `precision` ends a run when enough is known"
-        )
-
-
-def _experiment_problems(config: ProfileConfig) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for place, experiment in enumerate(config.experiments):
         where = f"experiments[{place}]"
@@ -99,12 +36,28 @@ def _experiment_problems(config: ProfileConfig) -> Iterator[Problem]:
             same = f"is {experiment.name!r}, like experiments[{first}]"
             yield Problem(f"{where}.name", same, "give every experiment its own name")
         yield from _switch_problems(experiment, where)
-        yield from _argument_problems(experiment, where)
-        for field in ("threads", "cpu_affinity", "disable"):
-            entries = getattr(experiment, field)
-            repeated = [entry for entry in entries if entries.count(entry) > 1]
-            if repeated:
-                yield Problem(f"{where}.{field}", f"lists {repeated[0]} twice", "list it once")
+    yield from _target_problems(config.target)
+    yield from schedule_problems(config.schedule)
+    yield from _count_problems(config)
+    yield from _pair_problems(config)
+
+
+def schedule_problems(schedule: Schedule) -> Iterator[Problem]:
+    """What the settings of a schedule are to each other."""
+    if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
+        what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
+        yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
+
+
+def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
+    """More than could ever be measured; every series, and every process of every round, is held in memory."""
+    rounds, series = config.schedule.most_rounds, sum(len(each.threads) for each in config.experiments)
+    if series > MOST_SERIES:
+        fix = f"use at most {MOST_SERIES}, or several configs"
+        yield Problem("experiments", f"come to {series} with their thread counts", fix)
+    elif series * rounds > MOST_PROCESSES:
+        fix = f"use {MOST_PROCESSES // series} or less; `precision` ends a run when enough is known"
+        yield Problem("schedule.rounds", f"is {rounds}, which is {series * rounds} processes", fix)
 
 
 def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
@@ -119,17 +72,6 @@ def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
     if experiment.runner is not None and experiment.disable:
         fix = 'set runner_path to "builtin" or drop disable'
         yield Problem(f"{where}.disable", "only the kit's own runner can switch features off", fix)
-
-
-def _argument_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
-    for word in experiment.extra_args:
-        flag = word.partition("=")[0]
-        flag = "--" + flag.lstrip("-") if flag.startswith("-") else flag
-        if flag in _OWN_FLAGS:
-            fix = f"use the setting {_OWN_FLAGS[flag]} instead"
-            yield Problem(f"{where}.extra_args", f"sets {word!r}", fix)
-        elif flag in _KITS_FLAGS:
-            yield Problem(f"{where}.extra_args", f"sets {word!r}, which the kit sets itself", "drop it")
 
 
 def same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Problem]:
@@ -247,69 +189,42 @@ def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[P
 # What configs of the kit before this one say in their own ways: read as meant there, with a word about it.
 # Every other key that is not known here stays an error: a setting that is ignored is a wrong measurement.
 
-_RUNNER = "quiet_runner"
 _NUMBERS = ("runs", "num_runs", "warmup", "threads", "num_threads")
 
 
 def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Remark, ...]]:
     """`raw` as this kit writes it, and what was changed; wrong shapes are left to the checks."""
-    changed, remarks = dict(raw), list[Remark]()
-    experiments = raw.get("experiments")
-    if isinstance(experiments, list):
-        changed["experiments"] = [
-            _experiment(entry, f"experiments[{place}]", remarks) for place, entry in enumerate(experiments)
-        ]
-    analysis = raw.get("analysis")
-    pairs = analysis.get("compare_pairs") if isinstance(analysis, Mapping) else None
-    if isinstance(analysis, Mapping) and isinstance(pairs, list):
-        where = "analysis.compare_pairs"
-        translated = [_pair(entry, f"{where}[{place}]", remarks) for place, entry in enumerate(pairs)]
-        changed["analysis"] = {**analysis, "compare_pairs": translated}
+    remarks = list[Remark]()
+    changed = {key: _unquoted(value, key, remarks) for key, value in raw.items() if key != "$schema"}
+    experiments = changed.get("experiments")
+    for place, found in enumerate(experiments if isinstance(experiments, list) else ()):
+        if not isinstance(found, dict):
+            continue
+        if "quiet_runner" in found:
+            runner = found.pop("quiet_runner")
+            used = found["runner_path"] = found.get("runner_path") or runner
+            why = "is taken for runner_path" if used == runner else "is left aside: runner_path is given"
+            said = f"experiments[{place}].quiet_runner {why}"
+            remarks.append(Remark(None, "quiet_runner", said, "write runner_path"))
+        if found.get("runner_path", "") is None:
+            del found["runner_path"]
     return changed, tuple(remarks)
 
 
-def _experiment(entry: object, where: str, remarks: list[Remark]) -> object:
-    if not isinstance(entry, Mapping):
-        return entry
-    found = {key: _number(entry, key, where, remarks) for key in entry}
-    if _RUNNER in found:
-        runner = found.pop(_RUNNER)
-        used = found.get("runner_path") or runner
-        if used:
-            found["runner_path"] = used
-        why = "is taken for runner_path" if used == runner else "is left aside: runner_path is given"
-        remarks.append(Remark(None, "quiet_runner", f"{where}.{_RUNNER} {why}", "write runner_path"))
-    if found.get("runner_path") is None:
-        found.pop("runner_path", None)
-    return found
-
-
-def _pair(entry: object, where: str, remarks: list[Remark]) -> object:
-    if not isinstance(entry, Mapping):
-        return entry
-    found = dict(entry)
-    for name in ("baseline", "candidate"):
-        side = entry.get(name)
-        if isinstance(side, Mapping):
-            found[name] = {key: _number(side, key, f"{where}.{name}", remarks) for key in side}
-    if found.get("label") == "":
-        del found["label"]
-    return found
-
-
-def _number(entry: Mapping[str, object], key: str, where: str, remarks: list[Remark]) -> object:
-    """A number, or numbers, written in quotes."""
-    value = entry[key]
+def _unquoted(value: object, where: str, remarks: list[Remark], key: str = "") -> object:
+    """A copy of `value` in which numbers written in quotes are numbers."""
+    if isinstance(value, Mapping):
+        return {name: _unquoted(each, f"{where}.{name}", remarks, name) for name, each in value.items()}
+    if isinstance(value, list) and key not in _NUMBERS:
+        return [_unquoted(each, f"{where}[{place}]", remarks) for place, each in enumerate(value)]
     if key not in _NUMBERS:
         return value
     listed = value if isinstance(value, list) else [value]
-    numbers = [int(each) if isinstance(each, str) and _is_number(each) else each for each in listed]
-    if numbers == listed:
-        return value
-    said = f"{where}.{key} is in quotes and read as {', '.join(map(str, numbers))}"
-    remarks.append(Remark(None, "quoted_number", said, "write numbers without quotes"))
+    numbers = [int(each) if isinstance(each, str) and _INTEGER.fullmatch(each) else each for each in listed]
+    if numbers != listed:
+        said = f"{where} is in quotes and read as {', '.join(map(str, numbers))}"
+        remarks.append(Remark(None, "quoted_number", said, "write numbers without quotes"))
     return numbers if isinstance(value, list) else numbers[0]
 
 
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\s*[0-9]{1,9}\s*", text) is not None
+_INTEGER = re.compile(r"\s*[0-9]{1,9}\s*")

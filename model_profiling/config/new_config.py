@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from model_profiling.config.problems import require
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import SYNONYMS, ProfileConfig, ScheduleMode, target_settings
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig, parse_sweep
@@ -59,9 +60,7 @@ def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) ->
     pipe is made for the current folder."""
     path, folder = free_path(output, "config.json", force=force)
     content = new_config(wanted, folder)
-    _, problems = parse_config(content, folder=folder)
-    if problems:
-        raise InputError(problems[0].text, problems[0].fix)
+    require(*parse_config(content, folder=folder))
     write_out(path, json_text(content))
     return path
 
@@ -176,9 +175,7 @@ def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> P
     """Write a checked sweep; `output` is the file, or the folder for `sweep.json`."""
     path, folder = free_path(output, "sweep.json", force=force)
     content = new_sweep(wanted, path)
-    _, problems = parse_sweep(content, folder=folder)
-    if problems:
-        raise InputError(problems[0].text, problems[0].fix)
+    require(*parse_sweep(content, folder=folder))
     write_out(path, json_text(content))
     return path
 

@@ -12,15 +12,16 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from model_profiling.config.settings import SYNONYMS, Experiment, ProfileConfig, shown
+from model_profiling.config.settings import SYNONYMS, Experiment
+from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError, system_reason
 from model_profiling.core.formatting import did_you_mean
 
 Location = tuple[int | str, ...]
+Parsed = typing.TypeVar("Parsed")
 
 _MOST_PROBLEMS = 200
 _LONGEST_KEY = 80
-_LISTS = ("experiments", "rungs", "exclude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +37,82 @@ class Problem:
         return f"{self.where} {self.what}" if self.where else self.what
 
 
-def problems_of(
-    error: ValidationError, raw: Mapping[str, object], whole: type[BaseModel] = ProfileConfig
-) -> tuple[Problem, ...]:
-    """The problems pydantic found, in its order; nobody reads more than a page of them. `whole` is what was
-    to be read.
+def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | None = None) -> Parsed:
+    """What was parsed, of the file `path` if there is one; raises InputError on the first problem."""
+    if parsed is not None and not problems:
+        return parsed
+    first = problems[0]
+    if path is None:
+        raise InputError(first.text, first.fix)
+    more = f" (1 of {len(problems)} problems, `sme2prof config check` lists all)" if problems[1:] else ""
+    raise InputError(f"{path}: {first.text}{more}", first.fix)
+
+
+def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
+    """The problems pydantic found in a `whole`, in its order; nobody reads more than a page of them.
 
     A list whose entries are all wrong counts as empty to pydantic; the entries' own problems say it better.
     """
     found = error.errors(include_url=False)[:_MOST_PROBLEMS]
-    places = [details["loc"] for details in found]
-
-    def entries_are_wrong(above: Location) -> bool:
-        return any(place != above and place[: len(above)] == above for place in places)
-
+    inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     return tuple(
-        _problem(details, raw, whole)
+        _problem(details, whole)
         for details in found
-        if details["type"] != "too_short" or not entries_are_wrong(details["loc"])
+        if details["type"] != "too_short" or details["loc"] not in inner
     )
 
 
-def _in_file(location: Location, raw: Mapping[str, object]) -> Location:
-    """`location` in the words of the file: under the older name if that is what was written there."""
-    words: list[int | str] = []
-    here: object = raw
-    for step in location:
-        word = step
-        if isinstance(here, Mapping) and step not in here:
-            word = next((old for old, new in SYNONYMS.items() if new == step and old in here), step)
-        words.append(word)
-        if isinstance(here, Mapping):
-            here = here.get(str(word))
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
-            here = here[step]
-    return tuple(words)
+# What pydantic's kinds of error are called here: what is wrong with {value}, and what to write instead.
+_WHOLE_NUMBER = ("is {value}, not a whole number", "write a whole number, such as 10")
+_LIST = ("is {value}, not a list", "write a list: [...]")
+_OBJECT = ("is {value}, not an object", "write an object: {{ ... }}")
+_WORDINGS = {
+    "string_type": ("is {value}, not text", "write text in quotes"),
+    "int_type": _WHOLE_NUMBER,
+    "int_from_float": _WHOLE_NUMBER,
+    "float_type": ("is {value}, not a number", "write a number, such as 0.5"),
+    "finite_number": ("is {value}, not a finite number", "write a finite number"),
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "dict_type": _OBJECT,
+    "greater_than_equal": ("is {value}, which is too small", "use {ge:.10g} or more"),
+    "greater_than": ("is {value}, which is too small", "use more than {gt:.10g}"),
+    "less_than_equal": ("is {value}, which is too large", "use {le:.10g} or less"),
+    "less_than": ("is {value}, which is too large", "use less than {lt:.10g}"),
+    "string_too_long": ("is too long", "use at most {max_length} characters"),
+    "string_too_short": ("is empty", "write something, or leave it out"),
+    "too_short": ("is empty", "add at least one entry"),
+    "too_long": ("has too many entries", "use at most {max_length}"),
+    "kit": ("{problem}", "{fix}"),
+}
+_PATTERNS = {
+    "remote": 'write host:port, such as "192.0.2.7:5555"',
+    "device_path": 'write an absolute path without spaces, such as "/data/local/tmp/sme2prof"',
+}
+_NAME = "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+
+
+def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
+    kind, location, value = details["type"], details["loc"], details["input"]
+    where, context = _path(location), details.get("ctx", {})
+    if kind == "extra_forbidden":
+        key, here = str(location[-1]), _model_at(location[:-1], whole)
+        if here is Experiment and (now := SYNONYMS.get(key)):
+            return Problem(where, f"and {now} are both given and mean the same", f"keep {now}, drop {key}")
+        return Problem(where, "is no setting", _known_key_cure(location, whole))
+    if kind == "missing":
+        return Problem(where, "is missing", _addition(location, whole))
+    if kind == "literal_error":
+        choices = str(context["expected"]).replace("'", '"').replace(" or ", ", ")
+        known = [choice.strip('"') for choice in choices.split(", ")]
+        hint = did_you_mean(value, known) if isinstance(value, str) else ""
+        return Problem(where, f"is {shown(value)}", f"choose from {choices}" + (f"; {hint}" if hint else ""))
+    if kind == "string_pattern_mismatch":
+        return Problem(where, f"is {shown(value)}", _PATTERNS.get(str(location[-1]), _NAME))
+    what, fix = _WORDINGS.get(kind, (details["msg"].lower(), f"correct {where}"))
+    return Problem(where, what.format(value=shown(value), **context), fix.format(**context))
 
 
 def _short(key: str) -> str:
@@ -82,78 +124,15 @@ def _path(location: Location) -> str:
     return "".join(steps).removeprefix(".")
 
 
-_WORDINGS = {
-    "string_type": ("text", "text in quotes"),
-    "int_type": ("a whole number", "a whole number, such as 10"),
-    "int_from_float": ("a whole number", "a whole number, such as 10"),
-    "float_type": ("a number", "a number, such as 0.5"),
-    "finite_number": ("a finite number", "a finite number"),
-    "list_type": ("a list", "a list: [...]"),
-    "tuple_type": ("a list", "a list: [...]"),
-    "model_type": ("an object", "an object: { ... }"),
-    "model_attributes_type": ("an object", "an object: { ... }"),
-    "dict_type": ("an object", "an object: { ... }"),
-}
-
-_LIMITS = {
-    "greater_than_equal": ("ge", "too small", "use {} or more"),
-    "greater_than": ("gt", "too small", "use more than {}"),
-    "less_than_equal": ("le", "too large", "use {} or less"),
-    "less_than": ("lt", "too large", "use less than {}"),
-}
-
-_PATTERNS = {
-    "name": "use letters, digits, '.', '_' and '-', beginning with a letter or digit",
-    "remote": 'write host:port, such as "192.0.2.7:5555"',
-    "device_path": 'write an absolute path without spaces, such as "/data/local/tmp/sme2prof"',
-}
-
-
-def _problem(details: ErrorDetails, raw: Mapping[str, object], whole: type[BaseModel]) -> Problem:
-    location = _in_file(details["loc"], raw)
-    where = _path(location)
-    if details["type"] == "extra_forbidden":
-        return Problem(where, "is no setting", _known_key_cure(location, whole))
-    if details["type"] == "missing":
-        return Problem(where, "is missing", _addition(location, whole))
-    return Problem(where, *_wording(details["type"], details["input"], details))
-
-
-def _wording(kind: str, value: object, details: ErrorDetails) -> tuple[str, str]:
-    context = details.get("ctx", {})
-    if kind in _WORDINGS:
-        wanted, example = _WORDINGS[kind]
-        return f"is {shown(value)}, not {wanted}", f"write {example}"
-    if kind in _LIMITS:
-        limit, complaint, cure = _LIMITS[kind]
-        return f"is {shown(value)}, which is {complaint}", cure.format(f"{context[limit]:.10g}")
-    if kind == "literal_error":
-        choices = str(context["expected"]).replace("'", '"').replace(" or ", ", ")
-        known = [choice.strip('"') for choice in choices.split(", ")]
-        hint = did_you_mean(value, known) if isinstance(value, str) else ""
-        return f"is {shown(value)}", f"choose from {choices}" + (f"; {hint}" if hint else "")
-    if kind == "string_pattern_mismatch":
-        last = next((str(step) for step in reversed(details["loc"]) if step in _PATTERNS), "name")
-        return f"is {shown(value)}", _PATTERNS[last]
-    others = {
-        "kit": (details["msg"], str(context.get("fix", ""))),
-        "string_too_long": ("is too long", f"use at most {context.get('max_length')} characters"),
-        "string_too_short": ("is empty", "write something, or leave it out"),
-        "too_short": ("is empty", "add at least one entry"),
-        "too_long": ("has too many entries", f"use at most {context.get('max_length')}"),
-    }
-    return others.get(kind, (details["msg"].lower(), f"correct {_path(details['loc'])}"))
-
-
 def _known_key_cure(location: Location, whole: type[BaseModel]) -> str:
     """Where the key belongs, or the nearest one that is known here."""
     key, known = _short(str(location[-1])), _keys(_model_at(location[:-1], whole))
     if key in whole.model_fields:
         return "it belongs in the top level"
-    for name in whole.model_fields:
-        inner = _model_at((name,), whole)
-        if inner is not whole and key in _keys(inner):
-            return f"it belongs in {name}{'[]' if name in _LISTS else ''}"
+    for name, field in whole.model_fields.items():
+        inner = _model_in(field.annotation)
+        if inner is not None and key in _keys(inner):
+            return f"it belongs in {name}{'[]' if typing.get_origin(field.annotation) is tuple else ''}"
     return did_you_mean(key, known) or f"remove it; known here: {', '.join(known)}"
 
 
@@ -229,11 +208,11 @@ def _parse(text: str, maker: str) -> dict[str, object] | Problem:
         return Problem("", "the file is empty", f"make one with `{maker}`")
     try:
         parsed: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-    except _Refused as error:
-        return error.problem
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         return Problem(where, f"is not JSON: {error.msg.lower()}", _cure(text, error))
+    except _Refused as error:
+        return Problem(*error.args)
     except (RecursionError, ValueError):
         return Problem("", "the JSON is nested too deeply or holds a number too long", "simplify it")
     if not isinstance(parsed, dict):
@@ -241,22 +220,21 @@ def _parse(text: str, maker: str) -> dict[str, object] | Problem:
     return parsed
 
 
-@dataclass
 class _Refused(Exception):
-    problem: Problem
+    """JSON that Python would read; the arguments are the problem's."""
 
 
 def _once(entries: list[tuple[str, object]]) -> dict[str, object]:
     made: dict[str, object] = {}
     for key, value in entries:
         if key in made:
-            raise _Refused(Problem(key[:80], "is given twice in one object", "keep one of the two"))
+            raise _Refused(_short(key), "is given twice in one object", "keep one of the two")
         made[key] = value
     return made
 
 
 def _no_constant(word: str) -> object:
-    raise _Refused(Problem("", f"{word} is not a JSON number", "write a finite number"))
+    raise _Refused("", f"{word} is not a JSON number", "write a finite number")
 
 
 def _cure(text: str, error: json.JSONDecodeError) -> str:

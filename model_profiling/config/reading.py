@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model_profiling.config.checks import file_problems, same_binary_problems, setting_problems, translate
-from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object
+from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
 from model_profiling.config.settings import (
     BUILTIN,
     Experiment,
@@ -38,12 +38,7 @@ def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> Pro
     problem. `files=False` leaves out whether the model and the runners exist; `builtin` puts the kit's own
     runner in the place of those it names.
     """
-    config, problems = _load(path, files=files, builtin=builtin)
-    if config is None or problems:
-        first = problems[0]
-        more = f" (1 of {len(problems)} problems, `sme2prof config check` lists all)" if problems[1:] else ""
-        raise InputError(f"{path}: {first.text}{more}", first.fix)
-    return config
+    return require(*_load(path, files=files, builtin=builtin), path)
 
 
 def check_config(path: Path, *, files: bool = True) -> tuple[Problem, ...]:
@@ -55,11 +50,11 @@ def parse_config(
     raw: Mapping[str, object], *, folder: Path, files: bool = True, builtin: bool = False
 ) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
     """A config from its JSON object, as if written in a file in `folder`, and what is wrong with it."""
-    cleaned, otherwise = translate({key: value for key, value in raw.items() if key != "$schema"})
+    cleaned, otherwise = translate(raw)
     try:
         written = ProfileConfig.model_validate(cleaned)
     except ValidationError as error:
-        return None, problems_of(error, cleaned)
+        return None, problems_of(error, ProfileConfig)
     if problems := tuple(setting_problems(written)):
         return None, problems
     written._said_otherwise = otherwise
@@ -72,10 +67,7 @@ def parse_config(
 
 def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
     """The config that `parse_config` makes of `raw`; raises InputError on the first problem."""
-    config, problems = parse_config(raw, folder=folder)
-    if config is None or problems:
-        raise InputError(problems[0].text, problems[0].fix)
-    return config
+    return require(*parse_config(raw, folder=folder))
 
 
 def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:

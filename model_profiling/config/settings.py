@@ -1,44 +1,57 @@
 """The settings a config file may hold: one strict model per JSON object, each field with its meaning.
 
-Only shapes and ranges are said here. What needs the file system or other parts of the config (does the
-model exist, is an experiment named twice) is checked by `config`, which also words the errors.
+What needs the file system or other parts of the config (does the model exist, is an experiment named twice)
+is checked in `checks`; `problems` words the errors.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainValidator,
     PrivateAttr,
-    WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from model_profiling.run.names import OWN_FOLDERS
+from model_profiling.config.values import (
+    LONGEST_PATH,
+    MOST,
+    MOST_ENTRIES,
+    ConfigPath,
+    Counted,
+    Cpus,
+    Duration,
+    Features,
+    Name,
+    Seconds,
+    Seed,
+    Share,
+    Text,
+    ThreadCounts,
+    Threads,
+    Whole,
+    Word,
+    is_program,
+    own_argument,
+    own_name,
+    usable,
+)
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
-from model_profiling.runner.machine import ClusterName, PowerMode, TargetChoice, TargetKind
+from model_profiling.runner.machine import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
-MOST = 1_000_000
 MOST_SERIES = 2000
 """Experiments times thread counts: far more than anybody reads a report of."""
-MOST_PROCESSES = 200_000
-"""Of all rounds; days of measuring."""
-_MOST_ENTRIES = 256
-_MOST_CPUS = 1024
-_LONGEST_PATH = 4096
 
 Mode = Literal["timing", "xnntrace"]
 ScheduleMode = Literal["lockstep", "rounds"]
@@ -50,113 +63,6 @@ MOST_LAUNCHES = 60
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
 """Older names of an experiment's settings, and what they are called now."""
-
-
-def refuse(problem: str, fix: str) -> PydanticCustomError:
-    """A validation error that carries its own wording; braces must not be taken for placeholders."""
-    return PydanticCustomError("kit", "{problem}", {"problem": problem, "fix": fix})
-
-
-_LONGEST_NAME = 255
-"""Of one folder or file: what file systems take."""
-
-
-def _as_path(value: object) -> object:
-    if isinstance(value, Path):
-        return value
-    if not isinstance(value, str):
-        raise refuse(f"is {shown(value)}, not a path", 'write a path in quotes, such as "folder/file"')
-    if not value.strip() or "\0" in value:
-        raise refuse("is empty or holds a zero character", "write a path")
-    if len(value) > _LONGEST_PATH:
-        raise refuse("is too long", f"use at most {_LONGEST_PATH} characters")
-    try:
-        return Path(_short_names(value)).expanduser()
-    except RuntimeError as problem:
-        raise refuse("begins with the home of a user who is not known", "write the path out") from problem
-
-
-def _short_names(value: str) -> str:
-    if "\0" in value:
-        raise refuse("holds a zero character", "write a path")
-    if max(map(len, Path(value).parts), default=0) > _LONGEST_NAME:
-        raise refuse("holds a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
-    return value
-
-
-def _not_the_kits(name: str) -> str:
-    if name.lower() in OWN_FOLDERS:
-        raise refuse(f"is {name!r}, a folder that the kit itself makes in a run", "choose another name")
-    return name
-
-
-def shown(value: object) -> str:
-    """A wrong value as the user wrote it, cut short."""
-    names = {dict: "an object", list: "a list", type(None): "null"}
-    if type(value) in names:
-        return names[type(value)]
-    text = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def as_list(value: object) -> object:
-    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _as_cpus(value: object) -> object:
-    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0; clusters
-    stay names until the machine is known."""
-    if isinstance(value, str):
-        if set(value.split(",")) <= set(get_args(ClusterName)):
-            return value.split(",")
-        if re.fullmatch(r"0[xX][0-9a-fA-F]{1,64}", value):
-            mask = int(value, 16)
-            return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
-        if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", value):
-            fix = 'write a list like [4, 5], "4-7", "0xf0", or a cluster: "little", "big", "prime"'
-            raise refuse(f"is {shown(value)}, not CPU numbers", fix)
-        cpus: list[int] = []
-        for part in value.split(","):
-            first, _, last = part.partition("-")
-            if int(last or first) < int(first):
-                raise refuse(f"has the range {part!r} backwards", 'write the smaller number first: "4-7"')
-            cpus.extend(range(int(first), int(last or first) + 1))
-            if len(cpus) > _MOST_CPUS:
-                raise refuse(f"names more than {_MOST_CPUS} CPUs", "name each CPU once")
-        return cpus
-    return as_list(value)
-
-
-def _as_cpu(value: object) -> object:
-    """A CPU's number or a cluster's name."""
-    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS
-    if number or (isinstance(value, str) and value in get_args(ClusterName)):
-        return value
-    raise refuse(f"is {shown(value)}", 'write 0 or more, or a cluster: "little", "big", "prime"')
-
-
-ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
-Text = Annotated[str, Field(strict=True)]
-Word = Annotated[str, Field(strict=True, max_length=_LONGEST_PATH)]
-Whole = Annotated[int, Field(strict=True, ge=0, le=MOST)]
-Counted = Annotated[int, Field(strict=True, ge=1, le=MOST)]
-Threads = Annotated[int, Field(strict=True, ge=1, le=512)]
-Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
-Seconds = Annotated[float, Field(strict=True, ge=0, le=86_400, allow_inf_nan=False)]
-Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
-Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-Cpu = Annotated[int | ClusterName, PlainValidator(_as_cpu)]
-Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
-
-# What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
-_COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
-COUNTS_SCHEMA = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
-_CPU = {"type": "integer", "minimum": 0}
-_CPU_RANGES = {"type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}
-_CLUSTER = {"enum": list(get_args(ClusterName))}
-_CPUS = {
-    "anyOf": [_CPU, _CPU_RANGES, _CLUSTER, {"type": "array", "items": {"anyOf": [_CPU, _CLUSTER]}}],
-}
 
 
 class Settings(BaseModel):
@@ -173,12 +79,12 @@ class Settings(BaseModel):
 class Experiment(Settings):
     """One way to run the model; experiments are compared with each other."""
 
-    name: Annotated[Name, AfterValidator(_not_the_kits)] = Field(examples=["mac_sme2_on"])
+    name: Annotated[Name, AfterValidator(own_name)] = Field(examples=["mac_sme2_on"])
     """Names the experiment's folder and files; letters, digits, '.', '_' and '-'."""
-    runner_path: Annotated[Text, AfterValidator(_short_names)] = Field(
+    runner_path: Annotated[Text, AfterValidator(usable)] = Field(
         default=BUILTIN,
         min_length=1,
-        max_length=_LONGEST_PATH,
+        max_length=LONGEST_PATH,
         examples=[BUILTIN, "executorch/cmake-out/mac-arm64/executor_runner"],
     )
     """The kit's own runner ("builtin"), or the path of an executor_runner of your own."""
@@ -188,38 +94,26 @@ class Experiment(Settings):
         'else the name says so (sme2-off, sme2_off, no_sme2), otherwise "on".',
         examples=["on", "off"],
     )
-    disable: tuple[Feature, ...] = Field(
-        default=(), max_length=len(get_args(Feature)), examples=[["i8mm"], ["sme2"]]
-    )
+    disable: Features = Field(default=(), examples=[["i8mm"], ["sme2"]])
     """CPU features to switch off in the kit's own runner; what depends on one goes with it."""
     mode: Mode = "timing"
     """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none."""
-    runs: Counted = Field(default=10, examples=[10])
+    runs: Counted = Field(default=10, validation_alias=AliasChoices("runs", "num_runs"), examples=[10])
     """Timed inferences in each process (older name: num_runs). In lockstep: how many turns each program has
     while the event tracer is on; without it, turns follow from the program's speed and the budget."""
     warmup: Whole = Field(default=3, examples=[3])
     """Untimed inferences at the start of each process, in both modes."""
-    threads: Annotated[tuple[Threads, ...], BeforeValidator(as_list), WithJsonSchema(COUNTS_SCHEMA)] = Field(
-        default=(1,), min_length=1, max_length=_MOST_ENTRIES, examples=[1, [1, 2, 4]]
+    threads: ThreadCounts = Field(
+        default=(1,), validation_alias=AliasChoices("threads", "num_threads"), examples=[1, [1, 2, 4]]
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""
-    cpu_affinity: Annotated[tuple[Cpu, ...], BeforeValidator(_as_cpus), WithJsonSchema(_CPUS)] = Field(
-        default=(), max_length=_MOST_CPUS, examples=[[4, 5], "4-7", "0xf0", "big"]
-    )
+    cpu_affinity: Cpus = Field(default=(), examples=[[4, 5], "4-7", "0xf0", "big"])
     """CPUs the process may run on: a list, ranges ("4-7"), a hexadecimal mask ("0xf0"), or a cluster
     ("little", "big", "prime") where the machine has several kinds of CPU."""
-    extra_args: tuple[Word, ...] = Field(default=(), max_length=_MOST_ENTRIES, examples=[["--flag", "value"]])
+    extra_args: tuple[Annotated[Word, AfterValidator(own_argument)], ...] = Field(
+        default=(), max_length=MOST_ENTRIES, examples=[["--flag", "value"]]
+    )
     """Further arguments for the runner, one word per entry."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rename_synonyms(cls, raw: object) -> object:
-        if not isinstance(raw, dict):
-            return raw
-        for old, new in SYNONYMS.items():
-            if old in raw and new in raw:
-                raise refuse(f"{old} and {new} are both given and mean the same", f"keep {new}, drop {old}")
-        return {SYNONYMS.get(key, key): value for key, value in raw.items()}
 
     @property
     def runner(self) -> Path | None:
@@ -314,7 +208,7 @@ class Schedule(Settings):
         "it is 0.005 in lockstep, and rounds are all measured.",
         examples=[0.01],
     )
-    budget_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] | None = Field(
+    budget_s: Duration | None = Field(
         default=None,
         description="Seconds of measuring, starting processes included, after which no further launch or "
         "round begins. Left out, it is 30 in lockstep, and rounds have no such limit.",
@@ -336,7 +230,7 @@ class Schedule(Settings):
     sample: Annotated[bool, Field(strict=True)] = False
     """Run each experiment once more by itself and look where its threads are: which kernels an operator's
     time goes to. Nothing of that run is a latency."""
-    timeout_s: Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)] = 600.0
+    timeout_s: Duration = 600.0
     """A process that takes longer than this many seconds is ended and counts as failed."""
 
     @property
@@ -358,7 +252,7 @@ class Schedule(Settings):
 class Inputs(Settings):
     """What the model is fed."""
 
-    files: tuple[ConfigPath, ...] = Field(default=(), max_length=_MOST_ENTRIES)
+    files: tuple[ConfigPath, ...] = Field(default=(), max_length=MOST_ENTRIES)
     """One file of raw tensor bytes per input; left out, inputs are made up."""
     fill: Literal["random", "ones"] = "random"
     """How made-up inputs are filled."""
@@ -387,7 +281,9 @@ class ComparePair(Settings):
     """What is compared against, usually SME2 off."""
     candidate: Side
     """What is judged, usually SME2 on."""
-    label: Text | None = Field(default=None, min_length=1, max_length=120, examples=["SME2, one thread"])
+    label: Annotated[Text | None, BeforeValidator(lambda label: label or None)] = Field(
+        default=None, min_length=1, max_length=120, examples=["SME2, one thread"]
+    )
     """Its title in reports."""
 
 
@@ -411,7 +307,9 @@ class ProfileConfig(Settings):
 
     schema_version: Literal[1] = 1
     """Version of this format."""
-    model: ConfigPath = Field(examples=["out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"])
+    model: Annotated[ConfigPath, AfterValidator(is_program)] = Field(
+        examples=["out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"]
+    )
     """The exported program (.pte)."""
     output_root: ConfigPath = Field(examples=["out_toy_cnn/runs/mac"])
     """The run directory. Relative paths start where the model was found."""

@@ -1,13 +1,15 @@
 """The settings a sweep file may hold: what is multiplied with what, what is left out, and how it is measured.
 
-As in `settings`, only shapes and ranges are said here; `sweep_reading` checks the rest and words the errors.
+As with configs, every problem is one line, and relative paths are looked for in the file's folder, then in
+the working folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,19 +21,20 @@ from pydantic import (
     model_validator,
 )
 
-from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object
+from model_profiling.config.checks import schedule_problems
+from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
 from model_profiling.config.reading import found_path
-from model_profiling.config.settings import (
-    COUNTS_SCHEMA,
+from model_profiling.config.settings import Schedule, Settings
+from model_profiling.config.values import (
+    LONGEST_PATH,
+    MOST_ENTRIES,
     Counted,
     Feature,
     Name,
-    Schedule,
-    Settings,
     Text,
-    Threads,
+    ThreadCounts,
     Whole,
-    as_list,
+    each_once,
     refuse,
     shown,
 )
@@ -45,8 +48,6 @@ from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target
 
 MOST_CELLS = 10_000
 """Weeks of measuring, and more than anybody reads a table of."""
-_MOST = 256
-_LONGEST = 4096
 
 ON, OFF, LADDER = "on", "off", "ladder"
 OWN_RUNGS = {ON: (), OFF: ("sme2",), LADDER: ()}
@@ -96,17 +97,12 @@ def _as_rung(value: object) -> object:
         hint = did_you_mean(value, OWN_RUNGS)
         fix = 'choose from "on", "off", "ladder", or write {"name": ..., "disable": [...]}'
         raise refuse(f"is {shown(value)}", fix + (f"; {hint}" if hint else ""))
+    return _own_rung(value)
+
+
+def _own_rung(name: str) -> Rung:
     # Not validated: that a rung disables something holds for those that people define.
-    return Rung.model_construct(name=value, disable=OWN_RUNGS[value])
-
-
-def _named_once(value: object) -> object:
-    """A single value where a list may stand."""
-    return (
-        [value]
-        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
-        else value
-    )
+    return Rung.model_construct(name=name, disable=OWN_RUNGS[name])
 
 
 class Rung(Settings):
@@ -114,7 +110,7 @@ class Rung(Settings):
 
     name: Name = Field(examples=["no_i8mm"])
     """Names the experiment: letters, digits, '.', '_' and '-'."""
-    disable: tuple[Feature, ...] = Field(min_length=1, max_length=_MOST, examples=[["i8mm"]])
+    disable: tuple[Feature, ...] = Field(min_length=1, max_length=MOST_ENTRIES, examples=[["i8mm"]])
     """CPU features to switch off; what depends on one goes with it."""
 
     @property
@@ -127,20 +123,18 @@ class Rung(Settings):
         return self.name if self.is_own else {"name": self.name, "disable": list(self.disable)}
 
 
-Word = Annotated[str, Field(strict=True, min_length=1, max_length=_LONGEST)]
+Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH)]
 Target = Annotated[Word, AfterValidator(_as_target)]
 _WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 Words = Annotated[
     tuple[Word, ...],
-    BeforeValidator(_named_once),
+    Field(min_length=1, max_length=MOST_ENTRIES),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     WithJsonSchema(_WORDS),
-    Field(min_length=1, max_length=_MOST),
 ]
-ThreadCounts = Annotated[
-    tuple[Threads, ...],
-    BeforeValidator(as_list),
-    WithJsonSchema(COUNTS_SCHEMA),
-    Field(min_length=1, max_length=_MOST),
+_Each = TypeVar("_Each")
+Several = Annotated[
+    tuple[_Each, ...], Field(min_length=1, max_length=MOST_ENTRIES), AfterValidator(each_once)
 ]
 
 
@@ -183,34 +177,34 @@ class SweepConfig(Settings):
     """Version of this format."""
     name: Name = Field(examples=["nightly"])
     """Names the sweep's folder (sweep_NAME) and stands in the store with each of its runs."""
-    models: tuple[Word, ...] = Field(
-        min_length=1, max_length=_MOST, examples=[["toy_cnn", "my_model.py:make", "exported.pte"]]
-    )
+    models: Several[Word] = Field(examples=[["toy_cnn", "my_model.py:make", "exported.pte"]])
     """Models as `sme2prof profile` takes them: a name (with options: name@size=512), file.py:factory, or an
     exported program, which has its dtype and backend already."""
-    dtypes: tuple[Dtype, ...] = Field(default=("fp32",), min_length=1, examples=[["fp32", "int8"]])
+    dtypes: Annotated[tuple[Dtype, ...], AfterValidator(each_once)] = Field(
+        default=("fp32",), min_length=1, examples=[["fp32", "int8"]]
+    )
     """What to export models as."""
-    backends: tuple[Backend, ...] = Field(default=("xnnpack",), min_length=1)
+    backends: Annotated[tuple[Backend, ...], AfterValidator(each_once)] = Field(
+        default=("xnnpack",), min_length=1
+    )
     """What to export them for."""
     threads: ThreadCounts = Field(default=(1,), examples=[[1, 4]])
     """Thread counts."""
     rungs: tuple[Annotated[Rung, BeforeValidator(_as_rung)], ...] = Field(
         default_factory=lambda: (_own_rung(ON), _own_rung(OFF)),
         min_length=1,
-        max_length=_MOST,
+        max_length=MOST_ENTRIES,
         examples=[["on", "off"], ["ladder"], ["on", {"name": "no_i8mm", "disable": ["i8mm"]}]],
         description='What of the CPU may be used: "on" (everything), "off" (no SME2), "ladder" (features '
         'taken away one by one, as the CPU has them), or a set of your own. Each is compared with "on".',
     )
-    targets: tuple[Target, ...] = Field(
+    targets: Several[Target] = Field(
         default=("host",),
-        min_length=1,
-        max_length=_MOST,
         examples=[["host", "android:R5CT1234ABC", "ssh:board"]],
         description='Where: "host" (the machine that measures; "host@MACHINE" where several workers offer '
         'theirs), "emulated" (QEMU: kernels, no latency), "android:SERIAL", "ssh:HOST".',
     )
-    exclude: tuple[Exclusion, ...] = Field(default=(), max_length=_MOST)
+    exclude: tuple[Exclusion, ...] = Field(default=(), max_length=MOST_ENTRIES)
     """Cells that are left out."""
     runs: Counted = 10
     """Timed inferences in each process; in lockstep how many turns each program has with the tracer on."""
@@ -220,9 +214,7 @@ class SweepConfig(Settings):
     """How often and how patiently each program is measured, as in a config."""
     power_mode: PowerMode = "leave"
     """What to set on phones while measuring, as in a config's target."""
-    store: Annotated[str, Field(strict=True, min_length=1, max_length=_LONGEST)] | None = Field(
-        default=None, examples=["sme2prof_store"]
-    )
+    store: Word | None = Field(default=None, examples=["sme2prof_store"])
     """Folder of the store that finished runs are added to; left out, the usual one."""
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
@@ -231,42 +223,15 @@ class SweepConfig(Settings):
         return next(rung for rung in self.rungs if rung.name == name)
 
 
-def _own_rung(name: str) -> Rung:
-    return Rung.model_construct(name=name, disable=OWN_RUNGS[name])
-
-
-# Reads a sweep file and checks everything that can be known before anything runs, as `reading` does for
-# configs: every problem is one line, and relative paths are looked for in the file's folder, then in the
-# working folder.
-
-_MATCHED = {
-    "model": "models",
-    "dtype": "dtypes",
-    "backend": "backends",
-    "threads": "threads",
-    "target": "targets",
-}
-
-
 def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
     """The sweep in `path` with absolute paths; raises InputError on the first problem. `files=False` leaves
     out whether models exist."""
-    sweep, problems = read_sweep(path, files=files)
-    if sweep is None or problems:
-        first = problems[0]
-        more = f" (1 of {len(problems)} problems, `sme2prof config check` lists all)" if problems[1:] else ""
-        raise InputError(f"{path}: {first.text}{more}", first.fix)
-    return sweep
-
-
-def read_sweep(path: Path, *, files: bool = True) -> tuple[SweepConfig | None, tuple[Problem, ...]]:
-    """The sweep in `path`, and everything that is wrong with it."""
     raw = read_object(path, "sme2prof config new --sweep")
     if isinstance(raw, Problem):
-        return None, (raw,)
+        return require(None, (raw,), path)
     if not is_sweep(raw) and "experiments" in raw:
         raise InputError(f"{path} is a config of one run, not a sweep", f"use `sme2prof run {path}`")
-    return parse_sweep(raw, folder=path.parent, files=files)
+    return require(*parse_sweep(raw, folder=path.parent, files=files), path)
 
 
 def parse_sweep(
@@ -277,7 +242,7 @@ def parse_sweep(
     try:
         written = SweepConfig.model_validate(cleaned)
     except ValidationError as error:
-        return None, problems_of(error, cleaned, SweepConfig)
+        return None, problems_of(error, SweepConfig)
     if problems := tuple(_setting_problems(written)):
         return None, problems
     sweep = _resolved(written, folder.resolve())
@@ -286,8 +251,6 @@ def parse_sweep(
 
 def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
     """Settings that contradict each other, in the order of the file."""
-    for field in ("models", "dtypes", "backends", "threads", "targets"):
-        yield from _twice(field, getattr(sweep, field))
     yield from _rung_problems(sweep)
     places: dict[str, str] = {}
     for at, target in enumerate(sweep.targets):
@@ -297,27 +260,19 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
             yield Problem(f"targets[{at}]", what, "use two sweeps")
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
-    schedule = sweep.schedule
-    if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
-        what = f"is {schedule.min_rounds}, more than rounds"
-        yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
+    yield from schedule_problems(sweep.schedule)
     if sweep.store is not None and "://" in sweep.store:
         yield Problem("store", f"is {sweep.store!r}, which is no folder", "runs are added to a folder only")
-    count = len(sweep.models) * len(sweep.dtypes) * len(sweep.backends)
-    count *= len(sweep.threads) * len(sweep.rungs) * len(sweep.targets)
+    dimensions = (sweep.models, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
+    count = math.prod(map(len, dimensions))
     if count > MOST_CELLS:
         yield Problem("", f"the sweep has {count} cells", f"use at most {MOST_CELLS}, or several sweeps")
 
 
-def _twice(field: str, values: Sequence[object]) -> Iterator[Problem]:
-    repeated = next((value for value in values if values.count(value) > 1), None)
-    if repeated is not None:
-        yield Problem(field, f"lists {repeated} twice", "list it once")
-
-
 def _rung_problems(sweep: SweepConfig) -> Iterator[Problem]:
-    names = [rung.name for rung in sweep.rungs]
-    yield from _twice("rungs", [name.lower() for name in names])
+    names = [rung.name.lower() for rung in sweep.rungs]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        yield Problem("rungs", f"lists {repeated[0]} twice", "list it once")
     if LADDER in names and len(names) > 1:
         fix = 'keep "ladder" alone, which holds everything on and SME2 off, or leave it out'
         yield Problem("rungs", "lists other rungs beside the ladder", fix)
@@ -340,7 +295,7 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
         if name == "rung":
             listed: list[object] = [rung.name for rung in sweep.rungs]
         else:
-            listed = list(getattr(sweep, _MATCHED[name]))
+            listed = list(getattr(sweep, name if name == "threads" else f"{name}s"))
             if name in ("dtype", "backend"):
                 listed += _of_programs(sweep, name)
         for value in wanted:

@@ -1,0 +1,199 @@
+"""What a single value of a config may be: paths, names, counts, CPUs, each refused in words of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from model_profiling.run.names import OWN_FOLDERS
+from model_profiling.runner.machine import ClusterName
+
+MOST = 1_000_000
+MOST_ENTRIES = 256
+LONGEST_PATH = 4096
+_MOST_CPUS = 1024
+
+
+def refuse(problem: str, fix: str) -> PydanticCustomError:
+    """A validation error that carries its own wording; braces must not be taken for placeholders."""
+    return PydanticCustomError("kit", "{problem}", {"problem": problem, "fix": fix})
+
+
+_LONGEST_NAME = 255
+"""Of one folder or file: what file systems take."""
+
+
+def _as_path(value: object) -> object:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str):
+        raise refuse(f"is {shown(value)}, not a path", 'write a path in quotes, such as "folder/file"')
+    if not value.strip():
+        raise refuse("is empty", "write a path")
+    if len(value) > LONGEST_PATH:
+        raise refuse("is too long", f"use at most {LONGEST_PATH} characters")
+    try:
+        return Path(usable(value)).expanduser()
+    except RuntimeError as problem:
+        raise refuse("begins with the home of a user who is not known", "write the path out") from problem
+
+
+def usable(path: str) -> str:
+    if "\0" in path:
+        raise refuse("holds a zero character", "write a path")
+    if max(map(len, Path(path).parts), default=0) > _LONGEST_NAME:
+        raise refuse("holds a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
+    return path
+
+
+def is_program(path: Path) -> Path:
+    if path.suffix != ".pte":
+        fix = "export it first (sme2prof export) and name the .pte file"
+        raise refuse(f"is {str(path)!r}, which is no .pte program", fix)
+    return path
+
+
+def own_name(name: str) -> str:
+    if name.lower() in OWN_FOLDERS:
+        raise refuse(f"is {name!r}, a folder that the kit itself makes in a run", "choose another name")
+    return name
+
+
+_Entries = TypeVar("_Entries", bound=tuple[object, ...])
+
+
+def each_once(entries: _Entries) -> _Entries:
+    """The entries of a list, in which nothing may stand twice."""
+    repeated = next((entry for entry in entries if entries.count(entry) > 1), None)
+    if repeated is not None:
+        raise refuse(f"lists {repeated} twice", "list it once")
+    return entries
+
+
+# What the kit passes to the runner itself, and the setting for it if there is one; a second value would
+# silently win or lose. The last six are of the script that an earlier kit ran its runners with.
+_OWN_FLAGS = {
+    "--model": "model",
+    "--model_path": "model",
+    "--method": "method",
+    "--method_name": "method",
+    "--input": "inputs.files",
+    "--inputs": "inputs.files",
+    "--fill": "inputs.fill",
+    "--seed": "inputs.seed",
+    "--threads": "threads",
+    "--cpu_threads": "threads",
+    "--warmup": "warmup",
+    "--executions": "runs",
+    "--num_executions": "runs",
+    "--disable": "disable",
+    "--time-limit": "schedule.timeout_s",
+    "--count-kernels": "mode",
+    **dict.fromkeys(("--etdump", "--etdump_path", "--boundaries", "--result", "--output-prefix"), ""),
+    **dict.fromkeys(("--output_file", "--features-only"), ""),
+    "--quiet-runner": "runner_path",
+    "--verbose-runner": "runner_path",
+    "--timing-runs": "runs",
+    "--mode": "mode",
+    "--exp": "name",
+    "--outdir": "output_root",
+}
+
+
+def own_argument(word: str) -> str:
+    flag = word.partition("=")[0]
+    setting = _OWN_FLAGS.get("--" + flag.lstrip("-") if flag.startswith("-") else flag)
+    if setting == "":
+        raise refuse(f"sets {word!r}, which the kit sets itself", "drop it")
+    if setting:
+        raise refuse(f"sets {word!r}", f"use the setting {setting} instead")
+    return word
+
+
+def shown(value: object) -> str:
+    """A wrong value as the user wrote it, cut short."""
+    names = {dict: "an object", list: "a list", type(None): "null"}
+    if type(value) in names:
+        return names[type(value)]
+    text = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def as_list(value: object) -> object:
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _as_cpus(value: object) -> object:
+    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0; clusters
+    stay names until the machine is known."""
+    if isinstance(value, str):
+        if set(value.split(",")) <= set(get_args(ClusterName)):
+            return value.split(",")
+        if re.fullmatch(r"0[xX][0-9a-fA-F]{1,64}", value):
+            mask = int(value, 16)
+            return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
+        if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", value):
+            fix = 'write a list like [4, 5], "4-7", "0xf0", or a cluster: "little", "big", "prime"'
+            raise refuse(f"is {shown(value)}, not CPU numbers", fix)
+        cpus: list[int] = []
+        for part in value.split(","):
+            first, _, last = part.partition("-")
+            if int(last or first) < int(first):
+                raise refuse(f"has the range {part!r} backwards", 'write the smaller number first: "4-7"')
+            cpus.extend(range(int(first), int(last or first) + 1))
+            if len(cpus) > _MOST_CPUS:
+                raise refuse(f"names more than {_MOST_CPUS} CPUs", "name each CPU once")
+        return cpus
+    return as_list(value)
+
+
+def _as_cpu(value: object) -> object:
+    """A CPU's number or a cluster's name."""
+    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS
+    if number or (isinstance(value, str) and value in get_args(ClusterName)):
+        return value
+    raise refuse(f"is {shown(value)}", 'write 0 or more, or a cluster: "little", "big", "prime"')
+
+
+ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
+Text = Annotated[str, Field(strict=True)]
+Word = Annotated[str, Field(strict=True, max_length=LONGEST_PATH)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=MOST)]
+Counted = Annotated[int, Field(strict=True, ge=1, le=MOST)]
+Threads = Annotated[int, Field(strict=True, ge=1, le=512)]
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=86_400, allow_inf_nan=False)]
+Duration = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
+Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+Cpu = Annotated[int | ClusterName, PlainValidator(_as_cpu)]
+Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
+
+# What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
+_COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
+_COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
+_CPU = {"type": "integer", "minimum": 0}
+_CPU_RANGES = {"type": "string", "pattern": "^(0[xX][0-9a-fA-F]+|[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)$"}
+_CLUSTER = {"enum": list(get_args(ClusterName))}
+_CPUS = {
+    "anyOf": [_CPU, _CPU_RANGES, _CLUSTER, {"type": "array", "items": {"anyOf": [_CPU, _CLUSTER]}}],
+}
+ThreadCounts = Annotated[
+    tuple[Threads, ...],
+    Field(min_length=1, max_length=MOST_ENTRIES),
+    AfterValidator(each_once),
+    BeforeValidator(as_list),
+    WithJsonSchema(_COUNTS),
+]
+Cpus = Annotated[
+    tuple[Cpu, ...],
+    Field(max_length=_MOST_CPUS),
+    AfterValidator(each_once),
+    BeforeValidator(_as_cpus),
+    WithJsonSchema(_CPUS),
+]
+Features = Annotated[tuple[Feature, ...], Field(max_length=len(get_args(Feature))), AfterValidator(each_once)]
