@@ -54,39 +54,43 @@ _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
 }
 
 
+_NO_MEMORY = "bad_alloc|Malloc failed|MemoryAllocationFailed"
 _CHILD = re.compile(r"(?m)^sme2prof-runner: child (\d{1,6}) \(.*?\): (.+)$")
 _CRASHED = re.compile(r"crashed with (\w+)$")
 
 
-def explain(job: Job, done: Completed) -> ProfilingError:
-    """The error for a process that did not end well."""
-    tail = done.tail()
+def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
+    """The error for a process that did not end well; of a launch it names the job that was the cause."""
+    tail, log = done.tail(), f"{done.stdout}\n{done.stderr}"
+    crash = done.signal_name
+    who, program, said = "the runner", None, None
+    if isinstance(job, Job):
+        slow, program = job.model.name, job
+    else:
+        slow = f"a launch of {len(job.jobs)} programs"
+        found = _CHILD.search(done.stderr)
+        if found and int(found[1]) < len(job.jobs):
+            program, said = job.jobs[int(found[1])], found[2]
+            slow = who = f"program {int(found[1]) + 1} of {len(job.jobs)} ({_described(program)})"
+            crashed = _CRASHED.match(said)
+            crash = crashed[1] if crashed else None
     if done.timed_out or done.returncode == _TIME_LIMIT:
-        return _too_slow(job.model.name, job.timeout_s, tail)
-    if name := done.signal_name:
-        return _crashed("the runner", name, tail)
-    return _out_of_memory(done, "the runner", tail) or _missing_part(job, done, tail) or _said(done, tail)
-
-
-def explain_lockstep(job: LockstepJob, done: Completed) -> ProfilingError:
-    """The error for a launch that did not end well; it names the job that was the cause."""
-    tail = done.tail()
-    found = _CHILD.search(done.stderr)
-    number = int(found.group(1)) if found else -1
-    if found is None or number >= len(job.jobs):
-        if done.timed_out or done.returncode == _TIME_LIMIT:
-            return _too_slow(f"a launch of {len(job.jobs)} programs", job.timeout_s, tail)
-        if name := done.signal_name:
-            return _crashed("the runner", name, tail)
-        return _said(done, tail)
-    child, said = job.jobs[number], found.group(2)
-    who = f"program {number + 1} of {len(job.jobs)} ({_described(child)})"
-    if done.returncode == _TIME_LIMIT:
-        return _too_slow(who, job.timeout_s, tail)
-    if crash := _CRASHED.match(said):
-        return _crashed(who, crash.group(1), tail)
-    known = _out_of_memory(done, who, tail) or _missing_part(child, done, tail)
-    return known or _with_cure(f"{who}: {said}", done.returncode, tail)
+        what = f"{slow} did not finish within {job.timeout_s:g} s and was stopped"
+        return RunError(what, "ask for fewer runs or a longer time limit", tail)
+    if crash:
+        return RunError(f"{who} crashed with {crash}", _SIGNALS.get(crash, "see the log"), tail)
+    if program and (done.returncode == _OUT_OF_MEMORY or re.search(_NO_MEMORY, log)):
+        cure = "free some memory, raise the limit or use a smaller model"
+        return RunError(f"{who} ran out of memory", cure, tail)
+    if program and (missing := _missing_part(log)):
+        return RunError(f"{program.model.name} needs {missing[0]}", missing[1], tail)
+    own = re.search(r"(?m)^sme2prof-runner: (.+)$", done.stderr)
+    if said is None and own is None:
+        last = tail.splitlines()[-1] if tail else "it said nothing"
+        return RunError(f"the runner gave up with exit code {done.returncode}: {last}", "see the log", tail)
+    problem = f"{who}: {said}" if said is not None else own[1] if own else ""
+    kind, cure = _EXIT_CODES.get(done.returncode, (RunError, "see the log"))
+    return RunError(problem, cure, tail) if kind is RunError else kind(problem, cure)
 
 
 def _described(job: Job) -> str:
@@ -95,58 +99,16 @@ def _described(job: Job) -> str:
     return f"{job.model.name}{threads}{f', without {listing(job.disable)}' if job.disable else ''}"
 
 
-def _too_slow(what: str, limit_s: float, tail: str) -> RunError:
-    return RunError(
-        f"{what} did not finish within {limit_s:g} s and was stopped",
-        "ask for fewer runs or a longer time limit",
-        tail,
-    )
-
-
-def _crashed(what: str, signal_name: str, tail: str) -> RunError:
-    return RunError(f"{what} crashed with {signal_name}", _SIGNALS.get(signal_name, "see the log"), tail)
-
-
-def _out_of_memory(done: Completed, what: str, tail: str) -> RunError | None:
-    log = f"{done.stdout}\n{done.stderr}"
-    failed = re.search(r"bad_alloc|Malloc failed|MemoryAllocationFailed", log)
-    if done.returncode != _OUT_OF_MEMORY and not failed:
-        return None
-    return RunError(
-        f"{what} ran out of memory", "free some memory, raise the limit or use a smaller model", tail
-    )
-
-
-def _missing_part(job: Job, done: Completed, tail: str) -> RunError | None:
-    log = f"{done.stdout}\n{done.stderr}"
-    operators = sorted(set(re.findall(r"Missing operator: \[\d+\] (\S+)", log)))
-    if operators:
+def _missing_part(log: str) -> tuple[str, str] | None:
+    """What the program needs and the runner lacks, with the cure."""
+    if operators := sorted(set(re.findall(r"Missing operator: \[\d+\] (\S+)", log))):
         shown = ", ".join(operators[:3]) + (f" and {len(operators) - 3} more" if len(operators) > 3 else "")
-        return RunError(
-            f"{job.model.name} needs operators the runner does not have: {shown}",
-            "export it so that these are decomposed or delegated, or name a runner that has them",
-            tail,
-        )
+        cure = "export it so that these are decomposed or delegated, or name a runner that has them"
+        return f"operators the runner does not have: {shown}", cure
     if backend := re.search(r"Backend (\S+) is not registered", log):
-        return RunError(
-            f"{job.model.name} needs the backend {backend.group(1)}, which the runner does not have",
-            "export it for xnnpack or portable, or name a runner that has it",
-            tail,
-        )
+        cure = "export it for xnnpack or portable, or name a runner that has it"
+        return f"the backend {backend[1]}, which the runner does not have", cure
     return None
-
-
-def _said(done: Completed, tail: str) -> ProfilingError:
-    said = re.search(r"(?m)^sme2prof-runner: (.+)$", done.stderr)
-    if said is None:
-        last = tail.splitlines()[-1] if tail else "it said nothing"
-        return RunError(f"the runner gave up with exit code {done.returncode}: {last}", "see the log", tail)
-    return _with_cure(said.group(1), done.returncode, tail)
-
-
-def _with_cure(problem: str, code: int, tail: str) -> ProfilingError:
-    kind, cure = _EXIT_CODES.get(code, (RunError, "see the log"))
-    return RunError(problem, cure, tail) if kind is RunError else kind(problem, cure)
 
 
 def collect(
@@ -188,7 +150,7 @@ def collect_lockstep(
 ) -> LockstepOutcome:
     """The outcome of a launch, whose files have come back to the path `files` with their endings."""
     if not done.ok:
-        raise explain_lockstep(job, done)
+        raise explain(job, done)
     written = Path(f"{files}{RESULT}")
     told = read_lockstep_result(written)
     if len(told.results) != len(job.jobs):

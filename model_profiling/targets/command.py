@@ -143,26 +143,29 @@ BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a job's parts are on the machine it runs on. `runner` is several words where a loader starts it;
-    `files` is the path that the endings above complete."""
+    """Where a job's parts are on the machine it runs on; `files` is the path that the endings above
+    complete."""
 
-    runner: tuple[str, ...]
     model: str
     inputs: tuple[str, ...]
     files: str
 
 
-def build_command(job: Job, places: Places, able: Abilities | None = None) -> tuple[str, ...]:
-    """What to run for `job`, word by word; `able` is what a runner of the user's own knows."""
+def build_command(
+    job: Job, runner: Sequence[str], places: Places, able: Abilities | None = None
+) -> tuple[str, ...]:
+    """What to run for `job`, word by word: `runner` starts it, several words where a loader does; `able` is
+    what a runner of the user's own knows."""
     own = job.runner_path is not None
     words = _executor_runner_words(job, places, able or Abilities()) if own else _kit_words(job, places)
-    return (*places.runner, *words, *job.extra_args)
+    return (*runner, *words, *job.extra_args)
 
 
 def build_lockstep_command(
-    job: LockstepJob, runner: Sequence[str], files: str, children: Sequence[Places]
+    job: LockstepJob, runner: Sequence[str], children: Sequence[Places]
 ) -> tuple[str, ...]:
-    """What to run for a launch: `children` are the places of its jobs, `files` is its own path."""
+    """What to run for a launch: `children` are the places of its jobs, beside which its own files lie."""
+    files = children[0].files.removesuffix(child_files("", 0))
     words = ["--lockstep", "--turn-length", str(job.turn_length), "--order-seed", str(job.order_seed)]
     if job.cycles is not None:
         words += ["--cycles", str(job.cycles)]

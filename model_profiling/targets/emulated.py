@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,22 +12,15 @@ from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt
 from model_profiling.runner.apt import this_distribution
-from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.build import build_runner
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import on_path
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_features
 from model_profiling.targets.cross import build_cross_runner
-from model_profiling.targets.execution import (
-    LocalTransport,
-    execute,
-    execute_lockstep,
-    too_large_together,
-    unfit_for_turns,
-)
-from model_profiling.targets.host import available_memory, host_facts
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
+from model_profiling.targets.execution import LocalTransport, Route
+from model_profiling.targets.host import HostTarget, host_facts
 from model_profiling.targets.remote.facts import library_folders
 
 # Finds a QEMU user-mode emulator that really has SME2, or gets the distribution's into the kit's cache.
@@ -145,13 +137,9 @@ def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
     return Qemu(path, number.group(1), features, prefix)
 
 
-# An SME2 machine without SME2 hardware: the same runner under QEMU's user mode.
-# The kernels chosen, the numbers computed and the events recorded are real. The times are the emulator's and
-# mean nothing.
-
-
-class EmulatedTarget:
-    """Runs aarch64 runners under `qemu-aarch64 -cpu max`."""
+class EmulatedTarget(HostTarget):
+    """Runs aarch64 runners under `qemu-aarch64 -cpu max`: the kernels chosen, the numbers computed and the
+    events recorded are real; the times are the emulator's and mean nothing."""
 
     name = "emulated"
     choice = TargetChoice("emulated")
@@ -160,8 +148,8 @@ class EmulatedTarget:
     timings_are_latency = False
 
     def __init__(self, *, fetch: bool = True) -> None:
+        super().__init__()
         self._fetch = fetch
-        self.build: RunnerBuild | None = None
         self.qemu: Qemu | None = None
         self.sysroot: Path | None = None
 
@@ -174,36 +162,14 @@ class EmulatedTarget:
             self.build, self.sysroot = build_cross_runner(fetch=self._fetch)
         self.qemu = find_qemu(self.build.path, self.sysroot, fetch=self._fetch)
 
-    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        runner = self._runner()
+    def _route(self, *, own_runner: bool) -> Route:
+        del own_runner
         transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
-        return execute(
-            job,
-            into,
-            stem,
-            runner=runner,
-            transport=transport,
-            timings_are_latency=False,
-            code=self._code_folders(),
-        )
-
-    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        runner = self._runner()
-        transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
-        return execute_lockstep(
-            job, into, stem, runner=runner, transport=transport, timings_are_latency=False
-        )
-
-    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
-
-    def _runner(self) -> tuple[str, ...]:
-        return (str(self.build.path),) if self.build else ()
-
-    def _code_folders(self) -> tuple[Path, ...]:
-        """Where the libraries are that the emulated machine sees elsewhere."""
-        system = library_folders(self.sysroot) if self.sysroot else ()
-        return (self.build.library_path, *system) if self.build else ()
+        if self.build is None:
+            return Route((), transport, timings_are_latency=False)
+        # Where the libraries are that the emulated machine sees elsewhere.
+        code = (self.build.library_path, *(library_folders(self.sysroot) if self.sysroot else ()))
+        return Route((str(self.build.path),), transport, code, timings_are_latency=False)
 
     def facts(self) -> MachineFacts:
         if self.build is None or self.qemu is None:

@@ -7,7 +7,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -82,12 +83,9 @@ def too_large_together(
     )
 
 
-# The way to the machine a job runs on: its files go there, its command runs there, what it left comes back.
-# A machine behind adb or ssh is one more class with these methods (`remote/target.py`).
-
-
 class Transport(Protocol):
-    """One machine, seen from this one: a `Path` is here, a `str` is a path there."""
+    """The way to the machine a job runs on: this one, or one behind a shell (`remote/folder.py`). A `Path` is
+    here, a `str` is a path there."""
 
     def make_folder(self, into: Path) -> str:
         """A folder there for what one job writes; it ends up in `into` here."""
@@ -174,41 +172,30 @@ def execute(
     is empty when nothing was prepared. `code` are the folders here that hold the libraries it runs with."""
     check_job(job)
     own, wanted = job.runner_path, job
-    if own is None and not runner:
-        raise RunError("the target was not prepared", "call prepare() first")
-    _clear(files.make_folder(into), stem)
-    folder = transport.make_folder(into)
-    try:
-        if own is not None:
-            runner = transport.put_runner(own)
-        places = Places(
-            runner=runner,
-            model=transport.put(job.model),
-            inputs=tuple(transport.put(path) for path in job.inputs),
-            files=f"{folder}/{stem}",
+    _check_prepared(own is None and not runner)
+    while True:
+        able = known_abilities(own) if own else Abilities()
+        job = able.fitted(wanted) if own else wanted
+
+        def command(places: Sequence[Places], job: Job = job, able: Abilities = able) -> tuple[str, ...]:
+            start = transport.put_runner(own) if own else runner
+            words = build_command(job, start, places[0], able)
+            return state.metered(words, job.gauge, f"{places[0].files}{state.ENDING}") if job.gauge else words
+
+        done = _launch(
+            *(transport, into, stem),
+            jobs={stem: job},
+            command=command,
+            left=left_files(job, stem),
+            limit_s=job.timeout_s + (_GRACE_S if own is None else 0.0),
+            cores=job.cpu_affinity,
         )
-        limit = job.timeout_s + (_GRACE_S if own is None else 0.0)
-        while True:
-            able = known_abilities(own) if own else Abilities()
-            job = able.fitted(wanted) if own else wanted
-            command = build_command(job, places, able)
-            if job.gauge is not None:
-                command = state.metered(command, job.gauge, f"{folder}/{stem}{state.ENDING}")
-            done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
-            _keep_log(into, stem, done)
-            if own is None or not learn(own, done):
-                break
-        if done.ok:
-            transport.fetch(folder, left_files(job, stem), into)
-    finally:
-        transport.remove(folder)
+        if own is None or not learn(own, done):
+            break
     outcome = collect(job, done, into / stem, timings_are_latency=timings_are_latency, code=code)
-    return outcome if job.etdump == wanted.etdump else _without_dump(outcome)
-
-
-def _without_dump(outcome: Outcome) -> Outcome:
-    """An outcome whose dump was only made for the times in it."""
-    if outcome.etdump is not None:
+    if job.etdump == wanted.etdump:
+        return outcome
+    if outcome.etdump is not None:  # made only for the times in it
         outcome.etdump.unlink()
     return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
 
@@ -224,33 +211,53 @@ def execute_lockstep(
 ) -> LockstepOutcome:
     """Run a launch and collect what it left in `into`, as `execute` does for one job."""
     check_launch(job)
-    if not runner:
+    _check_prepared(not runner)
+    done = _launch(
+        *(transport, into, stem),
+        jobs={child_files(stem, number): child for number, child in enumerate(job.jobs)},
+        command=lambda places: build_lockstep_command(job, runner, places),
+        left=left_files_of_launch(job, stem),
+        limit_s=job.timeout_s + _GRACE_S,
+        cores=job.cpu_affinity,
+    )
+    return collect_lockstep(job, done, into / stem, timings_are_latency=timings_are_latency)
+
+
+def _check_prepared(lacks_runner: bool) -> None:
+    if lacks_runner:
         raise RunError("the target was not prepared", "call prepare() first")
+
+
+def _launch(
+    transport: Transport,
+    into: Path,
+    stem: str,
+    *,
+    jobs: Mapping[str, Job],
+    command: Callable[[Sequence[Places]], tuple[str, ...]],
+    left: Sequence[LeftFile],
+    limit_s: float,
+    cores: Sequence[int],
+) -> Completed:
+    """One process for `jobs`, each with the beginning of its files' names: what they need is sent, the log is
+    kept, and what is `left` there comes back."""
     files.make_folder(into)
-    for number in range(len(job.jobs)):
-        _clear(into, child_files(stem, number))
-    _clear(into, stem)
+    for each in (stem, *jobs):
+        _clear(into, each)
     folder = transport.make_folder(into)
     try:
-        own = f"{folder}/{stem}"
-        children = [
-            Places(
-                runner=(),
-                model=transport.put(child.model),
-                inputs=tuple(transport.put(path) for path in child.inputs),
-                files=child_files(own, number),
-            )
-            for number, child in enumerate(job.jobs)
+        places = [
+            Places(transport.put(job.model), tuple(map(transport.put, job.inputs)), f"{folder}/{each}")
+            for each, job in jobs.items()
         ]
-        command = build_lockstep_command(job, runner, own, children)
-        limit = job.timeout_s + _GRACE_S
-        done = transport.run(command, folder=folder, timeout=limit, cores=job.cpu_affinity)
-        _keep_log(into, stem, done)
+        done = transport.run(command(places), folder=folder, timeout=limit_s, cores=cores)
+        log = f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}"
+        files.write_text(into / f"{stem}{LOG}", log)
         if done.ok:
-            transport.fetch(folder, left_files_of_launch(job, stem), into)
+            transport.fetch(folder, left, into)
     finally:
         transport.remove(folder)
-    return collect_lockstep(job, done, into / stem, timings_are_latency=timings_are_latency)
+    return done
 
 
 def check_launch(job: LockstepJob) -> None:
@@ -266,10 +273,6 @@ def check_launch(job: LockstepJob) -> None:
             f"turn_length={job.turn_length}, order_seed={job.order_seed} cannot be run",
             "name a job, and cycles or a budget above 0",
         )
-
-
-def _keep_log(into: Path, stem: str, done: Completed) -> None:
-    files.write_text(into / f"{stem}{LOG}", f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}")
 
 
 def check_job(job: Job) -> None:
@@ -309,3 +312,48 @@ def _clear(into: Path, stem: str) -> None:
     endings = (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE, SEEN)
     for path in (*(into / f"{stem}{ending}" for ending in endings), *kept):
         path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How jobs reach a place: what starts the kit's runner there (empty when nothing was prepared), the way,
+    the folders here that hold the libraries it runs with, and whether times there are latencies."""
+
+    runner: tuple[str, ...]
+    transport: Transport
+    code: tuple[Path, ...] = ()
+    timings_are_latency: bool = True
+
+
+class RunnerTarget(ABC):
+    """What every target has in common: jobs run on the machine at the end of its route."""
+
+    @abstractmethod
+    def _route(self, *, own_runner: bool) -> Route:
+        """The route of the next job, which brings a runner of its own or not."""
+
+    @abstractmethod
+    def _available_bytes(self) -> int | None:
+        """Memory that new processes can take; None where nobody knows."""
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        way = self._route(own_runner=job.runner_path is not None)
+        return execute(
+            *(job, into, stem),
+            runner=way.runner,
+            transport=way.transport,
+            timings_are_latency=way.timings_are_latency,
+            code=way.code,
+        )
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        way = self._route(own_runner=False)
+        return execute_lockstep(
+            *(job, into, stem),
+            runner=way.runner,
+            transport=way.transport,
+            timings_are_latency=way.timings_are_latency,
+        )
+
+    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
+        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, self._available_bytes())

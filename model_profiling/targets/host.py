@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from model_profiling.core import macos
@@ -20,14 +19,7 @@ from model_profiling.runner.machine import (
     TargetChoice,
     find_clusters,
 )
-from model_profiling.targets.execution import (
-    LocalTransport,
-    execute,
-    execute_lockstep,
-    too_large_together,
-    unfit_for_turns,
-)
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
+from model_profiling.targets.execution import LocalTransport, Route, RunnerTarget
 
 # Facts of the machine this Python runs on, read from the system's own files without waiting for anything.
 
@@ -172,7 +164,7 @@ def _read(path: str) -> str | None:
         return None
 
 
-class HostTarget:
+class HostTarget(RunnerTarget):
     """Runs the kit's runner, or any executor_runner, natively."""
 
     name = "host"
@@ -188,20 +180,14 @@ class HostTarget:
         if self.build is None:
             self.build = build_runner()
 
-    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        runner = self._runner()
-        code = (self.build.library_path,) if self.build else ()
-        return execute(job, into, stem, runner=runner, transport=LocalTransport(), code=code)
+    def _route(self, *, own_runner: bool) -> Route:
+        del own_runner
+        if self.build is None:
+            return Route((), LocalTransport())
+        return Route((str(self.build.path),), LocalTransport(), (self.build.library_path,))
 
-    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        runner = self._runner()
-        return execute_lockstep(job, into, stem, runner=runner, transport=LocalTransport())
-
-    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, available_memory())
-
-    def _runner(self) -> tuple[str, ...]:
-        return (str(self.build.path),) if self.build else ()
+    def _available_bytes(self) -> int | None:
+        return available_memory()
 
     def facts(self) -> MachineFacts:
         return host_facts(self.build)

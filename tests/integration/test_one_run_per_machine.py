@@ -24,7 +24,6 @@ from model_profiling.targets import TargetChoice, open_target, parse_target
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
-from model_profiling.targets.remote.target import RemoteTransport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual machines are Linux's")
 CURE = "wait for it to end (two at once would disturb each other's times), or use another machine"
@@ -105,8 +104,8 @@ def test_a_job_that_finds_no_room_is_one_line_with_a_cure(tmp_path: Path) -> Non
     target = ssh_target("board", tmp_path)
     try:
         target.folder.open()
-        transport = RemoteTransport(target.shell, target.folder)
-        job = target.folder.new_job()
+        transport = target.folder
+        job = target.folder.make_folder()
         # A device on which every write fails so.
         Path(f"{job}.pid").symlink_to("/dev/full")
         full = r"there is no space left; free .*, then continue with --resume$"

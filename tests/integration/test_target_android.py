@@ -305,7 +305,7 @@ def test_a_fault_while_a_file_is_on_its_way_costs_nothing(
     target.folder.open()
     large, size = tmp_path / "large.bin", 3 << 20
     large.write_bytes(bytes(range(256)) * (size // 256))
-    job = target.folder.new_job()
+    job = target.folder.make_folder()
     if way == "pull":
         shutil.copy(large, phone.path(f"{job}/large.bin"))
         phone.path(f"{job}/large.bin").chmod(0o644)

@@ -322,7 +322,7 @@ def test_a_folder_that_cannot_be_used_is_one_line_with_a_cure(small, toy, tmp_pa
     assert full.folder.put(little).endswith("/little.bin"), "nothing half sent is in its way"
     process.run(["mount", "-o", "remount,ro", small], timeout=20)
     with pytest.raises(InputError, match="the file system is read-only; name another folder"):
-        full.folder.new_job()
+        full.folder.make_folder()
     mine = tmp_path / "sme2prof-device/mine"
     mine.parent.mkdir()
     mine.touch()

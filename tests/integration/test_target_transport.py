@@ -125,11 +125,13 @@ def test_a_failure_there_is_explained_and_leaves_only_its_log(there, exported, t
 def test_a_command_names_only_what_is_there() -> None:
     """A phone's paths, which no file system here has."""
     loader = ("/data/local/tmp/k/ld-linux-aarch64.so.1", "/data/local/tmp/k/runner")
-    places = Places(loader, "/data/local/tmp/k/m.pte", ("/data/local/tmp/k/i.bin",), "/data/local/tmp/k/7/p")
+    places = Places("/data/local/tmp/k/m.pte", ("/data/local/tmp/k/i.bin",), "/data/local/tmp/k/7/p")
     job = Job(Path("m.pte"), inputs=(Path("i.bin"),), disable=("sme2",), etdump=True, extra_args=("--x",))
-    command = build_command(job, places)
+    command = build_command(job, loader, places)
     assert command[:4] == (*loader, "--model", "/data/local/tmp/k/m.pte") and command[-1] == "--x"
     assert all(word in command for word in ("/data/local/tmp/k/i.bin", "/data/local/tmp/k/7/p.etdump"))
-    own = build_command(Job(Path("m.pte"), runner_path=Path("r"), warmup=2, runs=3, etdump=True), places)
+    own = build_command(
+        Job(Path("m.pte"), runner_path=Path("r"), warmup=2, runs=3, etdump=True), loader, places
+    )
     assert own[:3] == (*loader, "--model_path=/data/local/tmp/k/m.pte")
     assert {"--num_executions=5", "--etdump_path=/data/local/tmp/k/7/p.etdump"} <= set(own)

@@ -25,10 +25,9 @@ from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote import shell as client
 from model_profiling.targets.remote.android import build_with_ndk
 from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather, make_bundle
-from model_profiling.targets.remote.folder import RemoteFolder
+from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
 from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
-from model_profiling.targets.remote.target import RemoteTransport, known_reason, not_started
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
 SHELLS = [name for name in ("dash", "bash", "mksh", "busybox") if shutil.which(name)]
@@ -195,11 +194,11 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     again = RemoteFolder(shell, there.base)
     again.open()
     assert Path(again.put(file)).read_bytes() == file.read_bytes() and len(again.sent) == 1
-    job = there.new_job()
+    job = there.make_folder()
     (Path(job) / "left.bin").write_bytes(file.read_bytes())
     there.fetch(job, [LeftFile("left", ".bin", file.stat().st_size)], tmp_path / "here")
     assert (tmp_path / "here/left.bin").read_bytes() == file.read_bytes()
-    there.remove_job(job)
+    there.remove(job)
     assert not Path(job).exists()
     # What arrives as something else than was sent is sent again, and is an error when it stays so.
     shell.link.prefix = "cat() { head -c 10; }; "  # type: ignore[attr-defined]
@@ -222,7 +221,7 @@ def job_there(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RemoteFol
     """A job's folder behind a shell, in which somebody writes what he likes."""
     there = RemoteFolder(Shell(Local(request.param), patience_s=1, attempts=1), str(tmp_path / "there"))
     there.open()
-    return there, Path(there.new_job())
+    return there, Path(there.make_folder())
 
 
 def test_only_what_a_job_leaves_is_brought_back(job_there: tuple[RemoteFolder, Path], tmp_path: Path) -> None:
@@ -277,7 +276,7 @@ def test_what_has_a_files_name_and_is_none_is_refused(
 def test_a_machine_that_lies_about_its_files_is_not_believed(lines: str, tmp_path: Path) -> None:
     there = RemoteFolder(Shell(Local(), attempts=1), str(tmp_path / "there"))
     there.open()
-    job = there.new_job()
+    job = there.make_folder()
     (tmp_path / "lines").write_text(f"{lines}\n")
     there.shell.link.prefix = f"cd() {{ cat {tmp_path}/lines; exit 0; }}; "  # type: ignore[attr-defined]
     with refused(SetupError, "local", fix=there.path) as caught:
@@ -338,7 +337,7 @@ def test_a_lost_answer_does_not_take_the_next_jobs_name(
         return answer
 
     monkeypatch.setattr(Shell, "script", lossy)
-    assert Path(there.new_job()).is_dir()
+    assert Path(there.make_folder()).is_dir()
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -460,27 +459,27 @@ def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_pat
     del arm
     there = RemoteFolder(Shell(Local()), str(tmp_path / "there"))
     there.open()
-    transport = RemoteTransport(there.shell, there, loader=("/k/ld.so", "--library-path", "/k"), cores=2)
+    there.loader, there.cores = ("/k/ld.so", "--library-path", "/k"), 2
     for_linux = make_bundle().build.path
-    *loader, put = transport.put_runner(for_linux)
+    *loader, put = there.put_runner(for_linux)
     assert loader == ["/k/ld.so", "--library-path", "/k"] and os.access(put, os.X_OK)
     script = command(tmp_path, "runner", "echo hi")
-    assert len(transport.put_runner(script)) == 1
+    assert len(there.put_runner(script)) == 1
     other = tmp_path / "other"
     other.write_bytes(for_linux.read_bytes()[:18] + b"\x3e\0" + for_linux.read_bytes()[20:])
     with refused(InputError, other, "aarch64"):
-        transport.put_runner(other)
-    folder = there.new_job()
-    done = transport.run([str(script), "a b"], folder=folder, timeout=5, cores=())
+        there.put_runner(other)
+    folder = there.make_folder()
+    done = there.run([str(script), "a b"], folder=folder, timeout=5, cores=())
     assert (done.stdout, done.argv) == ("hi\n", ("sh", "-c", str(script), "a b"))
     with refused(SetupError, "local", "/nowhere/x", "not there"):
-        transport.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
-    sent = transport.put_runner(command(tmp_path, "own", "exit 0"))
+        there.run(["/nowhere/x"], folder=folder, timeout=5, cores=())
+    sent = there.put_runner(command(tmp_path, "own", "exit 0"))
     Path(sent[0]).chmod(0o600)
     with refused(SetupError, "local", sent[0], "noexec"):
-        transport.run(["sh", "-c", 'exec "$@"', "sh", *sent], folder=folder, timeout=5, cores=())
+        there.run(["sh", "-c", 'exec "$@"', "sh", *sent], folder=folder, timeout=5, cores=())
     with refused(InputError, "local", "CPU 2", fix="0 to 1"):
-        transport.run(["true"], folder=folder, timeout=5, cores=(0, 2))
+        there.run(["true"], folder=folder, timeout=5, cores=(0, 2))
 
 
 @pytest.mark.parametrize(

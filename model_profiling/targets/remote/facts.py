@@ -16,6 +16,7 @@ from model_profiling.runner.machine import CPU_FILES, MachineFacts, find_cluster
 from model_profiling.targets.cross import build_cross_runner
 from model_profiling.targets.host import cpu_name_from_proc, cpu_names_from_proc
 from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote.folder import LOADER
 from model_profiling.targets.remote.shell import Shell
 
 _FILES = {
@@ -163,7 +164,6 @@ def ask_machine(
 # loader, the C and C++ libraries and ExecuTorch's, all of this machine or of the emulated one.
 # Started through that loader it uses nothing of the other machine but the kernel, so a phone needs no NDK.
 
-LOADER = "ld-linux-aarch64.so.1"
 RUNNER = "sme2prof-runner"
 # The runner opens this one itself, after it has switched features off.
 OPENED = ("libexecutorch_backend_xnnpack.so",)

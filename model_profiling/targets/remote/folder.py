@@ -1,8 +1,9 @@
-"""The kit's folder on another machine. Files lie in it under their content, so what is there is never sent
-again; whatever comes or goes is checked by size and SHA-256."""
+"""The kit's folder on another machine, in which jobs run. Files lie in it under their content, so what is
+there is never sent again; whatever comes or goes is checked by size and SHA-256."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import secrets
@@ -10,17 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling.core import files
+from model_profiling.core import files, process
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import plural, size
+from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, LeftFile
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
+from model_profiling.targets.remote.shell import Answer, LinkLost, Shell, last_line, meaning_of
 
 HOME = "sme2prof-device"
 """Not the name of any folder that the kit, or its cache, has on the machine it runs on: they may be the
 same."""
+LOADER = "ld-linux-aarch64.so.1"
 _COPY_S = 3600.0
+# A machine ends a job itself when time is up; one that is still silent this much later has gone.
+_SLACK_S = 20.0
+_TIME_LIMIT = 124
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +56,22 @@ class Removed:
 
 @dataclass(slots=True)
 class RemoteFolder:
-    """The kit's own folder in `base`, on the machine behind `shell`."""
+    """The kit's own folder in `base`, on the machine behind `shell`: the transport of its jobs.
+
+    `loader` starts a program there that is linked to the C library the kit brought; `cores` is how many CPUs
+    there are, where that is known.
+    """
 
     shell: Shell
     base: str
+    loader: tuple[str, ...] = ()
+    cores: int | None = None
     sent: list[str] = field(default_factory=list)
     """Every file that had to be sent, in order."""
     _contents: dict[tuple[Path, int, int], Content] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _seen_at: int = 0
-    _left_behind: list[str] = field(default_factory=list)
+    _left_behind: set[str] = field(default_factory=set)
     _boot: str = ""
 
     @property
@@ -68,22 +80,20 @@ class RemoteFolder:
 
     def open(self) -> None:
         """Make the folder, or say why it cannot be."""
-        answer = self.shell.repeat(lambda: self.shell.script(scripts.make_home(self.path)))
+        self._boot = self._done(scripts.make_home(self.path)).stdout.strip()
+
+    def _done(self, script: str, timeout: float = 60.0) -> Answer:
+        """What a script answers that must succeed, however often the machine is lost meanwhile."""
+        answer = self.shell.repeat(lambda: self.shell.script(script, timeout=timeout))
         if not answer.ok:
             raise self._refusal(answer)
-        self._boot = answer.stdout.strip()
+        return answer
 
     def _look_again(self) -> None:
         """A machine that was away may have been restarted, and forgotten everything."""
         if self._seen_at != self.shell.times_lost:
             self._seen, self._seen_at = set(), self.shell.times_lost
             self.open()
-
-    def _not_ours(self) -> InputError:
-        return InputError(
-            f"{self.path} on {self.shell.title} was not made by the kit",
-            "move it away, or name another folder there as device_path of the config's target",
-        )
 
     def put(self, file: Path, *, executable: bool = False) -> str:
         """Where `file` is there, under its own name in a folder of its content."""
@@ -103,20 +113,24 @@ class RemoteFolder:
         paths = {f"{self.path}/{name}": file for name, file in wanted.items()}
         unknown = [path for path in paths if path not in self._seen]
         if unknown:
-            found = self.shell.repeat(lambda: self._state_of(unknown))
-            for path, state in zip(unknown, found, strict=True):
+            answer = self._done(scripts.state_of(unknown), _COPY_S)
+            states = list(filter(None, answer.stdout.split("\n")))
+            if len(states) != len(unknown):
+                raise self._refusal(answer)
+            for path, state in zip(unknown, states, strict=True):
                 if state != str(self._content(paths[path])):
                     self._send(paths[path], path, executable)
             self._seen |= set(unknown)
         return list(paths)
 
-    def _state_of(self, paths: Sequence[str]) -> list[str]:
-        answer = self.shell.script(scripts.state_of(paths), timeout=_COPY_S)
-        states = answer.stdout.split("\n")
-        states = [state for state in states if state]
-        if not answer.ok or len(states) != len(paths):
-            raise self._refusal(answer)
-        return states
+    def put_runner(self, file: Path) -> tuple[str, ...]:
+        """One for Linux goes through the kit's loader: the machine's own C library is another one, or
+        none."""
+        facts = read_elf(file)
+        if facts is not None and facts.machine != AARCH64:
+            raise InputError(f"{file} is not a program for aarch64", "name a runner built for the device")
+        linux = facts is not None and (facts.interpreter or "").endswith(f"/{LOADER}")
+        return (*(self.loader if linux else ()), self.put(file, executable=True))
 
     def _send(self, file: Path, path: str, executable: bool) -> None:
         content = self._content(file)
@@ -135,12 +149,13 @@ class RemoteFolder:
             raise self._refusal(answer)
         self.sent.append(path)
 
-    def new_job(self) -> str:
+    def make_folder(self, into: Path | None = None) -> str:
         """An empty folder there for what one job writes; LinkLost where the machine was restarted
         meanwhile: nothing that is known of its files holds any more."""
+        del into
         self._look_again()
-        for folder in self._left_behind:
-            self.remove_job(folder)
+        for folder in list(self._left_behind):
+            self.remove(folder)
 
         def make() -> tuple[str, Answer]:
             # A new name each time: the folder may have been made, and only the answer lost.
@@ -149,13 +164,44 @@ class RemoteFolder:
 
         folder, answer = self.shell.repeat(make)
         if answer.stdout.strip() != self._boot:
-            self._left_behind.append(folder)
+            self._left_behind.add(folder)
             raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
         if "No such file" in answer.stderr:
             raise LinkLost(f"{self.path} on {self.shell.title} is gone", "see that nobody removes it")
         if not answer.ok:
             raise self._refusal(answer)
         return folder
+
+    def run(
+        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
+    ) -> process.Completed:
+        words = (*self._pinning(cores), *argv)
+        script = scripts.watched(words, folder, timeout)
+        answer = self.shell.script(script, timeout=timeout + _SLACK_S, stdin="open")
+        self._check_room(answer)
+        if answer.status in _NOT_STARTED:
+            # Which of the kit's files was to be started, whatever stands in front of it.
+            sent = tuple(f"{self.path}/{name}/" for name in ("programs", "files"))
+            program = next((word for word in argv if word.startswith(sent)), argv[0])
+            raise not_started(self.shell.title, program, f"{answer.stdout}\n{answer.stderr}")
+        return process.Completed(
+            argv=(*self.shell.link.shown, *words),
+            returncode=answer.status,
+            stdout=answer.stdout,
+            stderr=answer.stderr,
+            seconds=answer.seconds,
+            timed_out=answer.status == _TIME_LIMIT,
+        )
+
+    def _pinning(self, cores: Sequence[int]) -> tuple[str, ...]:
+        if not cores:
+            return ()
+        beyond = [core for core in cores if core < 0 or (self.cores is not None and core >= self.cores)]
+        if beyond:
+            last = f"choose from 0 to {self.cores - 1}" if self.cores else "name CPUs that it has"
+            raise InputError(f"{self.shell.title} has no CPU {beyond[0]}", last)
+        # Android's taskset knows masks only; everyone else's knows them too.
+        return ("taskset", f"{sum(1 << core for core in set(cores)):x}")
 
     def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
         """Bring those files in `folder` that are `wanted` to `into`, each whole or not at all. Of what the
@@ -203,30 +249,21 @@ class RemoteFolder:
 
         self.shell.repeat(fetch)
 
-    def remove_job(self, folder: str) -> None:
+    def remove(self, folder: str) -> None:
         """End what is left of a job and remove its folder; later, where the machine is away."""
-        try:
+        self._left_behind.add(folder)
+        with contextlib.suppress(ProfilingError):
             self.shell.script(scripts.remove_job(folder), timeout=30)
-            left = False
-        except ProfilingError:
-            left = True
-        self._left_behind = [
-            *(other for other in self._left_behind if other != folder),
-            *([folder] if left else []),
-        ]
+            self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
         """Remove the folder with everything in it, and say what that was."""
-        listed = self.shell.repeat(lambda: self.shell.script(scripts.inventory(self.path), timeout=_COPY_S))
-        if not listed.ok:
-            raise self._refusal(listed)
+        listed = self._done(scripts.inventory(self.path), _COPY_S)
         # A name with a line's end in it, or a file that went meanwhile, has no size to tell.
         found = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
         removed = Removed(self.path, tuple((name, int(size)) for size, name in found))
         if listed.stdout.strip():
-            answer = self.shell.repeat(lambda: self.shell.script(scripts.remove_home(self.path)))
-            if not answer.ok:
-                raise self._refusal(answer)
+            self._done(scripts.remove_home(self.path))
         return removed
 
     def _content(self, file: Path) -> Content:
@@ -239,43 +276,81 @@ class RemoteFolder:
             self._contents[key] = Content(said.st_size, files.sha256(file))
         return self._contents[key]
 
-    def full_disk(self, answer: Answer) -> ProfilingError | None:
-        """What a job means that ended because nothing more could be written there; None where that was not
-        the reason."""
+    def _check_room(self, answer: Answer) -> None:
+        """Raise where a job ended because nothing more could be written there."""
         not_begun = answer.status == scripts.NOT_BEGUN and scripts.NO_ROOM in answer.stderr
-        if not not_begun and (answer.ok or not re.search(_FULL, answer.stderr, re.IGNORECASE)):
-            return None
-        said = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
-        found = self._refusal(said)
-        return type(found)(found.problem, f"{found.fix}, then continue with --resume")
+        if not_begun or (not answer.ok and re.search(_FULL, answer.stderr, re.IGNORECASE)):
+            said = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
+            found = self._refusal(said)
+            raise type(found)(found.problem, f"{found.fix}, then continue with --resume")
 
     def _refusal(self, answer: Answer) -> ProfilingError:
+        """What the machine means that would not do what was asked in the kit's folder."""
+        there = f"{self.path} on {self.shell.title}"
         if answer.status == scripts.NOT_OURS:
-            return self._not_ours()
-        return refusal(self.shell.title, self.path, answer)
+            return InputError(f"{there} was not made by the kit", f"move it away, or {_ELSEWHERE}")
+        said = f"{answer.stdout}\n{answer.stderr}"
+        if known := meaning_of(said, _REFUSALS):
+            return InputError(f"{there} cannot be used: {known[0]}", known[1])
+        if missing := re.search(r"(\w+): (?:inaccessible or )?(?:command )?not found", said, re.IGNORECASE):
+            lacks = f"{self.shell.title} has no {missing[1]}, which the kit needs there"
+            return SetupError(lacks, "install it, or use another machine")
+        return SetupError(f"{there} cannot be used: {answer.last_line or 'it does not say why'}", _ELSEWHERE)
 
 
-_FULL = "no space left|disk quota exceeded"
-_CURES = (
-    (_FULL, "there is no space left", "free some space there"),
-    ("read-only file system", "the file system is read-only", ""),
-    ("permission denied|operation not permitted", "it may not be written to", ""),
-    ("not a directory|file exists", "a part of the path is a file", ""),
-)
 _ELSEWHERE = "name another folder there as device_path of the config's target"
+_FULL = "no space left|disk quota exceeded"
+_REFUSALS = (
+    (_FULL, "there is no space left", f"free some space there, or {_ELSEWHERE}"),
+    ("read-only file system", "the file system is read-only", _ELSEWHERE),
+    ("permission denied|operation not permitted", "it may not be written to", _ELSEWHERE),
+    ("not a directory|file exists", "a part of the path is a file", _ELSEWHERE),
+)
+
+_NOT_STARTED = (126, 127)
+"""With which a shell ends that found a program and could not run it, or did not find it."""
+# What dash, mksh, bash, busybox, toybox, glibc's loader and Android's say of a program that does not start.
+_REASONS = (
+    (
+        r"\btaskset: (?:command |inaccessible or )?not found|\btaskset[\"':]* no such file",
+        "there is no taskset, which cpu_affinity needs",
+        "install util-linux there, or leave cpu_affinity out",
+    ),
+    (
+        r"exec format error|not executable: .*elf|cannot execute binary|cannot open elf|wrong elf class"
+        r"|is for em_|unexpected e_machine",
+        "its CPU is {cpu}, and the program is for aarch64",
+        "name an Arm machine, or a runner that is built for this one",
+    ),
+    (
+        r"error while loading shared libraries: ([^\s:]+):|library \"([^\"]+)\" not found",
+        "it needs the library {found}, which is not there",
+        'link the runner statically, or use runner_path "builtin"',
+    ),
+    (
+        r"permission denied|operation not permitted|can't execute",
+        "no program may be run from that folder (its file system is mounted noexec, or a policy such as "
+        "SELinux's forbids it)",
+        _ELSEWHERE,
+    ),
+    (
+        r"no such file|not found|inaccessible",
+        "it is not there, or what its first bytes name as its loader is not",
+        "run it again, which sends it anew; build a runner of your own for that machine (a phone: with the "
+        "Android NDK)",
+    ),
+)
 
 
-def refusal(title: str, path: str, answer: Answer) -> ProfilingError:
-    """What a machine means that would not write to `path`."""
-    said = f"{answer.stdout}\n{answer.stderr}".lower()
-    for pattern, meaning, cure in _CURES:
-        if re.search(pattern, said):
-            fix = f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE
-            return InputError(f"{path} on {title} cannot be used: {meaning}", fix)
-    if missing := re.search(r"(\w+): (?:inaccessible or )?(?:command )?not found", said):
-        return SetupError(
-            f"{title} has no {missing[1]}, which the kit needs there", "install it, or use another machine"
-        )
-    return SetupError(
-        f"{path} on {title} cannot be used: {answer.last_line or 'it does not say why'}", _ELSEWHERE
+def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupError | None:
+    """The error for `program` on the machine `title`, where what it `said` has a meaning that is known."""
+    known = meaning_of(said, _REASONS, cpu=cpu or "of another kind")
+    return SetupError(f"{title} cannot run {program}: {known[0]}", known[1]) if known else None
+
+
+def not_started(title: str, program: str, said: str) -> SetupError:
+    """The error for `program` that the machine `title` did not start, whatever it `said`."""
+    return known_reason(title, program, said) or SetupError(
+        f"{title} cannot run {program}: {last_line(said) or 'it does not say why'}",
+        "start it there by hand; if nothing helps, name an executor_runner built for it as runner_path",
     )

@@ -9,6 +9,7 @@ terminal ever sees its control characters.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -16,23 +17,21 @@ import selectors
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, TypeVar
+from typing import IO, BinaryIO, Literal, Protocol, TypeVar
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import printable
 from model_profiling.core.process import Child, Kept, end, start
 
-# One process of a client (ssh, adb) on this machine: fed, drained, bounded in time and size, never left
-# behind.
-# What comes out of it was written by another machine, so nothing here trusts its length or its pace.
-
 Stdin = Path | Literal["nothing", "open"]
 """What a client reads: a file to its end, nothing, or a pipe that stays open as long as this process
 lives."""
+Cut = Literal["time", "silence"]
 
 _BLOCK = 1 << 16
 # A client that has ended may have left its output to a daemon it started; that one never closes it.
@@ -47,7 +46,7 @@ class Ended:
     stdout: bytes
     stderr: bytes
     seconds: float
-    cut: Literal["time", "silence"] | None = None
+    cut: Cut | None = None
 
 
 def call(
@@ -59,23 +58,26 @@ def call(
     most: int | None = None,
     silence_s: float | None = None,
     still_there: Callable[[], bool] = lambda: False,
-    env: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run `argv`. `into` gets its standard output, of which `most` bytes are taken.
+    """Run a client (ssh, adb), whose output another machine wrote: neither its length nor its pace is
+    trusted. `into` gets its standard output, of which `most` bytes are taken.
 
     After `silence_s` in which not a byte went either way, `still_there` is asked; if the answer is no, or
     after `timeout` seconds in all, the client is killed with everything it started here.
     """
     began = time.monotonic()
-    child = start(argv, fed=stdin != "nothing", env=env)
-    try:
-        streams = _Streams(child, stdin, into, most)
-        cut = streams.move(began + timeout, silence_s, still_there)
-    finally:
-        end(child, with_all=False)
-        for pipe in (child.stdin, child.stdout, child.stderr):
-            if pipe is not None:
-                pipe.close()
+    child = start(argv, fed=stdin != "nothing")
+    with contextlib.ExitStack() as opened:
+        try:
+            source = opened.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else None
+            streams = _Streams(child, source, into, most)
+            opened.callback(streams.ready.close)
+            cut = streams.move(began + timeout, silence_s, still_there)
+        finally:
+            end(child, with_all=False)
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                if pipe is not None:
+                    pipe.close()
     out, err = streams.out.content(), streams.err.content()
     return Ended(child.returncode, out, err, time.monotonic() - began, cut)
 
@@ -83,37 +85,26 @@ def call(
 class _Streams:
     """The three pipes of a client, moved as each is ready."""
 
-    def __init__(self, child: Child, stdin: Stdin, into: BinaryIO | None, most: int | None) -> None:
-        assert child.stdout is not None and child.stderr is not None
+    def __init__(
+        self, child: Child, source: BinaryIO | None, into: BinaryIO | None, most: int | None
+    ) -> None:
         self.out, self.err = Kept(), Kept()
-        self._child, self._into, self._left = child, into, most
-        self._source = stdin.open("rb") if isinstance(stdin, Path) else None
+        self.ready = selectors.DefaultSelector()
+        self._child, self._source, self._into, self._left = child, source, into, most
         self._waiting = memoryview(b"")
-        self._ready = selectors.DefaultSelector()
-        self._ready.register(child.stdout, selectors.EVENT_READ, self._take_output)
-        self._ready.register(child.stderr, selectors.EVENT_READ, self._take_text)
-        if self._source is not None and child.stdin is not None:
+        self._reading = {pipe for pipe in (child.stdout, child.stderr) if pipe is not None}
+        for pipe in self._reading:
+            self.ready.register(pipe, selectors.EVENT_READ, partial(self._take, pipe))
+        if source is not None and child.stdin is not None:
             os.set_blocking(child.stdin.fileno(), False)
-            self._ready.register(child.stdin, selectors.EVENT_WRITE, self._feed)
+            self.ready.register(child.stdin, selectors.EVENT_WRITE, partial(self._feed, child.stdin))
 
-    def move(
-        self, deadline: float, silence_s: float | None, still_there: Callable[[], bool]
-    ) -> Literal["time", "silence"] | None:
+    def move(self, deadline: float, silence_s: float | None, still_there: Callable[[], bool]) -> Cut | None:
         """Until the client has ended and said everything; or why that was not waited for."""
-        try:
-            return self._move(deadline, silence_s, still_there)
-        finally:
-            self._ready.close()
-            if self._source is not None:
-                self._source.close()
-
-    def _move(
-        self, deadline: float, silence_s: float | None, still_there: Callable[[], bool]
-    ) -> Literal["time", "silence"] | None:
         last = time.monotonic()
         ended: float | None = None
-        while self._reading():
-            events = self._ready.select(timeout=0.2)
+        while self._reading:
+            events = self.ready.select(timeout=0.2)
             for key, _ in events:
                 key.data()
             now = time.monotonic()
@@ -129,24 +120,19 @@ class _Streams:
                 if not still_there():
                     return "silence"
                 last = time.monotonic()
-        return self._wait(deadline)
-
-    def _wait(self, deadline: float) -> Literal["time"] | None:
         try:
             self._child.wait(timeout=max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             return "time"
         return None
 
-    def _reading(self) -> bool:
-        open_pipes = {key.fileobj for key in self._ready.get_map().values()}
-        return bool(open_pipes & {self._child.stdout, self._child.stderr})
-
-    def _take_output(self) -> None:
-        assert self._child.stdout is not None
-        block = os.read(self._child.stdout.fileno(), _BLOCK)
+    def _take(self, pipe: IO[bytes]) -> None:
+        block = os.read(pipe.fileno(), _BLOCK)
         if not block:
-            self._ready.unregister(self._child.stdout)
+            self._reading.discard(pipe)
+            self.ready.unregister(pipe)
+        elif pipe is self._child.stderr:
+            self.err.add(block)
         elif self._into is None:
             self.out.add(block)
         else:
@@ -155,28 +141,37 @@ class _Streams:
                 self._left -= len(block)
             self._into.write(block)
 
-    def _take_text(self) -> None:
-        assert self._child.stderr is not None
-        block = os.read(self._child.stderr.fileno(), _BLOCK)
-        if block:
-            self.err.add(block)
-        else:
-            self._ready.unregister(self._child.stderr)
-
-    def _feed(self) -> None:
-        assert self._child.stdin is not None and self._source is not None
+    def _feed(self, pipe: IO[bytes]) -> None:
         try:
-            if not self._waiting:
+            if not self._waiting and self._source is not None:
                 self._waiting = memoryview(self._source.read(_BLOCK))
             if self._waiting:
-                self._waiting = self._waiting[os.write(self._child.stdin.fileno(), self._waiting) :]
+                self._waiting = self._waiting[os.write(pipe.fileno(), self._waiting) :]
                 return
         except BlockingIOError:
             return
         except BrokenPipeError:  # it takes no more; how it ended says why
             self._waiting = memoryview(b"")
-        self._ready.unregister(self._child.stdin)
-        self._child.stdin.close()
+        self.ready.unregister(pipe)
+        pipe.close()
+
+
+Meanings = Sequence[tuple[str, str, str]]
+"""Patterns of what machines and clients say, each with what it means and the cure; the first that fits."""
+
+
+def meaning_of(said: str, meanings: Meanings, **names: str) -> tuple[str, str] | None:
+    """What `said` means and the cure, with `names` and what the pattern caught (`found`) filled in."""
+    for pattern, problem, fix in meanings:
+        if match := re.search(pattern, said, re.IGNORECASE):
+            words = {**names, "found": next(filter(None, match.groups()), "")}
+            return problem.format(**words), fix.format(**words)
+    return None
+
+
+def last_line(said: str) -> str:
+    lines = [line.strip() for line in printable(said).splitlines() if line.strip()]
+    return lines[-1] if lines else ""
 
 
 Made = TypeVar("Made")
@@ -229,8 +224,7 @@ class Answer:
 
     @property
     def last_line(self) -> str:
-        lines = [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
-        return lines[-1].strip() if lines else ""
+        return last_line(f"{self.stdout}\n{self.stderr}")
 
 
 @dataclass(slots=True)
@@ -349,14 +343,8 @@ class Shell:
         known = self.link.complaint(said)
         if known is not None:
             return LinkLost(known.problem, known.fix)
-        last = [line.strip() for line in printable(said).splitlines() if line.strip()]
-        why = (
-            "it stopped answering"
-            if ended.cut
-            else last[-1]
-            if last
-            else "the connection ended without a word"
-        )
+        why = last_line(said) or "the connection ended without a word"
+        why = "it stopped answering" if ended.cut else why
         return LinkLost(f"{self.title} was lost: {why}", "check the connection")
 
 

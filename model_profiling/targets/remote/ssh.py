@@ -16,10 +16,10 @@ import weakref
 from pathlib import Path
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.formatting import printable
 from model_profiling.core.process import Child, end, start
 from model_profiling.runner.machine import TargetChoice
 from model_profiling.targets.remote.facts import Machine
+from model_profiling.targets.remote.shell import last_line, meaning_of
 from model_profiling.targets.remote.target import RemoteTarget
 
 # An option of ssh, or a command of its config, must not pass for a host.
@@ -93,15 +93,7 @@ class SshLink:
         return (*self._ssh, self.host)
 
     def command(self, script: str) -> tuple[str, ...]:
-        # The login shell may be any; `sh` is the same everywhere.
-        return (
-            *self._words(),
-            "-o",
-            "ControlMaster=no",
-            "--",
-            self.host,
-            f"exec sh -c {shlex.quote(script)}",
-        )
+        return (*self._words(), "-o", "ControlMaster=no", *self._there(script))
 
     def connect(self) -> None:
         if self._connection is not None and self._connection.poll() is None:
@@ -111,9 +103,9 @@ class SshLink:
         complaints = self._folder / "complaints"
         script = "echo ready; exec cat >/dev/null"
         with complaints.open("wb") as stream:
-            holding = ("-M", "-o", "ControlPersist=no", "--", self.host, f"exec sh -c {shlex.quote(script)}")
+            holding = (*self._words(), "-M", "-o", "ControlPersist=no", *self._there(script))
             try:
-                child = start((*self._words(), *holding), fed=True, stderr=stream)
+                child = start(holding, fed=True, stderr=stream)
             except SetupError as problem:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 raise SetupError(
@@ -124,23 +116,23 @@ class SshLink:
         if not _says_ready(child):
             said = complaints.read_text(encoding="utf-8", errors="replace")
             self.close()
-            last = [line.strip() for line in printable(said).splitlines() if line.strip()]
             raise self.complaint(said) or SetupError(
-                f"{self.host} cannot be reached: {last[-1] if last else 'it did not answer in time'}",
+                f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
                 f"see that this works without a question: {shlex.join(self.shown)} true",
             )
 
     def complaint(self, said: str) -> SetupError | None:
-        for pattern, problem, fix in _COMPLAINTS:
-            if re.search(pattern, said):
-                names = {"host": self.host, "ssh": shlex.join(self._ssh)}
-                return SetupError(problem.format(**names), fix.format(**names))
-        return None
+        known = meaning_of(said, _COMPLAINTS, host=self.host, ssh=shlex.join(self._ssh))
+        return SetupError(*known) if known else None
 
     def close(self) -> None:
         if self._end is not None:
             self._end()
         self._connection = self._end = None
+
+    def _there(self, script: str) -> tuple[str, ...]:
+        # The login shell may be any; `sh` is the same everywhere.
+        return ("--", self.host, f"exec sh -c {shlex.quote(script)}")
 
     def _words(self) -> tuple[str, ...]:
         options = [word for option in _OPTIONS for word in ("-o", option)]
@@ -173,11 +165,8 @@ def _end(child: Child, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# An Arm Linux machine over ssh: a board, a server.
-
-
 class SshTarget(RemoteTarget):
-    """`ssh:HOST`."""
+    """`ssh:HOST`: an Arm Linux machine, a board or a server."""
 
     def __init__(self, choice: TargetChoice) -> None:
         if not choice.host:

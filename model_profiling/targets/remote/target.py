@@ -5,169 +5,28 @@ there, and a job that loses the machine is begun again when it is back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from model_profiling.core import process
-from model_profiling.core.errors import InputError, RunError, SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.runner.build import RunnerBuild
-from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import read_features
-from model_profiling.targets.collect import LeftFile
 from model_profiling.targets.device.power_mode import MachineLock
-from model_profiling.targets.execution import execute, execute_lockstep, too_large_together, unfit_for_turns
+from model_profiling.targets.execution import Route, RunnerTarget
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.facts import LOADER, Bundle, Machine, ask_machine, make_bundle
-from model_profiling.targets.remote.folder import RemoteFolder, Removed
+from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle
+from model_profiling.targets.remote.folder import RemoteFolder, Removed, known_reason
 from model_profiling.targets.remote.shell import Link, Shell
-
-# Why a program could not be started on another machine, from what its shell, loader or `taskset` said.
-
-STATUSES = (126, 127)
-"""With which a shell ends that found a program and could not run it, or did not find it."""
-
-_ELSEWHERE = "name another folder there as device_path of the config's target"
-# What dash, mksh, bash, busybox, toybox, glibc's loader and Android's say; the first that fits is meant.
-_REASONS = (
-    (
-        r"\btaskset: (?:command |inaccessible or )?not found|\btaskset[\"':]* no such file",
-        "there is no taskset, which cpu_affinity needs",
-        "install util-linux there, or leave cpu_affinity out",
-    ),
-    (
-        r"exec format error|not executable: .*elf|cannot execute binary|cannot open elf|wrong elf class"
-        r"|is for em_|unexpected e_machine",
-        "its CPU is {cpu}, and the program is for aarch64",
-        "name an Arm machine, or a runner that is built for this one",
-    ),
-    (
-        r"error while loading shared libraries: ([^\s:]+):|library \"([^\"]+)\" not found",
-        "it needs the library {library}, which is not there",
-        'link the runner statically, or use runner_path "builtin"',
-    ),
-    (
-        r"permission denied|operation not permitted|can't execute",
-        "no program may be run from that folder (its file system is mounted noexec, or a policy such as "
-        "SELinux's forbids it)",
-        _ELSEWHERE,
-    ),
-    (
-        r"no such file|not found|inaccessible",
-        "it is not there, or what its first bytes name as its loader is not",
-        "run it again, which sends it anew; build a runner of your own for that machine (a phone: with the "
-        "Android NDK)",
-    ),
-)
-
-
-def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupError | None:
-    """The error for `program` on the machine `title`, where what it `said` has a meaning that is known."""
-    for pattern, reason, fix in _REASONS:
-        if found := re.search(pattern, said, re.IGNORECASE):
-            library = next(filter(None, found.groups()), "")
-            why = reason.format(library=library, cpu=cpu or "of another kind")
-            return SetupError(f"{title} cannot run {program}: {why}", fix)
-    return None
-
-
-def not_started(title: str, program: str, said: str) -> SetupError:
-    """The error for `program` that the machine `title` did not start, whatever it `said`."""
-    if known := known_reason(title, program, said):
-        return known
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    why = lines[-1] if lines else "it does not say why"
-    return SetupError(
-        f"{title} cannot run {program}: {why}",
-        "start it there by hand; if nothing helps, name an executor_runner built for it as runner_path",
-    )
-
-
-# The way to a machine behind a shell, as jobs use it.
-
-# A machine ends a job itself when time is up; one that is still silent this much later has gone.
-_SLACK_S = 20.0
-_TIME_LIMIT = 124
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteTransport:
-    """`loader` starts a program there that is linked to the C library the kit brought; `cores` is how many
-    CPUs there are, where that is known."""
-
-    shell: Shell
-    folder: RemoteFolder
-    loader: tuple[str, ...] = ()
-    cores: int | None = None
-
-    def make_folder(self, into: Path) -> str:
-        del into
-        return self.folder.new_job()
-
-    def put(self, file: Path) -> str:
-        return self.folder.put(file)
-
-    def put_runner(self, file: Path) -> tuple[str, ...]:
-        """One for Linux goes through the kit's loader: the machine's own C library is another one, or
-        none."""
-        facts = read_elf(file)
-        if facts is not None and facts.machine != AARCH64:
-            raise InputError(f"{file} is not a program for aarch64", "name a runner built for the device")
-        linux = (
-            facts is not None and facts.interpreter is not None and facts.interpreter.endswith(f"/{LOADER}")
-        )
-        return (*(self.loader if linux else ()), self.folder.put(file, executable=True))
-
-    def run(
-        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
-    ) -> process.Completed:
-        words = (*self._pinning(cores), *argv)
-        answer = self.shell.script(
-            scripts.watched(words, folder, timeout), timeout=timeout + _SLACK_S, stdin="open"
-        )
-        if full := self.folder.full_disk(answer):
-            raise full
-        if answer.status in STATUSES:
-            raise not_started(self.shell.title, self._program(argv), f"{answer.stdout}\n{answer.stderr}")
-        return process.Completed(
-            argv=(*self.shell.link.shown, *words),
-            returncode=answer.status,
-            stdout=answer.stdout,
-            stderr=answer.stderr,
-            seconds=answer.seconds,
-            timed_out=answer.status == _TIME_LIMIT,
-        )
-
-    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
-        self.folder.fetch(folder, wanted, into)
-
-    def remove(self, folder: str) -> None:
-        self.folder.remove_job(folder)
-
-    def _program(self, argv: Sequence[str]) -> str:
-        """Which of the kit's files `argv` starts, whatever stands in front of it."""
-        sent = tuple(f"{self.folder.path}/{name}/" for name in ("programs", "files"))
-        return next((word for word in argv if word.startswith(sent)), argv[0])
-
-    def _pinning(self, cores: Sequence[int]) -> tuple[str, ...]:
-        if not cores:
-            return ()
-        beyond = [core for core in cores if core < 0 or (self.cores is not None and core >= self.cores)]
-        if beyond:
-            last = f"choose from 0 to {self.cores - 1}" if self.cores else "name CPUs that it has"
-            raise InputError(f"{self.shell.title} has no CPU {beyond[0]}", last)
-        # Android's taskset knows masks only; everyone else's knows them too.
-        return ("taskset", f"{sum(1 << core for core in set(cores)):x}")
-
 
 _RUNNER_S = 120.0
 
 
-class RemoteTarget:
+class RemoteTarget(RunnerTarget):
     """What targets behind a shell have in common. Nothing is asked of the machine before it must be."""
 
     platform: PlatformName = "linux"
@@ -295,35 +154,13 @@ class RemoteTarget:
         )
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        def begin() -> Outcome:
-            runner, transport = self._ready(needed=job.runner_path is None)
-            latency = self.why_emulated is None
-            sent = self._bundle.files.values() if self._bundle else ()
-            return execute(
-                job,
-                into,
-                stem,
-                runner=runner,
-                transport=transport,
-                timings_are_latency=latency,
-                code=tuple(dict.fromkeys(path.parent for path in sent)),
-            )
-
-        return self.shell.repeat(begin)
+        return self.shell.repeat(lambda: RunnerTarget.execute(self, job, into, stem))
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        def begin() -> LockstepOutcome:
-            runner, transport = self._ready(needed=True)
-            latency = self.why_emulated is None
-            return execute_lockstep(
-                job, into, stem, runner=runner, transport=transport, timings_are_latency=latency
-            )
+        return self.shell.repeat(lambda: RunnerTarget.execute_lockstep(self, job, into, stem))
 
-        return self.shell.repeat(begin)
-
-    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        free = self._machine.available_bytes if self._machine else None
-        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, free)
+    def _available_bytes(self) -> int | None:
+        return self._machine.available_bytes if self._machine else None
 
     def facts(self) -> MachineFacts:
         """The machine, now."""
@@ -351,16 +188,16 @@ class RemoteTarget:
     def close(self) -> None:
         self.shell.link.close()
 
-    def _ready(self, *, needed: bool) -> tuple[tuple[str, ...], RemoteTransport]:
-        """What starts the kit's runner, if it is `needed`, and the way there. A machine that was away may
-        have forgotten the runner, so it is looked for each time that happened."""
-        if needed and self._why_no_runner is not None:
+    def _route(self, *, own_runner: bool) -> Route:
+        """A machine that was away may have forgotten the runner, so it is looked for each time that
+        happened."""
+        if not own_runner and self._why_no_runner is not None:
             raise self._why_no_runner
-        if needed and self._bundle is None:
-            raise RunError("the target was not prepared", "call prepare() first")
-        cores = self._machine.cores if self._machine else None
+        self.folder.cores = self._machine.cores if self._machine else None
+        latency = self.why_emulated is None
         if self._bundle is None:
-            return (), RemoteTransport(self.shell, self.folder, (), cores)
+            return Route((), self.folder, timings_are_latency=latency)
         there = self.folder.put_together(self._bundle.files)
-        transport = RemoteTransport(self.shell, self.folder, self._bundle.loader(there), cores)
-        return self._bundle.runner(there), transport
+        self.folder.loader = self._bundle.loader(there)
+        code = dict.fromkeys(path.parent for path in self._bundle.files.values())
+        return Route(self._bundle.runner(there), self.folder, tuple(code), latency)
