@@ -10,7 +10,7 @@ import importlib.util
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -46,6 +46,15 @@ NEEDED_GB = 1.0
 INSTALL_GB = 4.0
 
 
+def _found(name: str, find: Callable[[], str], only: str = "") -> Check:
+    """What `find` tells of a thing, or why it is not there; `only` says which work alone needs it."""
+    try:
+        return Check(name, "pass", find())
+    except SetupError as problem:
+        lacking = f"{problem.problem}; only {only}" if only else problem.problem
+        return Check(name, "optional" if only else "fail", lacking, problem.fix)
+
+
 def python_version() -> Check:
     found = f"{platform.python_version()} at {sys.executable}"
     low, high = PYTHON
@@ -74,19 +83,12 @@ def compiler() -> Check:
 
 def cache() -> Check:
     """Whether what is run from the cache can only be what the kit put there."""
-    try:
-        return Check("cache", "pass", f"{check_cache()}, which nobody else can write to")
-    except SetupError as problem:
-        return Check("cache", "fail", problem.problem, problem.fix)
+    return _found("cache", lambda: f"{check_cache()}, which nobody else can write to")
 
 
 def sdk() -> Check:
     """The headers and libraries in ExecuTorch's wheel that the runner is compiled against."""
-    try:
-        found = installed_sdk()
-    except SetupError as problem:
-        return Check("ExecuTorch SDK", "fail", problem.problem, problem.fix)
-    return Check("ExecuTorch SDK", "pass", f"{found.version}, headers and libraries in place")
+    return _found("ExecuTorch SDK", lambda: f"{installed_sdk().version}, headers and libraries in place")
 
 
 def git() -> Check:
@@ -109,22 +111,22 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
 
 def cmake() -> Check:
     """The CMake and Ninja that a source build would take."""
-    try:
+
+    def find() -> str:
         found = toolchain.find_cmake()
-    except SetupError as problem:
-        words = f"{problem.problem}; only source-built runners need it"
-        return Check("CMake", "optional", words, problem.fix)
-    return Check("CMake", "pass", f"{found.version} at {found.path}, with Ninja")
+        return f"{found.version} at {found.path}, with Ninja"
+
+    return _found("CMake", find, "source-built runners need it")
 
 
 def ndk() -> Check:
     """The Android NDK that a source build would take."""
-    try:
+
+    def find() -> str:
         found = toolchain.find_ndk()
-    except SetupError as problem:
-        words = f"{problem.problem}; only source-built Android runners need it"
-        return Check("Android NDK", "optional", words, problem.fix)
-    return Check("Android NDK", "pass", f"r{found.revision} at {found.root}")
+        return f"r{found.revision} at {found.root}"
+
+    return _found("Android NDK", find, "source-built Android runners need it")
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
@@ -136,13 +138,11 @@ def adb() -> tuple[Check, tuple[str, ...]]:
         return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
     ready = tuple(serial for serial, state in devices.items() if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
+    named = f"{found.version} at {found.path}"
     if ready:
-        return Check(
-            "adb", "pass", f"{found.version} at {found.path}, devices: {', '.join((*ready, *waiting))}"
-        ), ready
+        return Check("adb", "pass", f"{named}, devices: {', '.join((*ready, *waiting))}"), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
-    none = f"{found.version} at {found.path} sees no device"
-    return Check("adb", "optional", ", ".join(waiting) or none, fix), ()
+    return Check("adb", "optional", ", ".join(waiting) or f"{named} sees no device", fix), ()
 
 
 def phone_settings() -> tuple[Check, ...]:
@@ -255,12 +255,12 @@ ASK_THE_DEVICE = (
 )
 
 
-def device_lines(devices: Sequence[Device] = DEVICES) -> list[str]:
+def device_lines() -> list[str]:
     """The table as text."""
-    kind, name = (max(len(getattr(device, field)) for device in devices) for field in ("kind", "name"))
+    kind, name = (max(len(getattr(device, field)) for device in DEVICES) for field in ("kind", "name"))
     rows = [
         f"{device.kind.ljust(kind)}  {device.name.ljust(name)}  {device.source}, {device.seen}"
-        for device in devices
+        for device in DEVICES
     ]
     return ["Known to have SME2, and who says so:", *rows, NO_SERVER, ASK_THE_DEVICE]
 

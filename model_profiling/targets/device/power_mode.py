@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +20,6 @@ from model_profiling.core.records import read_record, write_record
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
 
-# One run on a machine at a time: two would disturb each other's times, and set each other's power mode.
 # The locks are this user's on this machine; who reaches the other machine from elsewhere is not seen.
 
 
@@ -31,8 +30,8 @@ def file_name(machine: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachineLock:
-    """The lock of the machine that the user calls `title`: one for each of its names, because the same one
-    may be reached by several."""
+    """One run at a time on the machine that the user calls `title`: two would disturb each other's times, and
+    set each other's power mode. It has a lock for each of its names: it may be reached by several."""
 
     title: str
     names: tuple[str, ...]
@@ -67,10 +66,6 @@ class MachineLock:
         return [LockFile(folder / f".{name}.lock", self.title, fix, elsewhere) for name in names]
 
 
-# What the kit has changed on a phone and not put back yet, kept on this machine until it has.
-# It is written before the first change and removed after everything was seen to be back. A run that is
-# killed, or loses the phone, leaves it; whoever reaches the phone next finishes the work.
-
 _FIX = "remove the file after setting the phone's settings by hand"
 
 
@@ -85,7 +80,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Changes that were, or were about to be, made to the phone with this id."""
+    """Changes that were, or were about to be, made to the phone with this id.
+
+    Kept in a file on this machine from before the first change until everything was seen to be back. A run
+    that is killed, or loses the phone, leaves it; whoever reaches the phone next finishes the work.
+    """
 
     device: str
     mode: str
@@ -103,38 +102,9 @@ def unfinished_work() -> tuple[Unfinished, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class PowerJournal:
-    """The journal of one phone, known by an id of its own: the same by whichever cable it is reached."""
-
-    device: str
-
-    @property
-    def path(self) -> Path:
-        return state_root() / "devices" / f"{file_name(self.device)}.json"
-
-    def read(self) -> Unfinished | None:
-        """What is unfinished; None when nothing is."""
-        if not self.path.exists():
-            return None
-        found = read_record(Unfinished, self.path, _FIX)
-        if found.device != self.device:
-            raise FormatError(f"{self.path} is the journal of {found.device}", _FIX)
-        return found
-
-    def write(self, unfinished: Unfinished) -> None:
-        write_record(self.path, unfinished)
-        # On the disk before the phone is touched, whatever happens to this machine meanwhile.
-        with self.path.open("rb") as written:
-            os.fsync(written.fileno())
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-
-# The power modes of a phone: Android settings that are set on request, read back, and put back as they were.
-# A mode says nothing about clock frequencies: no shell of an ordinary phone may set those. What it keeps out
-# is what phones do to save power or to please: battery saver, a screen that sleeps, animations.
+# Android settings that are set on request, read back, and put back as they were. A mode says nothing about
+# clock frequencies: no shell of an ordinary phone may set those. What it keeps out is what phones do to save
+# power or to please: battery saver, a screen that sleeps, animations.
 
 _ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
 MODES: Mapping[PowerMode, Mapping[str, str]] = {
@@ -158,23 +128,6 @@ class Shell(Protocol):
         """Run one program there, each word as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What became of the settings: put back, or left because somebody else had changed them meanwhile."""
-
-    back: tuple[Change, ...] = ()
-    left: tuple[tuple[Change, str | None], ...] = ()
-    """Each with the value it was found with."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(
-            f"{change.name} was set to {_shown(found)} by somebody else meanwhile and was left so; before it "
-            f"was {_shown(change.before)}"
-            for change, found in self.left
-        )
-
-
 def parse_settings(text: str) -> dict[str, str | None]:
     """The settings that `READ` printed; None is one that has no value. What is not told is not in it."""
     found: dict[str, str | None] = {}
@@ -186,67 +139,11 @@ def parse_settings(text: str) -> dict[str, str | None]:
     return found
 
 
-def read_settings(shell: Shell, title: str) -> dict[str, str | None]:
-    """Every setting of a mode, as it is now."""
-    found = parse_settings(shell.run(["sh", "-c", READ], timeout=_TIMEOUT_S).stdout)
-    if lacking := [name for name in NAMES if name not in found]:
-        raise SetupError(
-            f"{title} does not tell its setting {lacking[0]}",
-            "unlock it, wait until it has started, try again",
-        )
-    return found
-
-
 def changes_for(mode: PowerMode, now: Mapping[str, str | None]) -> tuple[Change, ...]:
     """What has to be set for `mode`."""
     return tuple(
         Change(name, now[name], value) for name, value in MODES[mode].items() if not _same(now[name], value)
     )
-
-
-def set_all(shell: Shell, changes: Iterable[Change], title: str) -> None:
-    """Make `changes`, and see that they hold."""
-    changes = tuple(changes)
-    said = [_put(shell, change.name, change.value) for change in changes]
-    now = read_settings(shell, title)
-    if refused := [change for change in changes if not _same(now[change.name], change.value)]:
-        why = next((text for text in said if text), f"it stays {_shown(now[refused[0].name])}")
-        raise SetupError(
-            f"{title} does not let adb set {listing(change.name for change in refused)} ({why})",
-            "allow it in the developer options (some makers call it USB debugging (Security settings) or "
-            'Disable permission monitoring), or set power_mode to "leave"',
-        )
-
-
-def put_back(shell: Shell, changes: Iterable[Change], title: str) -> Restored:
-    """Undo `changes` wherever nobody else has changed the same setting, and see that it holds."""
-    changes = tuple(changes)
-    now = read_settings(shell, title)
-    ours = tuple(change for change in changes if _same(now[change.name], change.value))
-    left = tuple(
-        (change, now[change.name])
-        for change in changes
-        if change not in ours and not _same(now[change.name], change.before)
-    )
-    for change in ours:
-        _put(shell, change.name, change.before)
-    after = read_settings(shell, title) if ours else now
-    if wrong := [change for change in ours if not _same(after[change.name], change.before)]:
-        raise SetupError(
-            f"{title} did not take back {wrong[0].name}: it is {_shown(after[wrong[0].name])}",
-            f"set it to {_shown(wrong[0].before)} by hand",
-        )
-    return Restored(ours, left)
-
-
-def _put(shell: Shell, name: str, value: str | None) -> str:
-    """Give a setting a value or, with None, none; what the phone says to that."""
-    words = ["delete", "global", name] if value is None else ["put", "global", name, value]
-    done = shell.run(["settings", *words], timeout=_TIMEOUT_S)
-    if done.returncode == 0:
-        return ""
-    lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-    return lines[0][:120] if lines else f"exit status {done.returncode}"
 
 
 def _same(one: str | None, other: str | None) -> bool:
@@ -263,8 +160,6 @@ def _shown(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-# A power mode for the length of a measurement, and the end of one that was cut short earlier.
-
 # Whoever reaches a phone first puts things back; whoever writes a report, or answers the user, says so.
 _NOTES: dict[str, list[str]] = {}
 
@@ -278,7 +173,8 @@ def take_untold() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PowerSettings:
-    """The power settings of one phone."""
+    """The power settings of one phone, known by an id of its own: the same by whichever cable it is
+    reached."""
 
     shell: Shell
     title: str
@@ -290,14 +186,22 @@ class PowerSettings:
         return _NOTES.setdefault(self.device, [])
 
     @property
-    def _journal(self) -> PowerJournal:
-        return PowerJournal(self.device)
+    def _journal(self) -> Path:
+        return state_root() / "devices" / f"{file_name(self.device)}.json"
+
+    def _unfinished(self) -> Unfinished | None:
+        if not self._journal.exists():
+            return None
+        found = read_record(Unfinished, self._journal, _FIX)
+        if found.device != self.device:
+            raise FormatError(f"{self._journal} is the journal of {found.device}", _FIX)
+        return found
 
     def finish_earlier(self) -> None:
         """Put back what a run that was cut short has left set. What cannot be put back now is said, and is no
         reason not to use the phone."""
         lock = MachineLock(self.title, (self.device,))
-        if not self._journal.path.exists() or lock.is_held():
+        if not self._journal.exists() or lock.is_held():
             return  # nothing was left, or it belongs to a run that is at work
         try:
             with lock.held():
@@ -306,7 +210,7 @@ class PowerSettings:
             self.notes.append(f"settings of an earlier power mode are not put back yet: {problem}")
 
     @contextlib.contextmanager
-    def held(self, mode: PowerMode, again: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    def held(self, mode: PowerMode, again: Callable[[Callable[[], object]], None]) -> Iterator[None]:
         """Set `mode` for the length of the block; the caller has the phone alone. However that ends,
         everything is put back or, where the phone is gone, will be by whoever reaches it next. `again`
         repeats a step that loses the phone."""
@@ -321,9 +225,8 @@ class PowerSettings:
             # Who interrupts a second time ends nothing earlier, and is told the same.
             with contextlib.suppress(ProfilingError, KeyboardInterrupt):
                 self._end()
-            if self._journal.path.exists() and isinstance(problem, KeyboardInterrupt):
-                raise self._interrupted() from problem
-            if self._journal.path.exists() and isinstance(problem, ProfilingError):
+            self._check_interrupted(problem)
+            if self._journal.exists() and isinstance(problem, ProfilingError):
                 raise SetupError(
                     f"{problem.problem}; its power settings could not be put back",
                     "; ".join(filter(None, (problem.fix, "the next command that reaches it puts them back"))),
@@ -332,51 +235,104 @@ class PowerSettings:
         try:
             again(self._end)
         except KeyboardInterrupt as problem:
-            if self._journal.path.exists():
-                raise self._interrupted() from problem
+            self._check_interrupted(problem)
             raise
         except ProfilingError as problem:
             # What was measured is whole; whoever reaches the phone next puts them back.
             self.notes.append(f"the power settings are not put back yet: {problem}")
 
-    def _interrupted(self) -> KeyboardInterrupt:
-        return KeyboardInterrupt(
-            f"the power settings of {self.title} are still to be put back: the next command that reaches it "
-            "does that"
-        )
+    def _check_interrupted(self, problem: BaseException) -> None:
+        """Say what is left to do where a person interrupted."""
+        if self._journal.exists() and isinstance(problem, KeyboardInterrupt):
+            raise KeyboardInterrupt(
+                f"the power settings of {self.title} are still to be put back: the next command that reaches "
+                "it does that"
+            ) from problem
 
     def _begin(self, mode: PowerMode) -> None:
-        earlier = self._journal.read()
+        earlier = self._unfinished()
         if earlier is not None:  # the phone was lost in the middle of this: begin as if nothing had been
-            put_back(self.shell, earlier.changes, self.title)
-        changes = changes_for(mode, read_settings(self.shell, self.title))
+            self._put_back(earlier.changes)
+        changes = changes_for(mode, self._read())
         if not changes:
             return
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._journal.write(Unfinished(self.device, mode, since, changes))
-        set_all(self.shell, changes, self.title)
+        write_record(self._journal, Unfinished(self.device, mode, since, changes))
+        # On the disk before the phone is touched, whatever happens to this machine meanwhile.
+        with self._journal.open("rb") as written:
+            os.fsync(written.fileno())
+        self._set(changes)
 
-    def _end(self) -> None:
-        unfinished = self._journal.read()
+    def _end(self) -> tuple[Unfinished | None, tuple[Change, ...]]:
+        """Undo what is unfinished; what that was, and which settings were put back."""
+        unfinished = self._unfinished()
         if unfinished is None:
-            return
-        self.notes.extend(self._put_back(unfinished).notes)
-
-    def _put_back(self, unfinished: Unfinished) -> Restored:
+            return None, ()
         with signals.put_off():
-            restored = put_back(self.shell, unfinished.changes, self.title)
-            self._journal.remove()
-        return restored
+            back, notes = self._put_back(unfinished.changes)
+            self._journal.unlink(missing_ok=True)
+        self.notes.extend(notes)
+        return unfinished, back
 
     def _finish_earlier(self) -> None:
-        unfinished = self._journal.read()
-        if unfinished is None:
-            return
-        restored = self._put_back(unfinished)
-        if restored.back:
-            names = listing(change.name for change in restored.back)
-            self.notes.append(
+        place = len(self.notes)
+        unfinished, back = self._end()
+        if unfinished and back:
+            names = listing(change.name for change in back)
+            self.notes.insert(
+                place,
                 f"a run of {unfinished.since} in power mode {unfinished.mode} was cut short: what it had set "
-                f"on {self.title} ({names}) is back as it was"
+                f"on {self.title} ({names}) is back as it was",
             )
-        self.notes.extend(restored.notes)
+
+    def _read(self) -> dict[str, str | None]:
+        """Every setting of a mode, as it is now."""
+        found = parse_settings(self.shell.run(["sh", "-c", READ], timeout=_TIMEOUT_S).stdout)
+        if lacking := [name for name in NAMES if name not in found]:
+            raise SetupError(
+                f"{self.title} does not tell its setting {lacking[0]}",
+                "unlock it, wait until it has started, try again",
+            )
+        return found
+
+    def _set(self, changes: Sequence[Change]) -> None:
+        """Make `changes`, and see that they hold."""
+        said = [self._put(change.name, change.value) for change in changes]
+        now = self._read()
+        if refused := [change for change in changes if not _same(now[change.name], change.value)]:
+            why = next((text for text in said if text), f"it stays {_shown(now[refused[0].name])}")
+            raise SetupError(
+                f"{self.title} does not let adb set {listing(change.name for change in refused)} ({why})",
+                "allow it in the developer options (some makers call it USB debugging (Security settings) or "
+                'Disable permission monitoring), or set power_mode to "leave"',
+            )
+
+    def _put_back(self, changes: Sequence[Change]) -> tuple[tuple[Change, ...], list[str]]:
+        """Undo `changes` wherever nobody else has changed the same setting, and see that it holds; which were
+        put back, and a note on each that was not."""
+        now = self._read()
+        ours = tuple(change for change in changes if _same(now[change.name], change.value))
+        for change in ours:
+            self._put(change.name, change.before)
+        after = self._read() if ours else now
+        if wrong := [change for change in ours if not _same(after[change.name], change.before)]:
+            raise SetupError(
+                f"{self.title} did not take back {wrong[0].name}: it is {_shown(after[wrong[0].name])}",
+                f"set it to {_shown(wrong[0].before)} by hand",
+            )
+        notes = [
+            f"{change.name} was set to {_shown(now[change.name])} by somebody else meanwhile and was left "
+            f"so; before it was {_shown(change.before)}"
+            for change in changes
+            if change not in ours and not _same(now[change.name], change.before)
+        ]
+        return ours, notes
+
+    def _put(self, name: str, value: str | None) -> str:
+        """Give a setting a value or, with None, none; what the phone says to that."""
+        words = ["delete", "global", name] if value is None else ["put", "global", name, value]
+        done = self.shell.run(["settings", *words], timeout=_TIMEOUT_S)
+        if done.returncode == 0:
+            return ""
+        lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+        return lines[0][:120] if lines else f"exit status {done.returncode}"

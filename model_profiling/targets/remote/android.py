@@ -306,7 +306,7 @@ class AndroidTarget(RemoteTarget):
         if self._power is None:
             raise AssertionError("connect() makes it")
 
-        def again(step: Callable[[], None]) -> None:
+        def again(step: Callable[[], object]) -> None:
             self.shell.repeat(step)
 
         with super().held_ready(), self._power.held(self._choice.power_mode, again):
