@@ -1,5 +1,5 @@
-"""The functions of a Mach-O file for Arm: where each begins (LC_FUNCTION_STARTS), and the symbols at those
-places."""
+"""Reads the functions of a library, ELF or Mach-O. A Mach-O file for Arm lists where each begins
+(LC_FUNCTION_STARTS), and has symbols at those places."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.core.errors import FormatError, system_reason
-from model_profiling.runner import arm_code
-from model_profiling.runner.elf_functions import CodeFunctions, Extents, parse_elf
+from model_profiling.runner.elf import parse_elf
+from model_profiling.runner.functions import CodeFunctions, Extents, arm_words
 
 _MAGIC, _FAT_MAGIC = 0xFEEDFACF, 0xCAFEBABE
 _ARM64 = 0x0100000C
@@ -47,7 +47,7 @@ def parse_macho(data: bytes) -> CodeFunctions:
     named = Extents.of([each for each in found if each[2]])
     unnamed = Extents.of([(start, end, "") for start, end, _ in found])
     # The header is at the beginning of the file and of what is loaded alike, and code follows it.
-    code = arm_code.words_of(data, 0, min(commands.code_end - commands.text_address, len(data)))
+    code = arm_words(data, 0, min(commands.code_end - commands.text_address, len(data)))
     return CodeFunctions(commands.uuid, named, unnamed, ((0, code),))
 
 

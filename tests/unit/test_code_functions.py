@@ -11,9 +11,16 @@ import pytest
 from conftest import arm_xnnpack
 
 from model_profiling.core.errors import FormatError
-from model_profiling.runner import arm_code, elf_functions, x86_code
+from model_profiling.runner import elf
 from model_profiling.runner.code_files import read_functions
-from model_profiling.runner.elf_functions import CodeFunctions, Extents, Function
+from model_profiling.runner.functions import (
+    CodeFunctions,
+    Extents,
+    Function,
+    arm_addresses,
+    arm_multiplies,
+    x86_addresses,
+)
 from model_profiling.runner.sdk import installed_sdk
 
 FMLA, LDR, RET = 0x4F801214, 0x3CC104B3, 0xD65F03C0
@@ -66,18 +73,18 @@ def test_instructions_tell_which_functions_multiply() -> None:
 
 
 def test_a_multiply_add_is_known_by_its_bits() -> None:
-    assert arm_code.multiplies(np.array([FMLA] * 4 + [LDR] * 60 + [RET], np.uint32))
-    assert not arm_code.multiplies(np.array([FMLA] * 3 + [RET], np.uint32))
-    assert not arm_code.multiplies(np.array([FMLA] * 4 + [LDR] * 200, np.uint32))
-    assert not arm_code.multiplies(np.array([], np.uint32))
+    assert arm_multiplies(np.array([FMLA] * 4 + [LDR] * 60 + [RET], np.uint32))
+    assert not arm_multiplies(np.array([FMLA] * 3 + [RET], np.uint32))
+    assert not arm_multiplies(np.array([FMLA] * 4 + [LDR] * 200, np.uint32))
+    assert not arm_multiplies(np.array([], np.uint32))
 
 
 def test_functions_in_assembly_begin_where_their_address_is_taken() -> None:
     # adrp x3, one page on; nop; add x3, x3, #0x10; and the same with another register between.
     adrp, add, other = 0xB0000003, 0x91004063, 0x91004084
     words = np.array([adrp, 0xD503201F, add, adrp, other], np.uint32)
-    assert arm_code.addresses_made(words, 0x4000).tolist() == [0x5010]
-    assert not len(arm_code.addresses_made(np.zeros(0, np.uint32), 0))
+    assert arm_addresses(words, 0x4000).tolist() == [0x5010]
+    assert not len(arm_addresses(np.zeros(0, np.uint32), 0))
 
 
 def x86_library(code: bytes) -> bytes:
@@ -95,7 +102,7 @@ def test_those_of_x86_64_begin_where_an_instruction_takes_their_address(tmp_path
     assert found.holding(0x1006) is None
     assert found.holding(0x1008) == Function(0x1007, 0x1017)
     assert found.holding(0x103F) == Function(0x1017, 0x1040) and found.holding(0x1040) is None
-    assert x86_code.addresses_made(np.zeros(3, np.uint8), 0).tolist() == []
+    assert x86_addresses(np.zeros(3, np.uint8), 0).tolist() == []
 
 
 def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunctions) -> None:
@@ -103,9 +110,8 @@ def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunct
     if path.suffix != ".so":
         pytest.skip("in a Mach-O file every function is in a list")
     data = path.read_bytes()
-    (machine,) = struct.unpack_from("<H", data, 18)
-    code = [each for each in elf_functions._segments(data) if each.executable]
-    written = np.concatenate(elf_functions._relocated_to(data, machine)).tolist()
+    code = [each for each in elf.segments_of(data) if each.executable]
+    written = np.concatenate(elf.relocated_to(data)).tolist()
     leads = [to for to in written if any(each.address <= to < each.address + each.size for each in code)]
     assert len(leads) >= 2
     for to in leads:
