@@ -538,7 +538,7 @@ class TestBuild:
         (checkout / "cmake-out").mkdir()
         with (checkout / "cmake-out" / ".sme2prof.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with pytest.raises(SetupError, match="another build is running"):
+            with pytest.raises(InputError, match="is in use by another run"):
                 make(checkout, [f"{HERE}"], tools)
 
     def test_a_step_that_hangs_is_ended(

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import re
 import shlex
 import struct
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
-from model_profiling.core.process import run
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.records import read_record, write_record
+from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.runner.source_build import toolchain
 from model_profiling.runner.source_build.presets import RunnerPreset, ask_git, merge_presets
 
@@ -82,7 +77,7 @@ def verify_binary(binary: Path, preset: RunnerPreset) -> str:
         raise SetupError(f"the build left no {binary}", "look at its log")
     if not preset.runs_here:
         return _check_machine(binary)
-    done = run([binary, "--help"], timeout=60)
+    done = process.run([binary, "--help"], timeout=60)
     said = done.stdout + done.stderr
     # gflags answers --help with exit code 1.
     if done.timed_out or done.signal_name or not all(flag in said for flag in _EXPECTED_FLAGS):
@@ -145,44 +140,6 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """ExecuTorch's version and commit, whether tracked files were changed, and XNNPACK's commit."""
-
-    version: str | None
-    commit: str | None
-    changed: bool
-    xnnpack_commit: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class BuildInputs:
-    """All that decides what a build makes."""
-
-    preset: str
-    executorch: Source
-    cmake: str
-    compiler: toolchain.Compiler
-    ndk: str | None
-    cache_variables: dict[str, str]
-    defines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildRecord:
-    """What a finished build leaves beside its binary."""
-
-    sme2: bool
-    xnnlog: bool
-    platform: str
-    inputs: BuildInputs
-    binary: dict[str, str]
-    verified: str
-    seconds: float
-    built_at: str
-    schema_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class BuildPlan:
     """One preset, what will be done about it and by which commands."""
 
@@ -191,7 +148,9 @@ class BuildPlan:
     finished: bool
     configure: tuple[str, ...]
     build: tuple[str, ...]
-    inputs: BuildInputs
+    compiler: toolchain.Compiler
+    inputs: JsonObject
+    """All that decides what the build makes, as its record holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,28 +193,34 @@ def plan_builds(
     source, cmake = _source(checkout), str(tools.cmake.path)
     plans = []
     for preset in presets:
-        inputs = BuildInputs(
-            preset=preset.name,
-            executorch=source,
-            cmake=tools.cmake.version,
-            compiler=tools.compiler_for(preset),
-            ndk=tools.ndk.revision if preset.is_android and tools.ndk else None,
-            cache_variables=dict(preset.cache_variables),
-            defines=tuple(defines),
-        )
+        compiler = tools.compiler_for(preset)
+        inputs: JsonObject = {
+            "preset": preset.name,
+            "executorch": source,
+            "cmake": tools.cmake.version,
+            "compiler": {name: str(value) for name, value in asdict(compiler).items()},
+            "ndk": tools.ndk.revision if preset.is_android and tools.ndk else None,
+            "cache_variables": dict(preset.cache_variables),
+            "defines": list(defines),
+        }
         binary = checkout / "cmake-out" / preset.name / "executor_runner"
         record = _read_record(binary.parent)
+        known = _inputs(record)
+        # Only a commit without changes says which sources they were.
+        is_commit = bool(source["commit"]) and not source["changed"]
+        same = not force and is_commit and known == inputs and binary.is_file()
         # A build folder remembers its compiler; another one needs a new start.
-        fresh = force or (record is not None and record.inputs.compiler != inputs.compiler)
+        fresh = force or (bool(known) and known.get("compiler") != inputs["compiler"])
         configure = [cmake, "--preset", preset.name, f"-DPYTHON_EXECUTABLE={sys.executable}"]
         build = [cmake, "--build", "--preset", preset.name, "--parallel", str(jobs or _cores())]
         plans.append(
             BuildPlan(
                 preset=preset,
                 binary=binary,
-                finished=not force and record is not None and _is_finished(binary, record, inputs),
+                finished=same and record.get("binary") == _identity(binary),
                 configure=(*configure, *(f"-D{define}" for define in defines), *["--fresh"] * fresh),
                 build=(*build, *["--clean-first"] * force),
+                compiler=compiler,
                 inputs=inputs,
             )
         )
@@ -267,7 +232,8 @@ def build_runners(
 ) -> Iterator[BuiltRunner]:
     """Carry plans out, one preset after another, each on all the cores it was given."""
     checkout = checkout.resolve()
-    with _alone(checkout):
+    lock = files.make_folder(checkout / "cmake-out") / ".sme2prof.lock"
+    with files.LockFile(lock, str(checkout), "wait for that build to end").held():
         merge_presets(checkout)
         for plan in plans:
             if plan.finished:
@@ -279,36 +245,35 @@ def build_runners(
 def _build(checkout: Path, plan: BuildPlan, tools: Tools, say: Progress) -> BuiltRunner:
     name, build_dir = plan.preset.name, plan.binary.parent
     began = time.monotonic()
-    environment = {**os.environ, "PATH": toolchain.search_path()}
+    environment = {"PATH": toolchain.search_path()}
     if plan.preset.is_android and tools.ndk:
         environment |= {"ANDROID_NDK": str(tools.ndk.root)}
     else:
-        environment |= {"CC": str(plan.inputs.compiler.c), "CXX": str(plan.inputs.compiler.cxx)}
+        environment |= {"CC": str(plan.compiler.c), "CXX": str(plan.compiler.cxx)}
     # What is there is out of date or damaged, and Ninja would take a damaged file for a new one.
-    for stale in (build_dir / RECORD, plan.binary):
+    log = files.make_folder(checkout / "cmake-out") / f"{name}.log"
+    for stale in (build_dir / RECORD, plan.binary, log):
         stale.unlink(missing_ok=True)
-    written = files.make_folder(checkout / "cmake-out") / f"{name}.log"
-    with os.fdopen(files.open_in_place(written), "wb") as log:
-        log.truncate()
-        step = _Step(log, written, checkout, environment, say)
-        say.stage(f"{name}: configuring")
-        step.run(f"configuring {name}", plan.configure, _CONFIGURE_LIMIT)
-        check_switches(build_dir, plan.preset)
-        _check_counterpart(plan)
-        say.stage(f"{name}: building")
-        step.run(f"building {name}", plan.build, _BUILD_LIMIT)
+    step = partial(_step, log=log, environment=environment, say=say)
+    say.stage(f"{name}: configuring")
+    step(f"configuring {name}", plan.configure, _CONFIGURE_LIMIT)
+    check_switches(build_dir, plan.preset)
+    _check_counterpart(plan)
+    say.stage(f"{name}: building")
+    step(f"building {name}", plan.build, _BUILD_LIMIT)
     built = BuiltRunner(plan.binary, verify_binary(plan.binary, plan.preset), time.monotonic() - began)
-    record = BuildRecord(
-        sme2=plan.preset.sme2,
-        xnnlog=plan.preset.xnnlog,
-        platform=plan.preset.platform,
-        inputs=plan.inputs,
-        binary={"name": plan.binary.name, "sha256": files.sha256(plan.binary)},
-        verified=built.verified,
-        seconds=round(built.seconds, 1),
-        built_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )
-    write_record(build_dir / RECORD, record)
+    record: JsonObject = {
+        "schema_version": 1,
+        "sme2": plan.preset.sme2,
+        "xnnlog": plan.preset.xnnlog,
+        "platform": plan.preset.platform,
+        "inputs": plan.inputs,
+        "binary": _identity(plan.binary),
+        "verified": built.verified,
+        "seconds": round(built.seconds, 1),
+        "built_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    files.write_json(build_dir / RECORD, record)
     return built
 
 
@@ -319,103 +284,68 @@ def _check_counterpart(plan: BuildPlan) -> None:
     """
     here = plan.binary.parent
     other = here.with_name(plan.preset.counterpart)
-    record = _read_record(other)
-    if record is None:
-        return
-    mine = replace(plan.inputs, preset=other.name, cache_variables=record.inputs.cache_variables)
-    if record.inputs == mine:
+    theirs, mine = _inputs(_read_record(other)), dict(plan.inputs)
+    for own in ("preset", "cache_variables"):
+        theirs.pop(own, None)
+        mine.pop(own)
+    if theirs == mine:
         check_pair(*((here, other) if plan.preset.sme2 else (other, here)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Runs commands with their output in a log and their progress shown as it comes: builds are long."""
+def _step(
+    title: str, argv: Sequence[str], limit: float, *, log: Path, environment: dict[str, str], say: Progress
+) -> None:
+    """Run a command with its output in `log` and its progress shown as it comes: builds are long."""
 
-    log: BinaryIO
-    written: Path
-    """Where the log is."""
-    cwd: Path
-    environment: dict[str, str]
-    say: Progress
+    def hear(line: str) -> None:
+        # Ninja counts its steps: `[12/345] Building ...`.
+        if counted := re.match(r"\[(\d+)/(\d+)\]", line):
+            say.advance(int(counted[1]), int(counted[2]))
 
-    def run(self, title: str, argv: Sequence[str], limit: float) -> None:
-        self.log.write(f"$ {shlex.join(argv)}\n".encode())
-        began = time.monotonic()
-        child = process.start(argv, cwd=self.cwd, env=self.environment, stderr=subprocess.STDOUT)
-        alarm = threading.Timer(limit, process.kill, [child])
-        alarm.start()
-        try:
-            error = self._follow(child)
-            code = child.wait()
-        finally:
-            process.end(child, with_all=False)
-            alarm.cancel()
-        if code and time.monotonic() - began >= limit:
-            raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it goes on from there")
-        if code:
-            raise SetupError(f"{title} failed: {error or f'exit code {code}'}", f"see {self.written}")
-
-    def _follow(self, child: process.Child) -> str:
-        """Copy the output to the log; returns the first line that speaks of an error."""
-        error = ""
-        assert child.stdout is not None
-        with child.stdout as output:
-            for raw in output:
-                self.log.write(raw)
-                line = raw.decode("utf-8", "replace").strip()
-                # Ninja counts its steps: `[12/345] Building ...`.
-                if counted := re.match(r"\[(\d+)/(\d+)\]", line):
-                    self.say.advance(int(counted[1]), int(counted[2]))
-                # CMake says where on one line and what on the next.
-                if (not error and re.search(r"\berror\b", line, re.IGNORECASE)) or error.endswith(":"):
-                    error = f"{error} {line}".strip()
-        return error
+    done = process.run(argv, timeout=limit, cwd=log.parents[1], env=environment, heard=hear)
+    before = log.read_text(encoding="utf-8") if log.is_file() else ""
+    files.write_text(log, f"{before}$ {shlex.join(argv)}\n{done.stdout}{done.stderr}")
+    if done.timed_out:
+        raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it goes on from there")
+    if not done.ok:
+        # CMake says where on one line and what on the next.
+        found = re.search(r"^.*\berror\b.*(?:(?<=:)\s+.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
+        error = " ".join(found[0].split()) if found else f"exit code {done.returncode}"
+        raise SetupError(f"{title} failed: {error}", f"see {log}")
 
 
-def _read_record(build_dir: Path) -> BuildRecord | None:
+def _read_record(build_dir: Path) -> JsonObject:
     """What an earlier build wrote about itself; a record that cannot be read counts as none."""
     try:
-        return read_record(BuildRecord, build_dir / RECORD, "build it again with --force")
+        return read_json_object(build_dir / RECORD, "build it again with --force")
     except ProfilingError:
-        return None
+        return {}
 
 
-def _is_finished(binary: Path, record: BuildRecord, inputs: BuildInputs) -> bool:
-    """Nothing is to be done for a commit without changes that was built alike into this very binary."""
-    is_commit = bool(inputs.executorch.commit) and not inputs.executorch.changed
-    same = is_commit and record.inputs == inputs and binary.is_file()
-    return same and record.binary.get("sha256") == files.sha256(binary)
+def _inputs(record: JsonObject) -> JsonObject:
+    found = record.get("inputs")
+    return dict(found) if isinstance(found, dict) else {}
 
 
-def _source(checkout: Path) -> Source:
+def _identity(binary: Path) -> JsonObject:
+    return {"name": binary.name, "sha256": files.sha256(binary)}
+
+
+def _source(checkout: Path) -> JsonObject:
+    """ExecuTorch's version and commit, whether tracked files were changed, and XNNPACK's commit."""
     version = checkout / "version.txt"
     xnnpack = checkout / "backends/xnnpack/third-party/XNNPACK"
     inside = (checkout / ".git").exists()
-    return Source(
-        version=version.read_text(encoding="utf-8").strip() if version.is_file() else None,
-        commit=ask_git(checkout, "rev-parse", "HEAD") if inside else None,
-        changed=inside and bool(ask_git(checkout, "status", "--porcelain", "--untracked-files=no")),
-        xnnpack_commit=ask_git(xnnpack, "rev-parse", "HEAD") if inside else None,
-    )
-
-
-@contextlib.contextmanager
-def _alone(checkout: Path) -> Iterator[None]:
-    """One build at a time in a checkout: two would write into the same folders."""
-    path = files.make_folder(checkout / "cmake-out") / ".sme2prof.lock"
-    with os.fdopen(files.open_in_place(path), "wb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as taken:
-            raise SetupError(f"another build is running in {checkout}", "wait for it to end") from taken
-        yield
+    return {
+        "version": version.read_text(encoding="utf-8").strip() if version.is_file() else None,
+        "commit": ask_git(checkout, "rev-parse", "HEAD") if inside else None,
+        "changed": inside and bool(ask_git(checkout, "status", "--porcelain", "--untracked-files=no")),
+        "xnnpack_commit": ask_git(xnnpack, "rev-parse", "HEAD") if inside else None,
+    }
 
 
 def _cores() -> int:
     """Cores this process may use, and no more jobs than gigabytes of memory: large files need about one."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(cores, memory // 2**30))

@@ -8,38 +8,21 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict, cast
+from typing import Any
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.core.process import run
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.records import read_json_object
+from model_profiling.core.records import JsonObject, read_json_object
+from model_profiling.runner.features import is_arm
 from model_profiling.runner.source_build.toolchain import named_ndk
 
 SHIPPED = Path(__file__).resolve().parents[2] / "scripts" / "presets" / "runner_presets.json"
 USER_PRESETS = "CMakeUserPresets.json"
 _OWNER = "sme2-profiling-kit"
-_LISTS: tuple[Literal["configurePresets", "buildPresets"], ...] = ("configurePresets", "buildPresets")
+_LISTS = ("configurePresets", "buildPresets")
 _SYSTEM_OF = {"mac-arm64": "Darwin", "linux-arm64": "Linux"}
-
-
-class _Preset(TypedDict, total=False):
-    name: str
-    hidden: bool
-    inherits: str | list[str]
-    cacheVariables: dict[str, object]
-    vendor: object
-
-
-class _PresetsFile(TypedDict, total=False):
-    version: int
-    configurePresets: list[_Preset]
-    buildPresets: list[_Preset]
-
-
-def _host_is_arm64() -> bool:
-    return platform.machine().lower() in ("arm64", "aarch64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +38,7 @@ class RunnerPreset:
     @property
     def runs_here(self) -> bool:
         """Whether the built runner can be started on this machine."""
-        return _host_is_arm64() and platform.system() == _SYSTEM_OF.get(self.platform)
+        return is_arm(platform.machine()) and platform.system() == _SYSTEM_OF.get(self.platform)
 
     @property
     def builds_here(self) -> bool:
@@ -146,12 +129,12 @@ def merge_presets(checkout: Path) -> bool:
     return True
 
 
-def _is_ours(preset: _Preset) -> bool:
+def _is_ours(preset: JsonObject) -> bool:
     vendor = preset.get("vendor")
     return isinstance(vendor, dict) and _OWNER in vendor
 
 
-def _read(path: Path) -> _PresetsFile:
+def _read(path: Path) -> dict[str, Any]:
     """A checked presets file with all that is in it; nothing where there is no file."""
     fix = "correct it or move it away"
     content = read_json_object(path, fix) if path.exists() else {}
@@ -163,7 +146,7 @@ def _read(path: Path) -> _PresetsFile:
             isinstance(entry, dict) and "name" in entry for entry in listed
         ):
             raise FormatError(f"{path}: {kind} is not a list of named presets", fix)
-    return cast("_PresetsFile", content)
+    return content
 
 
 # An ExecuTorch checkout by git: shallow, with its submodules, and able to go on where it was interrupted.
