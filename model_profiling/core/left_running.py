@@ -50,7 +50,13 @@ def end_all(pid: int, mark: str) -> None:
 
 def _kill_started(pid: int, mark: str) -> bool:
     """Whether there was anything to kill."""
-    import psutil  # type: ignore[import-untyped]
+    try:
+        import psutil  # type: ignore[import-untyped]
+    except ImportError:  # set-up, before any package is installed: its group has to do
+        if pid:
+            with contextlib.suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+        return False
 
     def belongs(each: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""What programs share that get a part of the kit ready before its first use."""
+"""The frame of programs that get a part of the kit ready before its first use."""
 
 from __future__ import annotations
 
@@ -13,23 +13,37 @@ from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.cache import take_remade
 
 
-def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
-    """Call `prepare`, print the lines it returns and show its progress; the exit code."""
+def run_program(work: Callable[[], int], interrupted: str = "error: interrupted") -> int:
+    """Call `work` and show its progress; the exit code."""
     end_like_ctrl_c()
     try:
         with watching(Lines()):
-            ready = prepare()
+            return work()
     except ProfilingError as problem:
-        print(printable(f"error: {problem}"), file=sys.stderr)
+        say(f"error: {problem}")
         return 2
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        say(interrupted)
         return 130
-    for note in take_remade():
-        print(printable(f"warning: {note}"), file=sys.stderr)
-    for line in ready:
-        print(printable(line))
-    return 0
+
+
+def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
+    """Call `prepare`, print the lines it returns and show its progress; the exit code."""
+
+    def work() -> int:
+        ready = prepare()
+        for note in take_remade():
+            say(f"warning: {note}")
+        for line in ready:
+            print(printable(line))
+        return 0
+
+    return run_program(work)
+
+
+def say(text: str) -> None:
+    """A line for people, on standard error."""
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def describe(build: RunnerBuild) -> str:

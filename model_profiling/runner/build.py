@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,12 @@ def compiled(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Seque
         folder.mkdir()
         _compile([*compiler.command, *flags, *places(sdk)], parts, folder)
 
-    home = cache_root() / "objects" / _object_identity(sdk, compiler, parts, flags)
+    # All that the compiler reads but its own headers, which are the compiler's.
+    walked = os.walk(sdk.include, followlinks=True)
+    theirs = sorted(Path(folder, name) for folder, _, names in walked for name in names)
+    read = [*_with_headers(sources), *((sdk.include, path) for path in theirs)]
+    facts = [compiler.command, compiler.identity, str(sdk.platform), list(flags), len(parts)]
+    home = cache_root() / "objects" / _identity(read, facts)
     return sorted(cached(home, make, "the compiled runner", fetch=True).glob("*.o"))
 
 
@@ -57,27 +62,18 @@ def places(sdk: Sdk) -> list[str]:
     ]
 
 
-def _object_identity(
-    sdk: Sdk, compiler: Compiler, parts: Sequence[Sequence[Path]], flags: Sequence[str]
-) -> str:
-    """Of all that the compiler reads but its own headers, which are the compiler's."""
+def _identity(contents: Iterable[tuple[Path, Path]], facts: Sequence[object]) -> str:
+    """Of files, each given with the folder that its name counts from, and of facts."""
     digest = hashlib.sha256()
-    own = [source for part in parts for source in part] + sorted(SOURCES.glob("*.h"))
-    walked = os.walk(sdk.include, followlinks=True)
-    theirs = sorted(Path(folder, name) for folder, _, names in walked for name in names)
-    for root, read in ((SOURCES, own), (sdk.include, theirs)):
-        for path in read:
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(root)}\0{len(content)}\0".encode() + content)
-    facts = [
-        compiler.command,
-        compiler.identity,
-        str(sdk.platform),
-        list(flags),
-        [len(part) for part in parts],
-    ]
+    for root, path in contents:
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root)}\0{len(content)}\0".encode() + content)
     digest.update(json.dumps(facts).encode())
     return digest.hexdigest()[:16]
+
+
+def _with_headers(sources: Iterable[Path]) -> list[tuple[Path, Path]]:
+    return [(SOURCES, path) for path in (*sorted(sources), *sorted(SOURCES.glob("*.h")))]
 
 
 def _parts(sources: Sequence[Path]) -> list[list[Path]]:
@@ -182,7 +178,7 @@ def build_runner(
         library_path=sdk.libraries,
         executorch_version=sdk.version,
         executorch_sha=sdk.sha,
-        compiler=f"{compiler.identity}{_from(compiler)}",
+        compiler=compiler.identity + ("" if compiler.origin == "installed" else f", from {compiler.origin}"),
         seconds=time.monotonic() - began,
         cached=not built,
     )
@@ -197,12 +193,8 @@ def built_runner(sdk: Sdk, compiler: Compiler) -> tuple[Path, str | None]:
 def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:
     """Where the cache keeps the runner that comes of these."""
     flags = [flag for part in _flags(sdk) for flag in (*part, *extra_flags)]
-    build_id = _identity(sdk, compiler, sorted(SOURCES.glob("*.cpp")), flags)
-    return cache_root() / "runners" / build_id
-
-
-def _from(compiler: Compiler) -> str:
-    return "" if compiler.origin == "installed" else f", from {compiler.origin}"
+    facts = [sdk.version, sdk.sha, str(sdk.platform), compiler.command, compiler.identity, flags]
+    return cache_root() / "runners" / _identity(_with_headers(SOURCES.glob("*.cpp")), facts)
 
 
 def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
@@ -229,22 +221,6 @@ def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
     return compiling, linking
 
 
-def _identity(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for source in (*sources, *sorted(SOURCES.glob("*.h"))):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    facts = [
-        sdk.version,
-        sdk.sha,
-        str(sdk.platform),
-        compiler.command,
-        compiler.identity,
-        list(flags),
-    ]
-    digest.update(json.dumps(facts).encode())
-    return digest.hexdigest()[:16]
-
-
 _NAMED = """\
 namespace sme2prof {
 extern const char* const kBuildId;
@@ -263,37 +239,31 @@ def _link(
     named.unlink()
 
 
-# Whether the kit's own runner is there, or would be made by the first run: found out without building it.
-
 _NAME = "runner"
 
 
 def runner_check() -> Check:
-    """A runner that is built is started once."""
+    """Whether the kit's own runner is there, or the first run would make it; one that is built is started."""
     try:
         sdk = installed_sdk()
         found = prospect(sdk.platform)
+        if not found.possible:
+            raise SetupError("there is no C++ compiler", found.fix)
     except SetupError as problem:
         return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
-    if not found.possible:
-        return Check(_NAME, "fail", "it cannot be built: there is no C++ compiler", found.fix)
     if found.compiler is None:
         return Check(_NAME, "pass", f"not built yet; the first run fetches a compiler ({found.sources[0]})")
-    return _of_cache(sdk, found.compiler)
-
-
-def _of_cache(sdk: Sdk, compiler: Compiler) -> Check:
     try:
-        built, lacking = built_runner(sdk, compiler)
+        built, lacking = built_runner(sdk, found.compiler)
     except SetupError as problem:
         return Check(_NAME, "fail", problem.problem, problem.fix)
-    if lacking is not None and built.exists():
-        return Check(_NAME, "pass", f"damaged in the cache ({lacking}); the next run builds it again")
     if lacking is not None:
-        return Check(_NAME, "pass", f"not built yet; the first run compiles it ({compiler.identity})")
+        damaged = f"damaged in the cache ({lacking}); the next run builds it again"
+        missing = f"not built yet; the first run compiles it ({found.compiler.identity})"
+        return Check(_NAME, "pass", damaged if built.exists() else missing)
     started = process.run([built, "--features-only"], timeout=60)
     if not started.ok:
-        said = (started.stderr or started.stdout).strip().splitlines()[-1:] or [f"exit {started.returncode}"]
+        said = started.tail(1) or f"exit {started.returncode}"
         fix = f"rm -r {built.parent}, and the next run builds it again"
-        return Check(_NAME, "fail", f"{built} does not start: {said[0]}", fix)
+        return Check(_NAME, "fail", f"{built} does not start: {said}", fix)
     return Check(_NAME, "pass", f"built and starts: {built}")

@@ -14,12 +14,11 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import ProfilingError, SetupError
@@ -27,46 +26,6 @@ from model_profiling.runner import unpacked_gcc, zig
 from model_profiling.runner.apt import Need, this_distribution
 from model_profiling.runner.cache import cache_root, make_place
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
-
-# Programs that the kit looks for by itself: not in folders of the PATH that depend on where one stands, nor
-# in those that anybody can write to. What a user names is run as named.
-
-
-def on_path(name: str, refused: list[str] | None = None) -> Path | None:
-    """The first program called `name` that may be run; one that may not is added to `refused` as a clause."""
-    for folder in _folders():
-        found = shutil.which(name, path=folder or os.curdir)
-        if found is None:
-            continue
-        if _may_be_used(folder):
-            return Path(found)
-        if refused is not None:
-            refused.append(f"{name} in {folder or os.curdir} is not run: {_why_not(folder)}")
-    return None
-
-
-def path_folders() -> list[Path]:
-    """The folders of the PATH from which something may be run."""
-    return [Path(folder) for folder in _folders() if _may_be_used(folder)]
-
-
-def _folders() -> Iterator[str]:
-    yield from os.environ.get("PATH", os.defpath).split(os.pathsep)
-
-
-def _may_be_used(folder: str) -> bool:
-    return not _why_not(folder)
-
-
-def _why_not(folder: str) -> str:
-    if not Path(folder).is_absolute():
-        return "the PATH names that folder by a relative path"
-    try:
-        anybody = Path(folder).stat().st_mode & stat.S_IWOTH
-    except OSError:
-        return "it cannot be looked at"
-    return "anybody can write to that folder" if anybody else ""
-
 
 # A compiler that unpacks its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900
@@ -82,9 +41,7 @@ int main(int argc, char** argv) {
   return std::ifstream(argc > 1 ? argv[1] : "").good() + static_cast<int>(either.index()) - 1;
 }
 """
-_CROSS_GCC = re.compile(r"aarch64-(?:[a-z]+-)?linux(?:-gnu)?-g\+\+(?:-(\d+))?")
 _ELF_MACHINES = {"aarch64": 183, "x86_64": 62}
-_CLANG = re.compile(r"clang\+\+(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +68,24 @@ class Prospect:
         return self.compiler is not None or bool(self.sources)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Somewhere a compiler can be fetched from into the cache."""
-
-    title: str
-    command: Callable[..., tuple[str, ...]]
-
-
 def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Compiler:
     """A compiler for `wanted` (this machine); `fetch` allows one to be downloaded into the cache."""
     wanted = wanted or this_platform()
-    if not fetch:
-        return _without_fetching(wanted)
     refused: list[str] = []
-    compiler = _at_hand(wanted, refused)
-    if compiler is not None:
+    if not fetch:
+        found = prospect(wanted)
+        if found.compiler is None:
+            fetched = f"the first build gets one from {found.sources[0]}, or " if found.sources else ""
+            reasons = "; ".join(found.refused)
+            raise SetupError(f"no C++ compiler for {wanted} is at hand ({reasons})", f"{fetched}{found.fix}")
+        return found.compiler
+    if compiler := _at_hand(wanted, refused):
         return compiler
-    for source in _sources(wanted):
+    for title, maker in _sources(wanted).items():
         try:
-            return _checked(source.command(fetch=True), wanted, source.title)
+            return _checked(maker.command(wanted), wanted, title)
         except ProfilingError as problem:
-            refused.append(f"{source.title}: {problem.problem}")
+            refused.append(f"{title}: {problem.problem}")
     raise SetupError(f"no C++ compiler for {wanted} could be had ({'; '.join(refused)})", _fix(wanted))
 
 
@@ -140,26 +93,16 @@ def prospect(wanted: Platform | None = None) -> Prospect:
     """What `find_compiler` would use, found out without fetching anything."""
     wanted = wanted or this_platform()
     refused: list[str] = []
-    sources = () if os.environ.get("CXX") and wanted.is_native else _sources(wanted)
+    sources = {} if os.environ.get("CXX") and wanted.is_native else _sources(wanted)
     try:
         compiler = _at_hand(wanted, refused)
     except SetupError as problem:
         return Prospect(None, (), (problem.problem,), problem.fix)
-    for source in () if compiler else sources:
+    for title, maker in sources.items() if compiler is None else ():
         with contextlib.suppress(ProfilingError):
-            compiler = _checked(source.command(fetch=False), wanted, source.title)
+            compiler = _checked(maker.command(wanted, fetch=False), wanted, title)
             break
-    return Prospect(compiler, tuple(source.title for source in sources), tuple(refused), _fix(wanted))
-
-
-def _without_fetching(wanted: Platform) -> Compiler:
-    found = prospect(wanted)
-    if found.compiler is not None:
-        return found.compiler
-    fetched = f"the first build gets one from {found.sources[0]}, or " if found.sources else ""
-    raise SetupError(
-        f"no C++ compiler for {wanted} is at hand ({'; '.join(found.refused)})", f"{fetched}{found.fix}"
-    )
+    return Prospect(compiler, tuple(sources), tuple(refused), _fix(wanted))
 
 
 def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
@@ -172,8 +115,7 @@ def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
     candidates = list(_installed(wanted))
     for command in candidates:
         try:
-            # By its path: a name would be looked for again, also where nothing is to be run from.
-            return _checked((str(on_path(command[0])), *command[1:]), wanted, "installed")
+            return _checked(command, wanted, "installed")
         except SetupError as problem:
             refused.append(problem.problem)
     if not candidates:
@@ -184,28 +126,27 @@ def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
 def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
     """The commands on the PATH that may compile for `wanted`, likeliest first."""
     if wanted.is_native:
-        yield from ((name,) for name in ("g++", "clang++", "c++") if on_path(name))
-        yield from ((name,) for name in _on_path(re.compile(r"(?:clan)?g\+\+-(\d+)")))
+        yield from ((path,) for name in ("g++", "clang++", "c++") if (path := shutil.which(name)))
+        yield from ((path,) for path in _on_path(r"(?:clan)?g\+\+-(\d+)"))
     elif wanted == AARCH64_LINUX:
-        yield from ((name,) for name in _on_path(_CROSS_GCC))
-        yield from ((name, "--target=aarch64-linux-gnu") for name in _on_path(_CLANG))
+        yield from ((path,) for path in _on_path(r"aarch64-(?:[a-z]+-)?linux(?:-gnu)?-g\+\+(?:-(\d+))?"))
+        yield from ((path, "--target=aarch64-linux-gnu") for path in _on_path(r"clang\+\+(?:-(\d+))?"))
 
 
-def _on_path(pattern: re.Pattern[str]) -> list[str]:
-    """Names of programs on the PATH, those without a version first, then the newest."""
+def _on_path(pattern: str) -> list[str]:
+    """Programs on the PATH, those without a version in their names first, then the newest."""
     versions: dict[str, int] = {}
-    for folder in path_folders():
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         with contextlib.suppress(OSError):
-            fitting = filter(None, (pattern.fullmatch(path.name) for path in folder.iterdir()))
+            fitting = filter(None, (re.fullmatch(pattern, path.name) for path in Path(folder).iterdir()))
             versions.update((name[0], int(name[1] or 999)) for name in fitting)
-    return [name for name in sorted(versions, key=lambda name: (-versions[name], name)) if on_path(name)]
+    names = sorted(versions, key=lambda name: (-versions[name], name))
+    return [path for name in names if (path := shutil.which(name))]
 
 
-def _sources(wanted: Platform) -> tuple[_Source, ...]:
+def _sources(wanted: Platform) -> dict[str, ModuleType]:
     """Where a compiler for `wanted` can be had from on this machine."""
-    makers = (unpacked_gcc, zig)
-    titles = [(maker, maker.source(wanted)) for maker in makers]
-    return tuple(_Source(title, partial(maker.command, wanted)) for maker, title in titles if title)
+    return {title: maker for maker in (unpacked_gcc, zig) if (title := maker.source(wanted))}
 
 
 def _fix(wanted: Platform) -> str:

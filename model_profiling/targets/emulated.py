@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from model_profiling.runner import apt
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import build_runner
 from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.compilers import on_path
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_features
@@ -53,7 +53,7 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
     cure = this_distribution().fix("QEMU")
     refused: list[str] = []
-    for candidate in _on_path(refused):
+    for candidate in _on_path():
         try:
             return _require(candidate, runner, sysroot, cure)
         except SetupError as problem:
@@ -77,7 +77,7 @@ def source() -> str | None:
 def can_be_had() -> bool:
     """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
     named = os.environ.get("SME2PROF_QEMU")
-    return bool(named) or bool(_on_path([])) or _kept().exists() or source() is not None
+    return bool(named) or bool(_on_path()) or _kept().exists() or source() is not None
 
 
 def fetch_qemu() -> Path:
@@ -96,10 +96,9 @@ def _archive(cure: str) -> apt.Archive:
     return own.with_suite(_DEBIAN_SUITE) if own.origin == "Debian" else own
 
 
-def _on_path(refused: list[str]) -> list[Path]:
-    """Those that are installed; what is on the PATH and not to be run is added to `refused`."""
-    found = [on_path(name, refused) for name in ("qemu-aarch64", "qemu-aarch64-static")]
-    return [path for path in found if path is not None]
+def _on_path() -> list[Path]:
+    found = map(shutil.which, ("qemu-aarch64", "qemu-aarch64-static"))
+    return [Path(path) for path in found if path]
 
 
 def _kept() -> Path:

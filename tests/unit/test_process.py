@@ -239,11 +239,15 @@ def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
 
 
 @LINUX
+@pytest.mark.parametrize("lacking", ["/proc", "psutil"])
 def test_where_no_process_can_be_seen_the_group_ends_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
-    """A container without /proc."""
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    """A container without /proc; set-up, which begins without any package."""
+    if lacking == "/proc":
+        monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    else:
+        monkeypatch.setitem(sys.modules, "psutil", None)
     script = "sleep 60 >&- 2>&- & echo $!"
     alone = process.run(["sh", "-c", script], timeout=20, leaves_nothing=True)
     late = process.run(["sh", "-c", f"{script}; sleep 60"], timeout=0.5)

@@ -15,7 +15,7 @@ from said import refused, says
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.doctor import checks, examination
-from model_profiling.runner import build, cache, compilers, sdk
+from model_profiling.runner import build, cache, sdk
 from model_profiling.runner.cache import cached, damage_of, take_remade
 from model_profiling.targets import emulated
 
@@ -276,23 +276,3 @@ def test_a_damaged_emulator_is_said_by_who_may_not_fetch(
     with refused(SetupError, "QEMU", "qemu-aarch64", "not as it was made"):
         emulated.find_qemu(Path("/runner"), fetch=False)
     assert root.is_dir()
-
-
-def test_programs_are_not_taken_from_where_one_stands_or_from_where_anybody_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in ("here", "open", "good"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "qemu-aarch64").write_text("#!/bin/sh\n")
-        (tmp_path / folder / "qemu-aarch64").chmod(0o755)
-    (tmp_path / "open").chmod(0o777)
-    monkeypatch.chdir(tmp_path / "here")
-    for relative in ("", ".", "../here"):
-        monkeypatch.setenv("PATH", f"{relative}:{tmp_path / 'open'}:{tmp_path / 'good'}")
-        left_out: list[str] = []
-        assert compilers.on_path("qemu-aarch64", left_out) == tmp_path / "good" / "qemu-aarch64"
-        assert compilers.path_folders() == [tmp_path / "good"]
-        says(left_out[0], "relative")
-        says(left_out[1], tmp_path / "open")
-    monkeypatch.setenv("PATH", ".")
-    assert compilers.on_path("qemu-aarch64") is None

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from model_profiling.core.errors import ArgumentParser, InputError, ProfilingError
+from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.formatting import printable
 from model_profiling.core.progress import Lines
-from model_profiling.core.signals import end_like_ctrl_c
 from model_profiling.core.stdio import answered
+from model_profiling.runner.ahead import run_program, say
 from model_profiling.runner.source_build.build import (
     BuildPlan,
     Tools,
@@ -46,16 +46,7 @@ stopped goes on later."""
 @answered
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    end_like_ctrl_c()
-    try:
-        options.run(options)
-    except ProfilingError as problem:
-        _say(f"error: {problem}")
-        return 2
-    except KeyboardInterrupt:
-        _say("stopped; run the same command again to go on")
-        return 130
-    return 0
+    return run_program(lambda: options.run(options) or 0, "stopped; run the same command again to go on")
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -80,7 +71,7 @@ def _build(options: argparse.Namespace) -> None:
     if not absent:
         check_checkout(options.executorch.resolve())
     presets = _presets(options.presets)
-    _say(_NOT_NEEDED)
+    say(_NOT_NEEDED)
     tools = _tools(presets)
     if absent and options.dry_run:
         _tell(f"would fetch {options.ref or _installed_version()} of {options.url} into {options.executorch}")
@@ -110,11 +101,11 @@ def _presets(words: Sequence[str]) -> list[RunnerPreset]:
 
 def _tools(presets: Sequence[RunnerPreset]) -> Tools:
     if not named_ndk() and not any(preset.is_android for preset in presets):
-        _say("Android runners are left out: ANDROID_NDK is not set")
+        say("Android runners are left out: ANDROID_NDK is not set")
     tools = find_tools(presets)
-    _say(f"cmake {tools.cmake.version}")
+    say(f"cmake {tools.cmake.version}")
     for compiler in {preset.platform: tools.compiler_for(preset) for preset in presets}.values():
-        _say(f"compiler {compiler.c} ({compiler.family} {compiler.version})")
+        say(f"compiler {compiler.c} ({compiler.family} {compiler.version})")
     return tools
 
 
@@ -135,10 +126,6 @@ def _installed_version() -> str:
 
 def _tell(text: str) -> None:
     print(printable(text), flush=True)
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from model_profiling.runner import apt
 from model_profiling.runner.apt import this_distribution, unpack_closure
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.compilers import Compiler, on_path
+from model_profiling.runner.compilers import Compiler
 from model_profiling.runner.machine import Gauge, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.sdk import sdk_at
 from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
@@ -98,8 +99,8 @@ def find_adb(*, fetch: bool = True) -> Adb:
 
 def _installed() -> list[Path]:
     sdks = [os.environ[name] for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT") if os.environ.get(name)]
-    installed = on_path("adb")
-    found = [installed] if installed else []
+    installed = shutil.which("adb")
+    found = [Path(installed)] if installed else []
     return [*found, *(path for sdk in sdks if (path := Path(sdk, "platform-tools", "adb")).is_file())]
 
 
