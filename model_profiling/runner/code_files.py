@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.core.errors import FormatError, system_reason
-from model_profiling.runner.elf import parse_elf
+from model_profiling.runner.elf_functions import parse_elf
 from model_profiling.runner.functions import CodeFunctions, Extents, arm_words
 
 _MAGIC, _FAT_MAGIC = 0xFEEDFACF, 0xCAFEBABE

@@ -11,8 +11,9 @@ import pytest
 from conftest import arm_xnnpack
 
 from model_profiling.core.errors import FormatError
-from model_profiling.runner import elf
 from model_profiling.runner.code_files import read_functions
+from model_profiling.runner.elf import segments_of
+from model_profiling.runner.elf_functions import relocated_to
 from model_profiling.runner.functions import (
     CodeFunctions,
     Extents,
@@ -110,8 +111,8 @@ def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunct
     if path.suffix != ".so":
         pytest.skip("in a Mach-O file every function is in a list")
     data = path.read_bytes()
-    code = [each for each in elf.segments_of(data) if each.executable]
-    written = np.concatenate(elf.relocated_to(data)).tolist()
+    code = [each for each in segments_of(data) if each.executable]
+    written = np.concatenate(relocated_to(data)).tolist()
     leads = [to for to in written if any(each.address <= to < each.address + each.size for each in code)]
     assert len(leads) >= 2
     for to in leads:
