@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.reading import ProfileConfig, Schedule
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
 from model_profiling.core.records import write_record
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
-from model_profiling.run import Manifest, Metrics, Result, names
+from model_profiling.pipeline.start import check_unchanged, fit_to_machine, same_part, with_mode
+from model_profiling.run import Manifest, Metrics, Result, Times, names
+from model_profiling.run.folders import refuse_links_out
 from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import State
+from model_profiling.run.manifest import Part, State, read_manifest, read_summary_0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +72,52 @@ def _final_state(manifest: Manifest, journal: Journal) -> State:
     if not halved and (manifest.schedule.stopped_early or planned <= done):
         return "finished"
     return "partial" if manifest.state in ("analysing", "partial") else "interrupted"
+
+
+def reopen(config: ProfileConfig) -> Measured:
+    """A run directory as an earlier session left it, with its figures computed again for `config`.
+
+    The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
+    """
+    refuse_links_out(config.output_root)
+    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
+    if manifest is None:
+        raise InputError(
+            f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
+        )
+    if manifest.version_0:
+        raise InputError(
+            f"{config.output_root} holds a run of the earlier kit",
+            f"analyse it as it is: sme2prof analyze {config.output_root}",
+        )
+    here = config.model.is_file()
+    features = manifest.machine.before.features if manifest.machine.before else ()
+    latencies = manifest.target.times is not Times.EMULATED
+    config = fit_to_machine(config, features, latencies, resume=True).config
+    part = same_part(manifest, config) or manifest
+    now = replace(
+        manifest,
+        settings=config.model_dump(mode="json"),
+        model_sha256=files.sha256(config.model) if here else manifest.model_sha256,
+    )
+    check_unchanged(config.output_root, manifest, part, now)
+    config = config.model_copy(
+        update={
+            "model": config.model if here else Path(manifest.model),
+            "schedule": Schedule.model_validate(part.settings["schedule"]),
+        }
+    )
+    config = with_mode(config, part)
+    place = names.RunFiles(config.output_root, config.model.stem)
+    now = _newest(manifest, part, settings=config.model_dump(mode="json"))
+    return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
+
+
+def _newest(manifest: Manifest, part: Part, **changes: object) -> Manifest:
+    """`manifest` told from the side of `part`, whichever of its parts that is."""
+    if part is manifest:
+        return replace(manifest, **changes)  # type: ignore[arg-type]
+    own = {name: getattr(part, name) for name in Part.__dataclass_fields__}
+    other = Part(**{name: getattr(manifest, name) for name in Part.__dataclass_fields__})
+    others = (*(each for each in manifest.earlier_parts if each is not part), other)
+    return replace(manifest, **{**own, **changes}, earlier_parts=others)

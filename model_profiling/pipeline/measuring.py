@@ -7,9 +7,9 @@ step count. A kill before the line repeats the step, a kill after it does not.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import shutil
-import statistics
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,22 +18,43 @@ from typing import Any, Literal
 
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.core import files
-from model_profiling.core.errors import RunError
-from model_profiling.core.hints import document
+from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
+from model_profiling.pipeline.manifest import schedule_facts, with_results
 from model_profiling.pipeline.schedule import Schedule, emulated_seconds, experiment_of
-from model_profiling.pipeline.start import scratch_folder
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
-from model_profiling.run.manifest import Between, Ended
+from model_profiling.run.manifest import Between, Ended, Manifest, State
 from model_profiling.run.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.run.remarks import Remark
 from model_profiling.run.series import Pair, Series
 from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
-from model_profiling.targets.protocol import MeteredTarget
 
 _TEMPERATURE_POLL_S = 2.0
+
+
+class PutAside(Exception):
+    """Nothing went wrong: whoever measured lets it be continued later, or elsewhere."""
+
+
+@contextlib.contextmanager
+def scratch_folder(place: RunFiles) -> Iterator[Path]:
+    """An empty folder for one process or launch, gone afterwards. No two attempts share one, so a process
+    that outlived a killed pipeline cannot write among the files of its successor."""
+    files.make_folder(files.real_folder(place.path, place.work))
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
+    except OSError as problem:
+        reason = system_reason(problem)
+        raise InputError(
+            f"cannot write {place.work}: {reason}", "free some space, then continue with --resume"
+        ) from problem
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
 
 PieceKind = Literal["evidence", "launch", "energy", "sampling"]
 """A round of processes that ran by themselves is a launch, too."""
@@ -60,13 +81,46 @@ class Measuring:
     session: int
     progress: Progress
     schedule: Schedule
+    """What this session measures."""
+    manifest: Manifest
+    whole: Schedule
+    """What is to be measured by all sessions."""
     warnings: list[Remark] = field(default_factory=list)
     ended: Ended | None = None
     """What ended the rounds; None while they go on."""
     failed: set[Series] = field(default_factory=set)
     between: list[Between] = field(default_factory=list)
     """What a phone told of itself after each round."""
+    moved: Path | None = None
+    """Where an earlier, finished run was moved to."""
     _clusters: tuple[Cluster, ...] | None = None
+
+    def write(self, state: State, end: str = "running", reason: BaseException | None = None) -> None:
+        """Write the manifest; `reason` is what ended the session before its time."""
+        *past, session = self.manifest.sessions
+        known = reason if isinstance(reason, ProfilingError) else None
+        session = replace(
+            session,
+            end=end,
+            ended=None if end == "running" else moment(),
+            problem=(known.problem if known else str(reason or "")) or None,
+            fix=(known.fix or None) if known else None,
+        )
+        manifest = replace(
+            self.manifest,
+            machine=replace(self.manifest.machine, between=tuple(self.between)),
+            state=state,
+            sessions=(*past, session),
+            schedule=schedule_facts(self.config, self.whole, self.journal, self.ended),
+            warnings=tuple(dict.fromkeys(self.warnings)),
+        )
+        self.manifest = with_results(manifest, self.config, self.journal, self.place)
+        write_record(self.place.manifest, self.manifest)
+
+    def interrupted(self, reason: BaseException) -> None:
+        """Keep what ended the session before its time, and what can be done about it."""
+        end = "put aside" if isinstance(reason, PutAside) else type(reason).__name__
+        self.write("interrupted", end, reason)
 
     def gather_evidence(self) -> Iterator[Piece]:
         """Run what shows kernels and outputs and is never timed."""
@@ -330,87 +384,3 @@ def _measured(blank: Entry, outcome: Outcome) -> Entry:
     said = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
     said |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
     return replace(blank, **said, features_verified=result.features_verified if result.build_id else None)
-
-
-# The energy of one inference, where a phone's fuel gauge tells: each experiment once more, long and alone.
-# Turns are far too short for a gauge, so programs that take turns cannot be told apart by it.
-
-_MOST_METERED_RUNS = 1_000_000
-
-
-def energy_left(run: Measuring) -> list[Step]:
-    """What is missing; nothing where it was not asked for or cannot be told."""
-    metered = isinstance(run.target, MeteredTarget) and run.target.timings_are_latency
-    if not run.config.schedule.energy_s or not metered:
-        return []
-    wanted = {step.series for step in run.steps_of(0)}
-    return run.missing(Step("energy", series) for series in sorted(wanted, key=str))
-
-
-def measure_energy(run: Measuring) -> Iterator[Piece]:
-    """Measure what is missing; why nothing can be is said."""
-    seconds, target, steps = run.config.schedule.energy_s, run.target, energy_left(run)
-    if not steps or not isinstance(target, MeteredTarget):
-        return
-    gauge = target.gauge()
-    if isinstance(gauge, str):
-        advice = f"reach it over Wi-Fi, without the cable ({document('android.md')})"
-        run.warn(Remark(None, "no_energy", f"energy was not measured: {gauge}", advice))
-        return
-    run.progress.stage("measuring energy")
-    for number, step in enumerate(steps, start=1):
-        if latency_ms := median_latency_ms(run, step.series):
-            runs = min(math.ceil(seconds * 1e3 / latency_ms), _MOST_METERED_RUNS)
-            run.do(step, runs=runs, gauge=gauge, timeout_s=run.config.schedule.timeout_s + 2 * seconds)
-            run.progress.advance(number, len(steps), str(step.series))
-            yield Piece("energy", str(step.series))
-
-
-def median_latency_ms(run: Measuring, series: Series) -> float | None:
-    measured = run.journal.latencies_ms(series, run.journal.rounds_of(series))
-    every = [latency for latencies in measured for latency in latencies]
-    return statistics.median(every) if every else None
-
-
-# Where the time of operators goes: each experiment once more, by itself, while the runner looks where its
-# threads are. Whatever it takes then is no latency.
-
-HZ = 1000
-"""For each thread; `bench/sampling_cost.py` shows what it costs."""
-SECONDS = 3.0
-_MOST_SAMPLED_RUNS = 20_000
-
-
-def sampling_left(run: Measuring) -> list[Step]:
-    """What is missing, if it was asked for."""
-    if not run.config.schedule.sample:
-        return []
-    return run.missing(Step("sampled", series) for series in _wanted(run))
-
-
-def sample(run: Measuring) -> Iterator[Piece]:
-    """Sample what is missing."""
-    steps = sampling_left(run)
-    if steps:
-        run.progress.stage("sampling threads")
-    for number, step in enumerate(steps, start=1):
-        # The first execution is what tells the backend's looks at the clock apart, so one is always made
-        # before.
-        warmup = (
-            max(1, experiment_of(run.config, step.series).warmup) if run.target.timings_are_latency else 1
-        )
-        run.do(step, runs=_runs(run, step.series), warmup=warmup, sample_hz=HZ)
-        run.progress.advance(number, len(steps), str(step.series))
-        yield Piece("sampling", str(step.series))
-
-
-def _wanted(run: Measuring) -> list[Series]:
-    """The series of the kit's own runner that are measured, or looked at where times are no latencies."""
-    steps = run.steps_of(0) if run.target.timings_are_latency else run.schedule.evidence
-    found = {step.series for step in steps if experiment_of(run.config, step.series).runner is None}
-    return sorted(found - run.failed, key=str)
-
-
-def _runs(run: Measuring, series: Series) -> int:
-    latency_ms = median_latency_ms(run, series) if run.target.timings_are_latency else None
-    return min(math.ceil(SECONDS * 1e3 / latency_ms), _MOST_SAMPLED_RUNS) if latency_ms else 1

@@ -13,19 +13,18 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
+from functools import cached_property
 from typing import Literal
 
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.core.errors import InputError
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.pipeline.begin import Begun, PutAside, Start, begin
 from model_profiling.pipeline.measured import Measured, refresh
-from model_profiling.pipeline.measuring import Piece, measure_energy, sample
-from model_profiling.pipeline.remaining import Left, left_of
+from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
+from model_profiling.pipeline.remaining import Left, left_of, measure_energy, sample
 from model_profiling.pipeline.rounds import Rounds
 from model_profiling.pipeline.schedule import make_schedule
-from model_profiling.pipeline.start import check_directory
+from model_profiling.pipeline.start import Start, begin, check_directory
 from model_profiling.run import Metrics
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Remark
@@ -39,22 +38,20 @@ class ReadyTarget:
 
     def __init__(self, target: Target, progress: Progress | None = None) -> None:
         self.target = target
+        self.runs: list[OpenRun] = []
+        """Those that are measured on it now."""
         self._set = contextlib.ExitStack()
-        self._runs: list[OpenRun] = []
         self._notes: list[Remark] = []
         self._remade: list[Remark] = []
         (progress or Silent()).stage("preparing the runner")
         target.prepare()
         if isinstance(target, TunedTarget):
             self._set.enter_context(target.held_ready())
-        self._before: MachineFacts | None = None
 
-    @property
+    @cached_property
     def before(self) -> MachineFacts:
         """The machine before anything was measured on it."""
-        if self._before is None:
-            self._before = self.target.facts()
-        return self._before
+        return self.target.facts()
 
     def notes(self) -> list[Remark]:
         """What became of its settings so far; of putting them back it can tell only when it is closed."""
@@ -66,14 +63,6 @@ class ReadyTarget:
         """What had to be made again before it could be used."""
         self._remade += (Remark(None, "cache", note) for note in take_remade())
         return list(self._remade)
-
-    def lend(self, run: OpenRun) -> None:
-        """`run` is measured on it, until it is closed."""
-        self._runs.append(run)
-
-    def take_back(self, run: OpenRun) -> None:
-        """`run` needs it no more."""
-        self._runs = [each for each in self._runs if each is not run]
 
     def close(self) -> None:
         """Put back what was set; runs that were not finished are some to continue. Safe to repeat."""
@@ -94,19 +83,13 @@ class ReadyTarget:
             self._end_runs(reason)
 
     def _end_runs(self, reason: BaseException) -> None:
-        runs, self._runs = self._runs, []
-        for run in runs:
+        for run in tuple(self.runs):
             run.end(reason)
 
     def __enter__(self) -> ReadyTarget:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
         if problem is None:
             self.close()
         else:
@@ -145,48 +128,57 @@ def open_together(
     for config, way in asked:
         make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses unknown names
         check_directory(config.output_root, resume=way.resume, force=way.force)
-    if isinstance(target, ReadyTarget):
-        run = OpenRun(target, own=False)
-    else:
-        run = OpenRun(ReadyTarget(target, progress), own=True)
-    run.begin(asked, progress)
-    return run
+    ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
+    return OpenRun(asked, ready, progress, own=ready is not target)
+
+
+def measure_together(
+    asked: Sequence[tuple[ProfileConfig, Start]], target: Target, *, progress: Progress | None = None
+) -> tuple[Measured, ...]:
+    """Run several configs, each into its own output_root, with all their programs taking turns.
+
+    However it ends, each manifest says how, and everything measured until then is kept.
+    """
+    with open_together(asked, target, progress) as runs:
+        while runs.step() is not None:
+            pass
+        return runs.finish_all()
 
 
 class OpenRun:
     """One run, or several whose programs take turns. Left by an exception, it says in its manifest what ended
     it; everything measured until then is kept."""
 
-    def __init__(self, ready: ReadyTarget, *, own: bool) -> None:
+    def __init__(
+        self,
+        asked: Sequence[tuple[ProfileConfig, Start]],
+        ready: ReadyTarget,
+        progress: Progress,
+        *,
+        own: bool,
+    ) -> None:
+        """Settle what is in the directories, and say in each that a session has begun."""
         self.held = contextlib.ExitStack()
         """What is let go when it is closed."""
-        self._ready = ready
-        ready.lend(self)
-        self._own = own
-        self._begun: list[Begun] = []
-        self._rounds = Rounds(())
-        self._pieces: Iterator[Piece] = iter(())
-        self._open = True
-        self._measured = False
-
-    def begin(self, asked: Sequence[tuple[ProfileConfig, Start]], progress: Progress) -> None:
-        """Settle what is in the directories, and say in each that a session has begun."""
+        self._ready, self._own = ready, own
+        self._open, self._measured = True, False
+        self._runs: list[Measuring] = []
+        ready.runs.append(self)
         with self._kept():
             for config, way in asked:
-                self._begun.append(begin(config, self._ready.target, self._ready.before, way, progress))
+                self._runs.append(begin(config, ready.target, ready.before, way, progress))
             # Whoever fails before there is a run to keep it in says it.
-            self._remark(self._ready.remade())
-            runs = tuple(each.record.measuring for each in self._begun)
-            self._rounds = Rounds(runs, across=len(runs) > 1)
+            self._remark(ready.remade())
+            self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)
             self._pieces = self._measure()
 
     def _measure(self) -> Iterator[Piece]:
-        for each in self._begun:
-            yield from each.record.measuring.gather_evidence()
+        for run in self._runs:
+            yield from run.gather_evidence()
         yield from self._rounds.measure()
-        for each in self._begun:
-            yield from measure_energy(each.record.measuring)
-            yield from sample(each.record.measuring)
+        for run in self._runs:
+            yield from measure_energy(run)
+            yield from sample(run)
 
     def step(self) -> Piece | None:
         """Measure the next piece, or return None when none is left. A program that fails is a result; where
@@ -199,8 +191,8 @@ class OpenRun:
             if piece is None:
                 self._measured = True
                 return None
-            for each in self._begun:
-                each.record.write("running")
+            for run in self._runs:
+                run.write("running")
         return replace(piece, seconds=round(time.monotonic() - began, 4))
 
     def left(self) -> Left:
@@ -217,12 +209,12 @@ class OpenRun:
         self._check_open()
         with self._kept():
             after = self._ready.target.facts()
-            self._ready.take_back(self)
+            self._ready.runs.remove(self)
             if self._own:
                 self._ready.close()
         self._open = False
         self._remark(self._ready.notes())
-        return tuple(_finish(each, after) for each in self._begun)
+        return tuple(_finish(run, after) for run in self._runs)
 
     def give_up(self, reason: BaseException) -> None:
         """Say in each run what ended it, so that it can be continued, and let go of everything. Safe to
@@ -236,12 +228,13 @@ class OpenRun:
         if not self._open:
             return
         self._open = False
-        self._ready.take_back(self)
-        if self._begun:  # with no record to keep it, the user is told
+        if self in self._ready.runs:
+            self._ready.runs.remove(self)
+        if self._runs:  # with no record to keep it, the user is told
             self._remark(self._ready.notes())
-        for each in self._begun:
+        for run in self._runs:
             with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
-                each.record.interrupted(reason)
+                run.interrupted(reason)
         self.held.close()
 
     def close(self) -> None:
@@ -254,12 +247,7 @@ class OpenRun:
     def __enter__(self) -> OpenRun:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
         if problem is not None:
             self.give_up(problem)
         self.close()
@@ -278,22 +266,16 @@ class OpenRun:
             raise AssertionError("this run has ended: open it again")
 
     def _remark(self, remarks: Sequence[Remark]) -> None:
-        for each in self._begun:
-            each.record.measuring.warnings += remarks
+        for run in self._runs:
+            run.warnings += remarks
 
 
-def _finish(begun: Begun, after: MachineFacts) -> Measured:
-    record = begun.record
-    machine = replace(record.manifest.machine, after=after)
-    record.manifest = replace(record.manifest, machine=machine)
-    record.write("analysing", "done")
-    measuring = record.measuring
-    shutil.rmtree(measuring.place.work, ignore_errors=True)
-    measuring.drop_untold()
-    found = Measured(
-        measuring.place, measuring.config, measuring.journal, record.manifest, Metrics(), begun.earlier.moved
-    )
-    return refresh(found)
+def _finish(run: Measuring, after: MachineFacts) -> Measured:
+    run.manifest = replace(run.manifest, machine=replace(run.manifest.machine, after=after))
+    run.write("analysing", "done")
+    shutil.rmtree(run.place.work, ignore_errors=True)
+    run.drop_untold()
+    return refresh(Measured(run.place, run.config, run.journal, run.manifest, Metrics(), run.moved))
 
 
 # In which order the runs of one device get their pieces, when several are measured there at once.

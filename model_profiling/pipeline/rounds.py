@@ -30,9 +30,8 @@ from model_profiling.pipeline.launches import (
     plan_kept,
     with_turns,
 )
-from model_profiling.pipeline.measuring import Measuring, Piece
+from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
 from model_profiling.pipeline.schedule import experiment_of
-from model_profiling.pipeline.start import scratch_folder
 from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended

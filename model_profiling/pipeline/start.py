@@ -1,4 +1,4 @@
-"""Who may begin, continue or replace a run in a directory.
+"""How a session on a run directory starts: what was there is settled, the manifest says what is to come.
 
 Nothing of an earlier run is ever overwritten in place. A run that has ended is joined or kept under its date
 and time when a new one begins; an unfinished one is continued (`resume`) or discarded (`force`), never
@@ -10,19 +10,174 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
+from model_profiling.config.reading import ProfileConfig
 from model_profiling.core import files, process
-from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.errors import FormatError, InputError, ProfilingError
+from model_profiling.core.formatting import plural
+from model_profiling.core.progress import Progress
+from model_profiling.export.records import read_export
+from model_profiling.pipeline import manifest as manifests
+from model_profiling.pipeline.measuring import Measuring
+from model_profiling.pipeline.schedule import make_schedule
+from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
+from model_profiling.run import names
 from model_profiling.run.folders import check_free, holds_run, refuse_links_out
-from model_profiling.run.journal import has_journal
-from model_profiling.run.manifest import Manifest, Part, read_manifest, read_summary_0
+from model_profiling.run.journal import Journal, has_journal, moment
+from model_profiling.run.manifest import Manifest, Part, Session, read_manifest, read_summary_0
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
+from model_profiling.run.remarks import Remark
+from model_profiling.targets import MachineFacts, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a session deals with what is there already, and what it says of itself."""
+
+    only: frozenset[str] = frozenset()
+    resume: bool = False
+    force: bool = False
+    config_file: Path | None = None
+    command_line: tuple[str, ...] = ()
+
+
+def begin(
+    config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, progress: Progress
+) -> Measuring:
+    """Begin or continue a run of `config` on a target that is ready and gave `facts` of itself."""
+    place = RunFiles(config.output_root, config.model.stem)
+    latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
+    here = fit_to_machine(config, facts.features, latencies, resume=way.resume)
+    head = manifests.head(here.config, way.config_file, target, facts)
+    head = replace(head, stands_for=here.stands_for)
+    earlier = settle_earlier(place.path, head, resume=way.resume, force=way.force)
+    part = earlier.part
+    config = with_mode(here.config, part)
+    head = replace(head, settings=config.model_dump(mode="json"))
+    if earlier.manifest is not None and part is not None:
+        check_unchanged(place.path, earlier.manifest, part, head)
+        begun = Journal(place.path).rounds_begun(head.experiments)
+        check_rounds(place.path, begun, config.schedule.most_rounds)
+    clear_work(place)
+    files.make_folder(place.path)
+    drawn = secrets.randbits(32) if config.schedule.seed is None else config.schedule.seed
+    seed = part.schedule.seed if part else drawn
+    number = 1 + max((session.number for each in earlier.parts for session in each.sessions), default=0)
+    run = Measuring(
+        config,
+        place,
+        target,
+        Journal(place.path),
+        number,
+        progress,
+        make_schedule(config, seed, latencies=latencies, only=here.renamed(way.only)),
+        _first_manifest(head, earlier, Session(number, way.command_line, moment())),
+        make_schedule(config, seed, latencies=latencies),
+        list(part.warnings if part else ()),
+        between=list(part.machine.between if part else ()),
+        moved=earlier.moved,
+    )
+    run.write("running")
+    run.warnings += _keep_graph(config.model, place.path)
+    run.warnings += _about_accuracy(config.model, head.model_sha256)
+    run.warnings += config.said_otherwise
+    if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
+        no_effect = "`runs` and `warmup` of the config have no effect"
+        run.warnings.append(Remark(None, "no_effect", no_effect, why_once(target.name)))
+    return run
+
+
+def why_once(target: str) -> str:
+    return f"times on target {target} are not latencies, so each experiment runs once"
+
+
+def with_mode(config: ProfileConfig, part: Part | None) -> ProfileConfig:
+    """`config` with the way it is measured: as asked, as it was begun, or in lockstep."""
+    mode = config.schedule.mode or (part.schedule.mode if part else "lockstep")
+    return config.model_copy(update={"schedule": config.schedule.model_copy(update={"mode": mode})})
+
+
+def fit_to_machine(
+    config: ProfileConfig, features: Collection[str], latencies: bool, *, resume: bool
+) -> OnCpu:
+    """`config` as the machine can run it: what its CPU cannot tell apart is measured once, and nothing is
+    repeated where times are not latencies. A run of an earlier version, which did neither, goes on as begun.
+    """
+    as_written = resume and _begun_as_written(config, "name", "sme2")
+    here = OnCpu(config) if as_written else on_cpu(config, features)
+    if latencies or (resume and _begun_as_written(here.config, "name", "runs", "warmup")):
+        return here
+    return replace(here, config=once_each(here.config))
+
+
+def _begun_as_written(config: ProfileConfig, *fields: str) -> bool:
+    """Whether the run that is there was begun with these fields of its experiments as in `config`."""
+    manifest = read_manifest(config.output_root)
+    part = same_part(manifest, config) if manifest else None
+    begun = part.settings.get("experiments") if part else None
+    written = [[getattr(each, name) for name in fields] for each in config.experiments]
+    return isinstance(begun, list) and written == [[each.get(name) for name in fields] for each in begun]
+
+
+def same_part(manifest: Manifest, config: ProfileConfig) -> Part | None:
+    """The part of a run that a config put there."""
+    return _part_with(manifest.parts, (experiment.name for experiment in config.experiments))
+
+
+def _part_with(parts: Iterable[Part], experiments: Iterable[str]) -> Part | None:
+    wanted = set(experiments)
+    return next((part for part in parts if wanted & set(part.experiments)), None)
+
+
+def _first_manifest(head: Manifest, earlier: Earlier, session: Session) -> Manifest:
+    """The manifest a session starts with: new, joined to what is there, or continued."""
+    part = earlier.part
+    past = part.sessions if part else ()
+    # A session that never said how it ended was killed.
+    past = tuple(replace(each, end="killed") if each.end == "running" else each for each in past)
+    return replace(
+        head,
+        machine=part.machine if part else head.machine,
+        sessions=(*past, session),
+        earlier_parts=tuple(each for each in earlier.parts if each is not part),
+        results=earlier.manifest.results if earlier.manifest else (),
+        pairs=earlier.manifest.pairs if earlier.manifest else (),
+    )
+
+
+def _keep_graph(model: Path, run_dir: Path) -> list[Remark]:
+    """Keep what explains the operators in the run, so that it can be moved without its program."""
+    try:
+        write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
+    except FormatError as problem:
+        seen = f"{problem.problem}; operators are shown without shapes and source lines"
+        return [Remark(None, "no_graph", seen)]
+    return []
+
+
+def _about_accuracy(model: Path, sha256: str) -> list[Remark]:
+    """What the export of this program said of its outputs, if they are not what PyTorch computes."""
+    try:
+        export = read_export(model)
+    except ProfilingError:
+        return []  # not every program was exported here
+    if export.sha256 != sha256 or export.accuracy.ok:
+        return []
+    seen, found = export.accuracy.problem, export.accuracy.lowering
+    if not seen and found is not None:
+        seen = f"the program's outputs differ from PyTorch's in {export.dtype} by {found.distance}"
+    return [Remark(None, "accuracy", seen, "understand that before trusting the speed")]
+
+
+# What becomes of an earlier run in the directory.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +193,6 @@ class Earlier:
     def parts(self) -> tuple[Part, ...]:
         return self.manifest.parts if self.manifest else ()
 
-    def part_with(self, experiments: Iterable[str]) -> Part | None:
-        """The part that holds any of these experiments."""
-        wanted = set(experiments)
-        return next((part for part in self.parts if wanted & set(part.experiments)), None)
-
-
-@contextlib.contextmanager
-def scratch_folder(place: RunFiles) -> Iterator[Path]:
-    """An empty folder for one process or launch, gone afterwards. No two attempts share one, so a process
-    that outlived a killed pipeline cannot write among the files of its successor."""
-    files.make_folder(files.real_folder(place.path, place.work))
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(
-            f"cannot write {place.work}: {reason}", "free some space, then continue with --resume"
-        ) from problem
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
 
 def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) -> Earlier:
     """Decide what becomes of an earlier run in `run_dir`, now that the new one (`head`) can start.
@@ -74,14 +206,13 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
         return Earlier(moved=_keep(run_dir, manifest))
     if manifest is None or not has_journal(run_dir):
         return Earlier()
-    earlier = Earlier(manifest)
-    same = earlier.part_with(name for each in head.experiments for name in head.asked_as(each))
-    ended = [part for part in earlier.parts if part.has_ended]
+    same = _part_with(manifest.parts, (name for each in head.experiments for name in head.asked_as(each)))
+    ended = [part for part in manifest.parts if part.has_ended]
     if resume and same is not None:
         return Earlier(manifest, same)
-    if len(ended) == len(earlier.parts):
+    if len(ended) == len(manifest.parts):
         if same is None and _fits(manifest, head):
-            return earlier
+            return Earlier(manifest)
     elif resume:
         raise InputError(
             f"{run_dir} holds an unfinished run of other experiments",
@@ -101,14 +232,8 @@ def _keep(run_dir: Path, manifest: Manifest) -> Path:
 
 def _fits(manifest: Manifest, head: Manifest) -> bool:
     """Whether both were made of the same program, by the same runner, on the same machine."""
-    return all(
-        (
-            manifest.model_sha256 == head.model_sha256,
-            manifest.target == head.target,
-            manifest.executorch.version == head.executorch.version,
-            manifest.runner.build_id == head.runner.build_id,
-            manifest.cpu == head.cpu,
-        )
+    return all(before == after for _, before, after in _identity(manifest, manifest.cpu, head)) and (
+        manifest.target == head.target
     )
 
 
@@ -193,3 +318,87 @@ def _commands(system: Path = Path("/proc")) -> Iterator[tuple[int, str]]:
         pid, _, command = line.strip().partition(" ")
         if pid.isdigit():
             yield int(pid), command
+
+
+# Whether a run may be continued: everything that makes its results comparable must still be the same.
+
+# What may change between sessions without making their results differ.
+_FREE = (
+    "model",  # its content is what counts
+    "notes",
+    "output_root",
+    "analysis",
+    "schedule.mode",  # how the run was begun is asked below
+    "schedule.budget_s",
+    "schedule.rounds",
+    "schedule.min_rounds",
+    "schedule.precision",
+    "schedule.cool_down_s",
+    "schedule.max_temperature_c",
+    "schedule.temperature_wait_s",
+    "schedule.timeout_s",
+    "schedule.energy_s",
+    "schedule.sample",
+)
+
+
+def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest) -> None:
+    """Refuse to continue `part` of `earlier` as `now`, the manifest to be, naming the first change."""
+    for name, before, after in _changes(earlier, part, now):
+        raise InputError(
+            f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
+            "undo the change, start anew with --force, or choose another output_root",
+        )
+
+
+def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
+    """Refuse fewer rounds than were begun: leaving measured rounds out would leave files that disagree."""
+    if wanted < begun:
+        raise InputError(
+            f"{run_dir} cannot be continued with {plural(wanted, 'round')}: round {begun} was begun",
+            f"ask for {begun} rounds or more, start anew with --force, or choose another output_root",
+        )
+
+
+def _changes(earlier: Manifest, part: Part, now: Manifest) -> Iterator[tuple[str, str, str]]:
+    cpu = part.machine.before.cpu if part.machine.before else ""
+    schedule = now.settings.get("schedule")
+    mode = (schedule.get("mode") if isinstance(schedule, Mapping) else None) or now.schedule.mode
+    for name, before, after in (
+        *_identity(earlier, cpu, now),
+        ("schedule.mode", part.schedule.mode, mode),
+    ):
+        if before != after:
+            yield name, _shown(before), _shown(after)
+    yield from _differences("", part.settings, now.settings)
+
+
+def _identity(earlier: Manifest, cpu: str, now: Manifest) -> tuple[tuple[str, object, object], ...]:
+    """What must be the same for two sessions to be of one run: before, and now."""
+    return (
+        ("the model's content", earlier.model_sha256, now.model_sha256),
+        ("the target", earlier.target.name, now.target.name),
+        ("the ExecuTorch version", earlier.executorch.version, now.executorch.version),
+        ("the runner", earlier.runner.build_id, now.runner.build_id),
+        ("the CPU", cpu, now.cpu),
+    )
+
+
+def _differences(path: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
+    if path in _FREE or before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _differences(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(f"{path}[{place}]", old, new)
+    else:
+        yield path, _shown(before), _shown(after)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} of them" if value and isinstance(value[0], Mapping) else str(value)
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:16]}..."

@@ -20,8 +20,8 @@ from model_profiling.config.reading import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError, refused_by_system
 from model_profiling.core.formatting import plural
-from model_profiling.pipeline.begin import Start
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
+from model_profiling.pipeline.start import Start
 from model_profiling.run.folders import holds_run
 from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.machine_lock import measuring_alone, working_beside

@@ -15,9 +15,9 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.pipeline.begin import Start
-from model_profiling.pipeline.measured import Measured, conclude, refresh
-from model_profiling.pipeline.session import measure_together, reopen
+from model_profiling.pipeline.measured import Measured, conclude, refresh, reopen
+from model_profiling.pipeline.open_run import measure_together
+from model_profiling.pipeline.start import Start
 from model_profiling.report.analysed import AnalysedRun, analysed, run_cell
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.html.page import render_fragment

@@ -20,9 +20,8 @@ from model_profiling.export.exporter import versions
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.options import Chosen
-from model_profiling.pipeline.begin import why_once
 from model_profiling.pipeline.schedule import emulated_seconds
-from model_profiling.pipeline.start import check_folder, check_startable
+from model_profiling.pipeline.start import check_folder, check_startable, why_once
 from model_profiling.report.analysed import AnalysedRun
 from model_profiling.run import names
 from model_profiling.run.folders import locked

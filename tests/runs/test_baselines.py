@@ -17,7 +17,7 @@ from model_profiling.run.journal import Journal
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
-from model_profiling.workflow import sides as workflow_stored_side
+from model_profiling.workflow import stored_side as workflow_stored_side
 from model_profiling.workflow.baselines import (
     NoBaseline,
     compare_with_baseline,

@@ -9,7 +9,8 @@ from recorded_runs import ARM, load, make_config
 from replay import ReplayTarget
 from said import says
 
-from model_profiling.pipeline.session import measure
+from model_profiling.pipeline.open_run import measure_together
+from model_profiling.pipeline.start import Start
 from model_profiling.report.html import page
 from model_profiling.run import names
 from model_profiling.runner.cache import cached, take_remade
@@ -31,7 +32,7 @@ class HealingTarget(ReplayTarget):
 def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
     target = HealingTarget(ARM)
     target.cache = tmp_path / "cache"
-    measure(make_config(tmp_path / "run"), target)
+    measure_together([(make_config(tmp_path / "run"), Start())], target)
     kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
     (remark,) = (remark for remark in kept if remark["code"] == "cache")
     says(remark["seen"], "the runner", "(more is not as it was made)")

@@ -14,10 +14,9 @@ from recorded_runs import EMULATED, ON_AND_OFF, PROGRAM, SME2, emulated_experime
 from replay import ReplayTarget
 
 from model_profiling.core.errors import InputError, RunError, SetupError
-from model_profiling.pipeline.begin import Start
-from model_profiling.pipeline.measured import conclude
-from model_profiling.pipeline.open_run import Interleaved, OpenRun, ReadyTarget, open_run
-from model_profiling.pipeline.session import measure, reopen
+from model_profiling.pipeline.measured import conclude, reopen
+from model_profiling.pipeline.open_run import Interleaved, OpenRun, ReadyTarget, measure_together, open_run
+from model_profiling.pipeline.start import Start
 from model_profiling.report.data import report_data
 from model_profiling.run import Run, names
 from model_profiling.run.journal import Entry, Journal
@@ -75,7 +74,7 @@ def to_the_end(run: OpenRun) -> list[str]:
 
 
 def test_every_piece_is_on_disk_and_together_they_are_the_run(tmp_path: Path) -> None:
-    whole = measure(make_config(tmp_path / "whole", pairs=PAIR), ReplayTarget(SME2))
+    (whole,) = measure_together([(make_config(tmp_path / "whole", pairs=PAIR), Start())], ReplayTarget(SME2))
     run_dir = tmp_path / "run"
     with open_run(make_config(run_dir, pairs=PAIR), ReplayTarget(SME2)) as run:
         assert run.left().steps == (2 + 6, 2 + 6) and not run.left().nothing

@@ -16,7 +16,7 @@ from said import says
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.pipeline.start import scratch_folder
+from model_profiling.pipeline.measuring import scratch_folder
 from model_profiling.report.tools import TOOLS
 from model_profiling.run.names import RunFiles
 from model_profiling.tools import robust_latency_analysis

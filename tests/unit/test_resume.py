@@ -10,7 +10,7 @@ from said import refused
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.records import parse_record, record_json
-from model_profiling.pipeline.begin import check_rounds, check_unchanged
+from model_profiling.pipeline.start import check_rounds, check_unchanged
 from model_profiling.run import Manifest
 from model_profiling.run.manifest import ExecuTorch, Machine, Runner, TargetFacts
 from model_profiling.targets import MachineFacts

@@ -15,11 +15,11 @@ from said import refused
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, InUseError
 from model_profiling.core.records import write_record
+from model_profiling.pipeline.measuring import scratch_folder
 from model_profiling.pipeline.start import (
     Earlier,
     check_startable,
     clear_work,
-    scratch_folder,
     settle_earlier,
 )
 from model_profiling.run import Manifest, Times
