@@ -16,7 +16,7 @@ from model_profiling.report.comparison_document import Comparison
 from model_profiling.run.remarks import Remark
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare
-from model_profiling.workflow.measure import RunOptions, run_made
+from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import find_or_export
 
 _EXPERIMENT = "program"
@@ -68,7 +68,7 @@ def compare_programs(
         root = home / side / place.place
         check_startable(root, resume=run.resume, force=run.force)
         configs.append(_config(place, program, root, threads, budget_s))
-    ours, theirs = run_made(configs, place, run, progress=progress)
+    ours, theirs = run_together(configs, place, run, progress=progress)
     found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
     return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))

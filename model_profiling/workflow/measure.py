@@ -29,8 +29,8 @@ from model_profiling.run.evidence import Factors, keep_factors
 from model_profiling.run.folders import locked
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import WarningLine
-from model_profiling.runner.features import Rung, closure
-from model_profiling.runner.features import ladder as rungs_of
+from model_profiling.runner.features import closure
+from model_profiling.runner.features import ladder as features_ladder
 from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
@@ -154,13 +154,14 @@ def run_config(
         with locked(config.output_root):
             return _publish(reopen(config), options, progress)
     target = target or open_target(config.target.choice)
-    (outcome,) = run_together([(config, options)], target, config_file=config_file, progress=progress)
+    (outcome,) = run_together([config], target, options, config_file=config_file, progress=progress)
     return outcome
 
 
 def run_together(
-    asked: Sequence[tuple[ProfileConfig, RunOptions]],
+    configs: Sequence[ProfileConfig],
     target: Target,
+    options: RunOptions,
     *,
     config_file: Path | None = None,
     progress: Progress | None = None,
@@ -168,32 +169,15 @@ def run_together(
     """Measure several configs into their output_roots, all their programs taking turns, and analyse each."""
     progress = progress or Silent()
     with ExitStack() as locks:
-        for config, _ in asked:
+        asked = []
+        for config in configs:
             locks.enter_context(locked(config.output_root))
-        starts = [
-            (config, Start(opt.only, opt.resume, opt.force, config_file, tuple(opt.command_line)))
-            for config, opt in asked
-        ]
-        measured = measure_together(starts, target, progress=progress)
-        return tuple(
-            _publish(each, options, progress) for each, (_, options) in zip(measured, asked, strict=True)
-        )
-
-
-def run_made(
-    configs: Sequence[ProfileConfig],
-    target: Target,
-    options: RunOptions,
-    *,
-    progress: Progress | None = None,
-) -> tuple[RunOutcome, ...]:
-    """Run configs that nobody wrote into a file, all together; each is kept in its run directory."""
-    asked = []
-    for config in configs:
-        # Of several runs one may have been finished or not even begun when the job was cut short.
-        begun = read_manifest(config.output_root) is not None
-        asked.append((config, replace(options, resume=options.resume and begun)))
-    return run_together(asked, target, progress=progress)
+            # Of several runs one may have been finished or not even begun when the job was cut short.
+            resume = options.resume and read_manifest(config.output_root) is not None
+            start = Start(options.only, resume, options.force, config_file, tuple(options.command_line))
+            asked.append((config, start))
+        measured = measure_together(asked, target, progress=progress)
+        return tuple(_publish(each, options, progress) for each in measured)
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
@@ -267,12 +251,11 @@ _EMULATED_TIMEOUT_S = 3600.0
 
 def make_pair_config(target: Target, wanted: NewConfig, root: Path, *, ladder: bool) -> ProfileConfig:
     """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder."""
-    wanted = _as_timed(target, wanted)
-    raw = _raw_config(target, wanted, root)
+    raw, wanted = _raw_config(target, wanted, root)
     if not target.timings_are_latency:
         raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S, "sample": bool(wanted.sample)}
     if ladder:
-        raw |= _target_ladder(target, wanted, root)
+        raw |= _ladder_parts(target, wanted, root)
     return checked_config(raw, folder=root)
 
 
@@ -299,18 +282,14 @@ def make_rung_config(
     a ladder stands alone."""
     threads = tuple(dict.fromkeys(count for rung in rungs for count in rung.threads))
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=threads)
-    wanted = _as_timed(target, replace(wanted, runs=runs, warmup=warmup))
-    raw = _raw_config(target, wanted, root)
+    raw, wanted = _raw_config(target, replace(wanted, runs=runs, warmup=warmup), root)
     raw["schedule"] = schedule.model_dump(mode="json", exclude_unset=True)
     if not target.timings_are_latency:
-        raw["schedule"] = {
-            "timeout_s": schedule.timeout_s
-            if "timeout_s" in schedule.model_fields_set
-            else _EMULATED_TIMEOUT_S,
-            "sample": schedule.sample,
-        }
+        given = "timeout_s" in schedule.model_fields_set
+        timeout_s = schedule.timeout_s if given else _EMULATED_TIMEOUT_S
+        raw["schedule"] = {"timeout_s": timeout_s, "sample": schedule.sample}
     if any(rung.name == LADDER for rung in rungs):
-        raw |= _target_ladder(target, wanted, root)
+        raw |= _ladder_parts(target, wanted, root)
     else:
         raw |= _rung_parts(new_experiments(wanted, root)[0], wanted.kind, rungs)
     return checked_config(raw, folder=root)
@@ -322,28 +301,22 @@ def experiment_of_rung(platform: str, rung: str) -> str:
     return f"{platform}_{own.get(rung, rung)}"
 
 
-def _as_timed(target: Target, wanted: NewConfig) -> NewConfig:
-    """`wanted` where nothing is timed: once is enough, and nothing of how to measure holds."""
-    if target.timings_are_latency:
-        return wanted
-    return replace(wanted, runs=1, warmup=0, mode=None, rounds=None, precision=None, budget_s=None)
-
-
-def _raw_config(target: Target, wanted: NewConfig, root: Path) -> dict[str, object]:
+def _raw_config(target: Target, wanted: NewConfig, root: Path) -> tuple[dict[str, object], NewConfig]:
+    """What `config new` would write, and what is wanted here: where nothing is timed, once is enough, and
+    nothing of how to measure holds."""
+    if not target.timings_are_latency:
+        wanted = replace(wanted, runs=1, warmup=0, mode=None, rounds=None, precision=None, budget_s=None)
     raw = new_config(wanted, root)
     raw |= {"model": str(wanted.model.resolve()), "output_root": str(root.resolve())}
-    raw["target"] = target_settings(target.choice)
-    return raw
+    return raw | {"target": target_settings(target.choice)}, wanted
 
 
-def _target_ladder(target: Target, wanted: NewConfig, root: Path) -> dict[str, object]:
+def _ladder_parts(target: Target, wanted: NewConfig, root: Path) -> dict[str, object]:
     target.prepare()
-    return _ladder_parts(new_experiments(wanted, root)[0], wanted, rungs_of(target.facts().features))
-
-
-def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence[Rung]) -> dict[str, object]:
+    rungs = features_ladder(target.facts().features)
     if len(rungs) < 2:
         raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
+    pattern = new_experiments(wanted, root)[0]
     # Rungs are named by the best feature they still have.
     first = experiment_of_rung(wanted.kind, LADDER)
     rung_names = [f"{first}{rung.left[0] if rung.left else 'neon'}" for rung in rungs]
@@ -351,11 +324,7 @@ def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence
         {**pattern, **_switched(name, rung.disable)} for name, rung in zip(rung_names, rungs, strict=True)
     ]
     pairs = [
-        {
-            "baseline": {"experiment": rung_names[place + 1], "threads": threads},
-            "candidate": {"experiment": rung_names[place], "threads": threads},
-            "label": f"what {rungs[place].left[0]} buys, {plural(threads, 'thread')}",
-        }
+        _pair(rung_names[place + 1], rung_names[place], threads, f"what {rungs[place].left[0]} buys")
         for place in range(len(rungs) - 1)
         for threads in wanted.threads
     ]
@@ -364,10 +333,11 @@ def _ladder_parts(pattern: dict[str, object], wanted: NewConfig, rungs: Sequence
 
 def _rung_parts(pattern: dict[str, object], kind: str, rungs: Sequence[RungAsked]) -> dict[str, object]:
     """An experiment for each rung, and each other rung against `on` where both have the threads."""
+    named = {rung.name: experiment_of_rung(kind, rung.name) for rung in rungs}
     experiments = [
         {
             **pattern,
-            **_switched(experiment_of_rung(kind, rung.name), () if rung.name == "off" else rung.disable),
+            **_switched(named[rung.name], () if rung.name == "off" else rung.disable),
             **({"sme2": "off"} if rung.name == "off" else {}),
             "threads": list(rung.threads),
         }
@@ -375,18 +345,24 @@ def _rung_parts(pattern: dict[str, object], kind: str, rungs: Sequence[RungAsked
     ]
     on = next((rung for rung in rungs if rung.name == "on"), None)
     pairs = [
-        {
-            "baseline": {"experiment": experiment_of_rung(kind, rung.name), "threads": threads},
-            "candidate": {"experiment": experiment_of_rung(kind, on.name), "threads": threads},
-            "label": f"{'SME2 on vs off' if rung.name == 'off' else f'everything vs {rung.name}'}, "
-            f"{plural(threads, 'thread')}",
-        }
+        _pair(
+            named[rung.name],
+            named[on.name],
+            threads,
+            "SME2 on vs off" if rung.name == "off" else f"everything vs {rung.name}",
+        )
         for rung in rungs
         if on is not None and rung is not on
         for threads in on.threads
         if threads in rung.threads
     ]
     return {"experiments": experiments, "analysis": {"compare_pairs": pairs}}
+
+
+def _pair(baseline: str, candidate: str, threads: int, label: str) -> dict[str, object]:
+    sides = {"baseline": baseline, "candidate": candidate}
+    made = {side: {"experiment": name, "threads": threads} for side, name in sides.items()}
+    return {**made, "label": f"{label}, {plural(threads, 'thread')}"}
 
 
 def _switched(name: str, disable: Sequence[str]) -> dict[str, object]:

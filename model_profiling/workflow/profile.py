@@ -35,7 +35,7 @@ from model_profiling.workflow.measure import (
     RunOutcome,
     make_pair_config,
     republish,
-    run_made,
+    run_together,
 )
 
 # The program to profile: the .pte file a user named, an export that is still good, or a new export.
@@ -248,8 +248,13 @@ def profile_programs(
     for place in (target, prover):
         for home in homes:
             check_startable(home / place.place, resume=run.resume, force=run.force)
+
+    def run_on(place: Target, asked: Sequence[tuple[Path, Path]]) -> tuple[RunOutcome, ...]:
+        configs = [make_config(place, program, home / place.place, options) for program, home in asked]
+        return run_together(configs, place, run, progress=progress)
+
     asked = list(zip(programs, homes, strict=True))
-    mains = _run_on(target, asked, options, run, progress)
+    mains = run_on(target, asked)
     if plan.evidence == plan.main:
         return tuple(
             ProfileOutcome(program, plan, main, main, unused)
@@ -259,7 +264,7 @@ def profile_programs(
     for (program, home), main in zip(asked, mains, strict=True):
         try:
             _check_duration(program, options)
-            (evidence,) = _run_on(prover, [(program, home)], options, run, progress)
+            (evidence,) = run_on(prover, [(program, home)])
         except SetupError as problem:
             # Latencies stand without it; that the proof is missing is kept with them, not hidden.
             outcomes.append(ProfileOutcome(program, plan, _with_evidence(main, problem), None, unused))
@@ -296,18 +301,6 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ..
         for name in ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )
-
-
-def _run_on(
-    target: Target,
-    asked: Sequence[tuple[Path, Path]],
-    options: ProfileOptions,
-    run: RunOptions,
-    progress: Progress,
-) -> tuple[RunOutcome, ...]:
-    """Run each program into its folder below the home it is given with."""
-    configs = [make_config(target, program, home / target.place, options) for program, home in asked]
-    return run_made(configs, target, run, progress=progress)
 
 
 def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,6 +75,9 @@ _KINDS: dict[str, FileKind] = {
 }
 
 
+_TEXTS: tuple[FileKind, ...] = ("json", "journal", "csv", "text")
+
+
 @dataclass(frozen=True, slots=True)
 class ShareOptions:
     rename: str | None = None
@@ -128,14 +131,19 @@ def copy_runs(
     """
     runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
     names_of = [RUN_DIR] if len(runs) == 1 else [f"{RUN_DIR}_{number}" for number in range(1, len(runs) + 1)]
-    for called, run in zip(names_of, runs, strict=True):
+    found = [list(_files_of(run, for_page=for_page)) for run in runs]
+    for called, run, held in zip(names_of, runs, found, strict=True):
         _learn(run, scrubber, options or ShareOptions(), called)
-        for path, kind in _kept(run, for_page=for_page):
-            for content in _contents(path, kind):
-                scrubber.learn(content)
+        for path, kind in held:
+            if kind in _TEXTS:
+                text = _text(path, kind)
+                try:
+                    scrubber.learn(_parsed(text, kind))
+                except FormatError:
+                    scrubber.learn(text)
     return [
-        _copy(run, into / f"run_{number}" / _folder_name(run), scrubber, called, for_page=for_page)
-        for number, (called, run) in enumerate(zip(names_of, runs, strict=True), start=1)
+        _copy(run, held, into / f"run_{number}" / _folder_name(run), scrubber, called)
+        for number, (called, run, held) in enumerate(zip(names_of, runs, found, strict=True), start=1)
     ]
 
 
@@ -246,23 +254,18 @@ def _folder_name(run: Run) -> str:
     return "emulated" if run.manifest is None and run.times is Times.EMULATED else "run"
 
 
-def _kept(run: Run, *, for_page: bool) -> Iterator[tuple[Path, FileKind]]:
-    for path, kind in _files_of(run):
-        if kind is not None and not (for_page and path.name.endswith(_LARGE)):
-            yield path, kind
-
-
-def _files_of(run: Run) -> Iterator[tuple[Path, FileKind | None]]:
-    """Every file of the run with its kind; None for what the kit does not know."""
+def _files_of(run: Run, *, for_page: bool) -> Iterator[tuple[Path, FileKind | None]]:
+    """The files of the run to copy, each with its kind; None for what cannot be copied."""
     others = runs_below(run.path)
     for path in sorted(run.path.rglob("*")):
         parts = path.relative_to(run.path).parts
-        known = any(part.startswith(".") or _ANEW.match(part) for part in parts)
-        if path.is_dir() and not path.is_symlink():
+        made_again = any(part.startswith(".") or _ANEW.match(part) for part in parts)
+        if made_again or others.intersection(path.parents) or (path.is_dir() and not path.is_symlink()):
             continue
-        if not known and not others.intersection(path.parents):
-            usual = "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
-            yield path, usual if is_regular(path) and not _is_too_long(path, usual) else None
+        usual = "output" if _OUTPUT.search(path.name) else _KINDS.get(path.suffix)
+        kind = usual if is_regular(path) and not _is_too_long(path, usual) else None
+        if kind is None or not (for_page and path.name.endswith(_LARGE)):
+            yield path, kind
 
 
 def _is_too_long(path: Path, kind: FileKind | None) -> bool:
@@ -270,21 +273,23 @@ def _is_too_long(path: Path, kind: FileKind | None) -> bool:
     return path.stat().st_size > {"text": MOST_LOG, "csv": MOST_WIDE}.get(kind or "", math.inf)
 
 
-def _copy(run: Run, to: Path, scrubber: Scrubber, called: str, *, for_page: bool) -> Copied:
+def _copy(
+    run: Run, held: Sequence[tuple[Path, FileKind | None]], to: Path, scrubber: Scrubber, called: str
+) -> Copied:
     files.make_folder(to)
     for folder in (to, to.resolve()):
         scrubber.add_folder(str(folder), called, own=True)
     left_out = []
     inputs = run.manifest.settings.get("inputs") if run.manifest else None
     own_inputs = bool(isinstance(inputs, dict) and inputs.get("files"))
-    for path, kind in _files_of(run):
-        name = path.relative_to(run.path).as_posix()
+    for path, kind in held:
+        name = scrubber.text(path.relative_to(run.path).as_posix())
         if kind is None:
-            left_out.append((scrubber.text(name), _why_left_out(path)))
+            left_out.append((name, _why_left_out(path)))
         elif kind == "output" and own_inputs:
-            left_out.append((scrubber.text(name), "computed from inputs of your own"))
-        elif not (for_page and path.name.endswith(_LARGE)):
-            _copy_file(path, to / scrubber.text(name), kind, scrubber)
+            left_out.append((name, "computed from inputs of your own"))
+        else:
+            _copy_file(path, to / name, kind, scrubber)
     _complete(run, to, scrubber)
     return Copied(to, run, tuple(left_out))
 
@@ -297,7 +302,7 @@ def _why_left_out(path: Path) -> str:
 
 def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None:
     files.make_folder(to.parent)
-    if kind in ("dump", "output"):
+    if kind not in _TEXTS:
         if path.stat().st_size > MOST_BINARY:  # one may say that it is larger than any disk
             raise too_large(path, MOST_BINARY)
         try:
@@ -306,88 +311,61 @@ def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None
             try:
                 shutil.copyfile(path, to)
             except OSError as problem:
-                raise _unreadable(path, problem) from problem
+                fix = "make it readable, or leave it out of the folder"
+                raise InputError(f"cannot read {path}: {system_reason(problem)}", fix) from problem
         return
     text = _text(path, kind)
-    made = None
-    with contextlib.suppress(ValueError, FormatError, RecursionError):
-        made = _SCRUBBING[kind](text, scrubber)
-    # A damaged file is what a bug report may be about: then it is taken as text.
-    files.write_text(to, scrubber.text(text) if made is None else made)
+    try:
+        made = _scrubbed_text(text, kind, scrubber)
+    except (ValueError, FormatError, RecursionError):
+        made = scrubber.text(text)  # a damaged file is what a bug report may be about
+    files.write_text(to, made)
 
 
-def _json_text(text: str, scrubber: Scrubber) -> str:
-    return json.dumps(scrubber.value(_parsed(text)), indent=2, ensure_ascii=False) + "\n"
+def _scrubbed_text(text: str, kind: FileKind, scrubber: Scrubber) -> str:
+    content = _parsed(text, kind)
+    if kind == "json":
+        return _json_text(content, scrubber)
+    if isinstance(content, list):
+        return "".join(json.dumps(scrubber.value(line)) + "\n" for line in content)
+    if kind == "csv" and "source" in text.partition("\n")[0]:
+        columns, *rows = read_rows(text, "CSV", "")
+        source = {place for place, name in enumerate(columns) if name == "source_code"}
+        scrubbed = (
+            [(scrubber.source_line if at in source else scrubber.text)(cell) for at, cell in enumerate(row)]
+            for row in rows
+        )
+        return csv_text((columns, *scrubbed))
+    return scrubber.text(text)
 
 
-def _journal_text(text: str, scrubber: Scrubber) -> str:
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    return "".join(json.dumps(scrubber.value(_parsed(line))) + "\n" for line in lines)
-
-
-def _csv_text(text: str, scrubber: Scrubber) -> str:
-    header = text.partition("\n")[0]
-    if "source" not in header:
-        return scrubber.text(text)
-    columns, *rows = read_rows(text, "CSV", "")
-    source = {place for place, name in enumerate(columns) if name == "source_code"}
-    scrubbed = (
-        [
-            scrubber.source_line(cell) if place in source else scrubber.text(cell)
-            for place, cell in enumerate(row)
-        ]
-        for row in rows
-    )
-    return csv_text((columns, *scrubbed))
-
-
-_SCRUBBING: dict[FileKind, Callable[[str, Scrubber], str]] = {
-    "json": _json_text,
-    "journal": _journal_text,
-    "csv": _csv_text,
-    "text": lambda text, scrubber: scrubber.text(text),
-}
+def _json_text(content: object, scrubber: Scrubber) -> str:
+    return json.dumps(scrubber.value(content), indent=2, ensure_ascii=False) + "\n"
 
 
 def _complete(run: Run, to: Path, scrubber: Scrubber) -> None:
     """Put into a copy what its source takes from beside it: the program's graph, an emulated run's proof."""
+    beside: dict[str, object] = {}
     if run.dumps and not (to / names.GRAPH).is_file():
-        graph = run.programs().explaining(run.dumps[0].path)
-        if graph is not None:
-            content = record_json(graph)
+        beside[names.GRAPH] = run.programs().explaining(run.dumps[0].path)
+    if (kept := kept_evidence(run)) is not run.evidence:
+        beside[names.EVIDENCE] = kept
+    for name, record in beside.items():
+        if record is not None:
+            content = record_json(record)
             scrubber.learn(content)
-            files.write_text(to / names.GRAPH, _json_text(json.dumps(content), scrubber))
-    if (kept := kept_evidence(run)) is not None and kept is not run.evidence:
-        proof = record_json(kept)
-        scrubber.learn(proof)
-        files.write_text(to / names.EVIDENCE, _json_text(json.dumps(proof), scrubber))
+            files.write_text(to / name, _json_text(content, scrubber))
 
 
-def _contents(path: Path, kind: FileKind) -> Iterator[object]:
-    """What there is to learn from a file."""
-    if kind in ("dump", "output"):
-        return
-    text = _text(path, kind)
-    try:
-        if kind == "json":
-            yield _parsed(text)
-        elif kind == "journal":
-            yield [_parsed(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        else:
-            yield text
-    except FormatError:
-        yield text
+def _parsed(text: str, kind: FileKind) -> object:
+    """JSON as values, of a journal those of its whole lines; other text as it is. What would take too much
+    memory, or cannot be read, is a FormatError."""
+    if kind == "json":
+        return parse_json(text, "", "")
+    if kind == "journal":
+        return [parse_json(line, "", "") for line in text[: text.rfind("\n") + 1].splitlines()]
+    return text
 
 
-def _parsed(text: str) -> object:
-    """As JSON; what would take too much memory, or is none, is text."""
-    return parse_json(text, "", "")
-
-
-def _text(path: Path, kind: FileKind) -> str:
+def _text(path: Path, kind: FileKind | None) -> str:
     return read_text(path, MOST_JSON if kind in ("json", "journal") else MOST_TEXT)
-
-
-def _unreadable(path: Path, problem: OSError) -> InputError:
-    reason = system_reason(problem)
-    return InputError(f"cannot read {path}: {reason}", "make it readable, or leave it out of the folder")

@@ -12,8 +12,7 @@ import hashlib
 import json
 import posixpath
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -95,7 +94,7 @@ def list_skills() -> tuple[Skill, ...]:
 
 
 def install_skills(folder: Path, *, force: bool = False) -> Installed:
-    """Write every skill below `folder`, all or none; what somebody changed is replaced with `force` only."""
+    """Write every skill below `folder`; what somebody changed is replaced with `force` only."""
     skills = list_skills()
     wanted = {f"{skill.name}/{path}": text for skill in skills for path, text in skill.files.items()}
     before = _recorded(folder)
@@ -123,7 +122,7 @@ def install_skills(folder: Path, *, force: bool = False) -> Installed:
         "files": {path: _digest(text) for path, text in sorted(wanted.items())},
     }
     if new or gone or before != record["files"]:
-        _put(folder, {**new, RECORD: json.dumps(record, indent=2) + "\n"}, gone)
+        _put(folder, {**new, RECORD: files.json_text(record)}, gone)
     return Installed(
         folder,
         tuple(skill.name for skill in skills),
@@ -239,45 +238,12 @@ def _content(folder: Path, path: str) -> str | None:
 
 
 def _put(folder: Path, new: Mapping[str, str], gone: Iterable[str]) -> None:
-    """Write `new` and take `gone` away; if anything of it fails, everything is as it was."""
-    with files.no_empty_folder(folder), _staged(files.make_folder(folder)) as stage:
+    """Write `new` in its order and remove `gone`; what fails half-way is completed by installing again."""
+    with files.no_empty_folder(folder):
         for path, text in new.items():
-            files.write_text(stage / "new" / path, text)
-        touched = [*new, *gone]
-        there = {path for path in touched if (folder / path).exists()}
-        try:
-            for path in touched:
-                if path in there:
-                    files.move(folder / path, stage / "old" / path)
-                if path in new:
-                    files.move(stage / "new" / path, folder / path)
-        except BaseException:
-            for path in touched:
-                if (stage / "old" / path).exists():
-                    files.move(stage / "old" / path, folder / path)
-                elif path not in there:
-                    (folder / path).unlink(missing_ok=True)
-            raise
-        finally:
-            _drop_empty(folder, touched)
-
-
-@contextlib.contextmanager
-def _staged(folder: Path) -> Iterator[Path]:
-    """A hidden folder on the same file system, so that putting a file into its place is one renaming."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".sme2prof-skills.", dir=folder) as name:
-            yield Path(name)
-    except OSError as problem:
-        raise InputError(
-            f"cannot write {folder}: {system_reason(problem)}", "choose a folder you may write to"
-        ) from problem
-
-
-def _drop_empty(folder: Path, paths: Iterable[str]) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):  # not empty, or not there
-            for parent in (folder / path).parents:
-                if parent == folder:
-                    break
+            files.write_text(folder / path, text)
+    for path in gone:
+        (folder / path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty
+            for parent in list((folder / path).parents)[: len(PurePosixPath(path).parts) - 1]:
                 parent.rmdir()

@@ -171,40 +171,38 @@ def test_a_newer_kit_replaces_and_removes_its_own_files_only(
     assert (tmp_path / now[0].name / "SKILL.md").read_text() == now[0].files["SKILL.md"]
 
 
-@pytest.mark.parametrize("calls", (0, 1, 2, 6, 12))
-def test_a_full_disk_at_any_moment_leaves_everything_as_it_was(
-    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_a_full_disk_cut_short_is_completed_by_installing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At first, in the middle, and while the files of an earlier version are being replaced."""
     first = list_skills()[0]
     earlier = skills.Skill(first.name, first.description, first.source, {"SKILL.md": "as it was\n"})
     with monkeypatch.context() as patch:
         patch.setattr(skills, "list_skills", lambda: (earlier,))
         install_skills(tmp_path)
-    before = _all(tmp_path)
-    left = iter(range(calls))
-    really = files.move
+    really, left = files.write_text, iter(range(3))
 
-    def move(source: Path, path: Path) -> None:
-        if next(left, None) is None and "old" not in source.parts:
+    def write_text(path: Path, content: str) -> None:
+        if next(left, None) is None:
             raise InputError(f"cannot write {path}: no space left on device")
-        really(source, path)
+        really(path, content)
 
-    monkeypatch.setattr(files, "move", move)
-    with pytest.raises(InputError, match="no space"):
-        install_skills(tmp_path)
-    assert _all(tmp_path) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == [RECORD, first.name]
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_text", write_text)
+        with pytest.raises(InputError, match="no space"):
+            install_skills(tmp_path)
+    assert install_skills(tmp_path).unchanged and not install_skills(tmp_path).written
+    whole = tmp_path / "whole"
+    install_skills(whole)
+    made = {path: content for path, content in _all(tmp_path).items() if not path.startswith("whole/")}
+    assert made == _all(whole)
 
 
-def test_if_one_file_cannot_be_written_everything_is_as_before(tmp_path: Path) -> None:
+def test_a_file_where_a_folder_has_to_be_is_named(tmp_path: Path) -> None:
     names = [skill.name for skill in list_skills()]
     (tmp_path / names[-1]).write_text("a file where a folder has to be\n")
-    before = _all(tmp_path)
     with refused(InputError, "not a directory"):
         install_skills(tmp_path)
-    assert _all(tmp_path) == before
-    assert [path.name for path in tmp_path.iterdir()] == [names[-1]]
+    assert (tmp_path / names[-1]).read_text() == "a file where a folder has to be\n"
 
 
 def test_a_link_or_a_record_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
