@@ -38,10 +38,9 @@ def charts(blocks: Sequence[Block]) -> dict[str, Chart]:
 
 
 def rows_of(chart: Chart) -> list[dict[str, object]]:
-    spec: Any = chart.spec
-    data = spec["data"]
-    rows: list[dict[str, object]] = data["values"] if "values" in data else spec["datasets"][data["name"]]
-    return rows
+    datasets: Any = chart.spec["datasets"]
+    found: list[dict[str, object]] = datasets["rows"]
+    return found
 
 
 def test_runs_are_told_apart_by_as_little_as_does(machines: tuple[ReportData, ...]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.categories import Category
@@ -12,22 +12,22 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import milliseconds, plural, size
 from model_profiling.report.breakdown import Breakdown, break_down
 from model_profiling.report.charts.drawing import (
-    BEFORE,
+    BOX,
     PARTS,
-    ROW,
-    About,
+    SPREAD_TIP,
+    Channel,
     Row,
-    across,
-    box,
-    category_colour,
-    down,
-    ink_on,
-    make_chart,
+    axis,
+    band,
+    category_colours,
+    labelled,
+    layer,
+    layered,
     named,
-    row_labels,
+    palette,
+    projection,
+    sentence,
     series_colour,
-    tooltips,
-    work_bars,
 )
 from model_profiling.report.document import Chart
 from model_profiling.report.pair_text import largest_parts
@@ -35,10 +35,7 @@ from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 if TYPE_CHECKING:
-    import altair
-
     from model_profiling.report.dtypes import Dtypes
-
 
 # Where the time goes, stacked: before and after one above the other, so that the shift is seen; where times
 # mean nothing, where the work is.
@@ -53,78 +50,64 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
     sides = {"before": break_down(pairing.baseline), "after": break_down(pairing.candidate)}
     before, after = (part.name for part in largest_parts(pairing))
     was, now = (sides[side].parts[after].cells[1] for side in sides)
-    largest = sides["before"].parts[before].cells[1]
     if before == after:
         title = f"{after} stays the largest part"
         shift = f"{after} is the largest part before ({was}) and after ({now})."
     else:
         title = f"the bottleneck moves from {before} to {after}"
         shift = (
-            f"The bottleneck moves from {before} ({largest} of the time before) to {after} ({was} before, "
-            f"{now} after)."
+            f"The bottleneck moves from {before} ({sides['before'].parts[before].cells[1]} of the time "
+            f"before) to {after} ({was} before, {now} after)."
         )
     label = named(pairing.label)
-    about = About(name, f"Where the time goes, {label}: {title}", shift, f"{names.ANALYSIS}: pairs, {label}")
-    return _stacked(about, sides, {"before": before, "after": after})
+    spec, spoken = _stacked(sides, {"before": before, "after": after})
+    title = f"Where the time goes, {label}: {title}"
+    return Chart(name, title, f"{shift} {spoken}", spec, f"{names.ANALYSIS}: pairs, {label}")
 
 
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
     """One series."""
     shown, label = break_down(series), named(series.name)
     largest = max(shown.parts, key=lambda part: shown.parts[part].percent)
-    words = f"{largest} is the largest part ({shown.parts[largest].cells[1]})."
-    about = About(name, f"Where the time goes: {label}", words, f"{names.ANALYSIS}: series, {label}")
-    return _stacked(about, {label: shown}, {label: largest})
+    spec, spoken = _stacked({label: shown}, {label: largest})
+    summary = f"{largest} is the largest part ({shown.parts[largest].cells[1]}). {spoken}"
+    return Chart(name, f"Where the time goes: {label}", summary, spec, f"{names.ANALYSIS}: series, {label}")
 
 
-def _stacked(about: About, sides: Mapping[str, Breakdown], largest: Mapping[str, str]) -> Chart:
-    import altair as alt
-
+def _stacked(sides: Mapping[str, Breakdown], largest: Mapping[str, str]) -> tuple[Row, str]:
+    """The picture, and the same in words."""
     longest = max(shown.end_to_end.ms for shown in sides.values())
-    segments = [
-        row
-        for place, (side, shown) in enumerate(sides.items())
-        for row in _segments(place, side, shown, largest[side], longest)
-    ]
-    rows: list[Row] = [
-        {
-            "_row": place,
-            "_label": f"{side}: {shown.end_to_end.cells[0]} ms; largest: {largest[side]}, "
-            f"{shown.parts[largest[side]].cells[1]}",
-        }
-        for place, (side, shown) in enumerate(sides.items())
-    ]
+    segments: list[Row] = []
+    rows: list[Row] = []
+    spoken = []
+    for place, (side, shown) in enumerate(sides.items()):
+        segments += _segments(place, side, shown, largest[side], longest)
+        whole, most = shown.end_to_end.cells[0], shown.parts[largest[side]].cells[1]
+        rows.append({"_row": place, "_label": f"{side}: {whole} ms; largest: {largest[side]}, {most}"})
+        parts = ", ".join(
+            f"{part} {each.cells[0]} ms ({each.cells[1]})" for part, each in shown.parts.items()
+        )
+        spoken.append(f"{side}, {whole} ms with the tracer on: {parts}.")
     last = list(largest.values())[-1]
     path: list[Row] = [
         {"_y": row["_top"] if place else row["_bottom"], "_start": row["_start"], "_end": row["_end"]}
         for place, row in enumerate(row for row in segments if row["category"] == last)
     ]
-    x, y = across("ms per inference, with the tracer on"), down(len(rows))
-    base = alt.Chart(alt.NamedData(name="segments"))
-    layers: list[altair.Chart] = [
-        base.mark_bar().encode(
-            **box(x, y, "_start", "_end"),
-            color=category_colour(str(row["category"]) for row in segments if row["_end"] != row["_start"]),
-            tooltip=tooltips(side="side:N", category="category:N", ms="ms", share="%"),
-        ),
+    colour = category_colours(row for row in segments if row["_end"] != row["_start"])
+    tip = {"side": "side", "category": "category", "ms": "ms", "share": "%"}
+    ink: Channel = {"field": "_ink", "type": "nominal", "scale": None}
+    followed = layer(
+        "path", "area", x="_start", x2="_end", y="_y", orient="horizontal", opacity=0.28, color=PARTS[last]
+    )
+    layers = [
+        *([followed] if len(path) > 1 else []),
+        layer("segments", "bar", x="_start", x2="_end", **BOX, color=colour, tip=tip),
         # The largest is underlined, so that it is told without colours.
-        base.transform_filter("datum.largest")
-        .mark_rule(strokeWidth=3)
-        .encode(x=x("_start"), x2=alt.X2("_end"), y=y("_bottom")),
-        base.mark_text(clip=True).encode(
-            x=x("_middle"), y=y("_centre"), text=alt.Text("_text:N"), color=alt.Color("_ink:N", scale=None)
-        ),
-        row_labels(y),
+        layer("segments", "rule", where="datum.largest", x="_start", x2="_end", y="_bottom", strokeWidth=3),
+        layer("segments", "text", x="_centre", y="_middle", text="_text", color=ink, clip=True),
     ]
-    if len(path) > 1:
-        followed = alt.Chart(alt.NamedData(name="path")).mark_area(
-            orient="horizontal", opacity=0.28, color=PARTS[last]
-        )
-        layers.insert(0, followed.encode(x=x("_start"), x2=alt.X2("_end"), y=y("_y")))
-    spoken = " ".join(_spoken(side, shown) for side, shown in sides.items())
-    drawn = alt.layer(*layers, height=_STACK * len(rows))
-    about = replace(about, summary=f"{about.summary} {spoken}")
-    return make_chart(about, drawn, {"rows": rows, "segments": segments, "path": path})
+    data = {"rows": rows, "segments": segments, "path": path}
+    return labelled(data, layers, axis("ms per inference, with the tracer on"), _STACK), " ".join(spoken)
 
 
 def _segments(place: int, side: str, shown: Breakdown, largest: str, longest: float) -> Iterator[Row]:
@@ -134,75 +117,82 @@ def _segments(place: int, side: str, shown: Breakdown, largest: str, longest: fl
         end = start + max(0.0, found.ms)
         filled = (end - start) / longest if longest > 0 else 0.0
         yield {
+            **band(place, 0.32, 0.86),
             "side": side,
             "category": part,
             "ms": float(ms),
             "share": float(share.rstrip("%")),
             "_start": round(start, 6),
             "_end": round(end, 6),
-            "_middle": round((start + end) / 2, 6),
-            "_top": place + 0.32,
-            "_bottom": place + 0.86,
-            "_centre": place + 0.59,
+            "_centre": round((start + end) / 2, 6),
             "largest": part == largest,
             "_text": f"{part} {share}" if filled >= _NAMED else share if filled >= _LABELLED else "",
-            "_ink": ink_on(PARTS[part]),
+            "_ink": "#ffffff" if part == "GEMM" else "#000000",  # the only colour on which white reads better
         }
         start = end
 
 
-def _spoken(side: str, shown: Breakdown) -> str:
-    parts = ", ".join(f"{part} {found.cells[0]} ms ({found.cells[1]})" for part, found in shown.parts.items())
-    return f"{side}, {shown.end_to_end.cells[0]} ms with the tracer on: {parts}."
+Work = tuple[str, str, float, float]
+"""A row about work: name, label, and its part of the arithmetic and of the data."""
 
 
 def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
     """For runs without time: which part of the arithmetic and of the data each category has."""
-    import altair as alt
-
     known = [operator for operator in series.operators if operator.source.flops is not None]
     flops = sum(operator.source.flops or 0 for operator in known)
     moved = sum(operator.source.bytes_moved or 0 for operator in known)
     if not flops or not moved:
         return None
-    rows: list[Row] = []
-    bars: list[Row] = []
+    work: list[Work] = []
     for category in Category:
         members = [operator for operator in known if operator.category is category]
-        if not members:
-            continue
-        work = sum(operator.source.flops or 0 for operator in members)
+        own = sum(operator.source.flops or 0 for operator in members)
         data = sum(operator.source.bytes_moved or 0 for operator in members)
-        place = len(rows)
-        said = f"{plural(len(members), 'operator')}, {work / 1e6:.1f} million operations, {size(float(data))}"
-        rows.append({"_row": place, "_label": f"{category.value}: {said}"})
-        bars += work_bars(place, {"category": category.value}, work / flops, data / moved)
-    title = "% of all arithmetic (upper bar), of all data (lower bar)"
-    x, y = across(title, alt.Scale(domain=[0, 100])), down(len(rows))
-    drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="bars"))
-        .mark_bar()
-        .encode(
-            **box(x, y, "_zero", "percent"),
-            color=alt.Color(
-                "category:N", scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values())), legend=None
-            ),
-            fillOpacity=alt.FillOpacity("_strength:Q", scale=None),
-            tooltip=tooltips(category="category:N", what="of:N", percent="%"),
-        ),
-        row_labels(y),
-        height=ROW * len(rows),
+        said = f"{plural(len(members), 'operator')}, {own / 1e6:.1f} million operations, {size(float(data))}"
+        if members:
+            work.append((category.value, said, own / flops, data / moved))
+    spec, said = _work(
+        work,
+        "category",
+        "%",
+        "% of all arithmetic (upper bar), of all data (lower bar)",
+        palette("category", PARTS),
     )
-    said = "; ".join(str(row["_label"]) for row in rows)
-    title = f"Where the work is: {named(series.name)}"
-    return make_chart(About(name, title, f"{said}.", names.GRAPH), drawn, {"rows": rows, "bars": bars})
+    return Chart(name, f"Where the work is: {named(series.name)}", said, spec, names.GRAPH)
+
+
+def _work(
+    work: Iterable[Work], field: str, unit: str, title: str | Sequence[str], colour: object
+) -> tuple[Row, str]:
+    """In each row a share of the arithmetic and below it, fainter, of the data; and the same in words."""
+    rows: list[Row] = []
+    bars: list[Row] = []
+    for place, (name, said, arithmetic, data) in enumerate(work):
+        rows.append({"_row": place, "_label": f"{name}: {said}"})
+        bars += [
+            {
+                **band(place, top, top + 0.22),
+                field: name,
+                "what": what,
+                "percent": round(100 * part, 1),
+                "_strength": strength,
+            }
+            for what, part, top, strength in (("arithmetic", arithmetic, 0.42, 1), ("data", data, 0.7, 0.45))
+        ]
+    strength: Channel = {"field": "_strength", "type": "quantitative", "scale": None}
+    tip = {field: field, "what": "of", "percent": unit}
+    drawn = layer(
+        "bars", "bar", x="_zero", x2="percent", **BOX, color=colour, fillOpacity=strength, tip=tip
+    )  # fmt: skip
+    return labelled({"rows": rows, "bars": bars}, [drawn], axis(title, {"domain": [0, 100]})), sentence(rows)
 
 
 # Several runs in one picture: what each takes end to end, and where its time goes.
 
 _SWITCHES = {"on": "#e07b1f", "off": "#3b7dd8"}
 _OTHER = "#8a8f98"
-_STEP = 22
+_RUNS: Channel = {"type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
+_STEP = {"step": 22}
 _TOLD = 8
 """How many bars are told in words before only the ends are."""
 
@@ -227,8 +217,6 @@ class PartsBar:
 
 def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
     """Medians as bars, nine in ten inferences as a line across each."""
-    import altair as alt
-
     rows: list[Row] = [
         {
             "run": bar.label,
@@ -239,63 +227,41 @@ def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
         }
         for bar in bars
     ]
-    kinds = list(dict.fromkeys(bar.sme2 for bar in bars))
-    colours = alt.Scale(domain=kinds, range=[_SWITCHES.get(kind, _OTHER) for kind in kinds])
-    place = alt.Y("run:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
-    drawn = alt.LayerChart(
-        data=alt.NamedData(name="rows"),
-        height={"step": _STEP},
-        layer=[
-            alt.Chart()
-            .mark_bar()
-            .encode(
-                x=alt.X("ms:Q", title="milliseconds per inference, without the tracer"),
-                y=place,
-                color=alt.Color("SME2:N", scale=colours, title="SME2"),
-                tooltip=["run:N", "SME2:N", "ms:Q", "low:Q", "high:Q"],
-            ),
-            alt.Chart().mark_rule().encode(x="low:Q", x2="high:Q", y=place),
-        ],
-    )
+    colour = palette("SME2", {bar.sme2: _SWITCHES.get(bar.sme2, _OTHER) for bar in bars}, title="SME2")
+    tip = {name: name for name in ("run", "SME2", "ms", "low", "high")}
+    layers = [
+        layer("rows", "bar", x="ms", y="run", color=colour, tip=tip),
+        layer("rows", "rule", x="low", x2="high", y="run"),
+    ]
     told = [f"{bar.label}: {milliseconds(bar.latency.median)} ms" for bar in bars]
     if len(bars) > _TOLD:
-        ends = [pick(bars, key=lambda bar: bar.latency.median) for pick in (min, max)]
-        told = [f"{bar.label}: {milliseconds(bar.latency.median)} ms" for bar in ends]
-        told[0], told[1] = f"From {told[0]}", f"to {told[1]}"
+        ends = sorted(range(len(bars)), key=lambda place: bars[place].latency.median)
+        told = [f"From {told[ends[0]]}", f"to {told[ends[-1]]}"]
     summary = f"Median, and the range of nine in ten. {'; '.join(told)}."
-    about = About("latency", "End-to-end latency", summary, f"{names.METRICS} of each run")
-    return make_chart(about, drawn, {"rows": rows})
+    x = axis("milliseconds per inference, without the tracer")
+    spec = layered({"rows": rows}, layers, x, _RUNS, _STEP)
+    return Chart("latency", "End-to-end latency", summary, spec, f"{names.METRICS} of each run")
 
 
 def parts_bars(bars: Sequence[PartsBar], *, shares: bool) -> Chart:
     """Each bar cut into categories and overheads, in milliseconds or as shares of its own whole."""
-    import altair as alt
-
     rows: list[Row] = [
         {"run": bar.label, "part": part, "ms": found.ms, "share": found.percent, "place": place}
         for bar in bars
         for place, (part, found) in enumerate(bar.shown.parts.items())
     ]
-    title = "percent of the run's own time" if shares else "milliseconds per inference, with the tracer on"
-    drawn = (
-        alt.Chart(alt.NamedData(name="rows"), height={"step": _STEP})
-        .mark_bar()
-        .encode(
-            x=alt.X("share:Q" if shares else "ms:Q", title=title),
-            y=alt.Y("run:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
-            color=alt.Color(
-                "part:N", scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values())), title=None
-            ),
-            order="place:Q",
-            tooltip=["run:N", "part:N", "ms:Q", "share:Q"],
-        )
-    )
+    drawn = layer(
+        "rows", "bar", x="share" if shares else "ms", y="run", order={"field": "place"},
+        color=palette("part", PARTS, title=None), tip={name: name for name in ("run", "part", "ms", "share")},
+    )  # fmt: skip
+    x = axis("percent of the run's own time" if shares else "milliseconds per inference, with the tracer on")
     largest = [(bar.label, *max(bar.shown.parts.items(), key=lambda part: part[1].percent)) for bar in bars]
     told = "; ".join(f"{label}: {part}, {found.percent:.1f}%" for label, part, found in largest[:_TOLD])
     more = f"; and {len(bars) - _TOLD} more" if len(bars) > _TOLD else ""
-    name, heading = ("shares", "Shares of the time") if shares else ("categories", "Where the time goes")
+    name, title = ("shares", "Shares of the time") if shares else ("categories", "Where the time goes")
+    spec = layered({"rows": rows}, [drawn], x, _RUNS, _STEP)
     summary = f"The largest part of each. {told}{more}."
-    return make_chart(About(name, heading, summary, f"{names.ANALYSIS} of each run"), drawn, {"rows": rows})
+    return Chart(name, title, summary, spec, f"{names.ANALYSIS} of each run")
 
 
 # Number formats of one model side by side: latency, with the projection below it where there is one; where
@@ -305,100 +271,63 @@ _TALL_ROW = 60
 
 
 def dtypes_chart(found: Dtypes) -> Chart | None:
-    return _latencies(found) or _work(found)
+    return _dtype_latencies(found) or _dtype_work(found)
 
 
-def _latencies(found: Dtypes) -> Chart | None:
-    import altair as alt
-
-    measured = [(side, side.latency) for side in found.worked if side.latency]
-    if not measured:
-        return None
+def _dtype_latencies(found: Dtypes) -> Chart | None:
     rows: list[Row] = []
     projected: list[Row] = []
-    for place, (side, latency) in enumerate(measured):
+    for side in found.worked:
+        latency, place = side.latency, len(rows)
+        if latency is None:
+            continue
         label = f"{side.dtype}: {milliseconds(latency.median_ms)} ms"
         if ahead := side.projected:
-            span = f"{milliseconds(ahead.low_ms)} to {milliseconds(ahead.high_ms)} ms"
-            label += f"; with SME2, PROJECTED: {span}"
-            projected.append(
-                {
-                    "dtype": side.dtype,
-                    "_zero": 0,
-                    "from": round(ahead.low_ms, 5),
-                    "to": round(ahead.high_ms, 5),
-                    "_top": place + 0.7,
-                    "_bottom": place + 0.94,
-                }
+            label += (
+                f"; with SME2, PROJECTED: {milliseconds(ahead.low_ms)} to {milliseconds(ahead.high_ms)} ms"
             )
+            ends = {"from": round(ahead.low_ms, 5), "to": round(ahead.high_ms, 5)}
+            projected.append({**band(place, 0.7, 0.94), "dtype": side.dtype, **ends})
         rows.append(
             {
-                "_row": place,
+                **band(place, 0.38, 0.64),
                 "_label": label,
                 "dtype": side.dtype,
-                "_zero": 0,
-                "median": round(latency.median_ms, 5),
-                "p5": round(latency.p5_ms, 5),
-                "p95": round(latency.p95_ms, 5),
-                "_top": place + 0.38,
-                "_bottom": place + 0.64,
-                "_middle": place + 0.51,
+                **{name: round(getattr(latency, f"{name}_ms"), 5) for name in SPREAD_TIP},
             }
         )
-    note = "dashed: projection, not measured" if projected else ""
-    x, y = across(["ms; line: nine in ten", *([note] if note else [])]), down(len(rows))
-    base, ahead_of = alt.Chart(alt.NamedData(name="rows")), alt.Chart(alt.NamedData(name="projected"))
-    drawn = alt.layer(
-        base.mark_bar(color=series_colour(0)).encode(
-            **box(x, y, "_zero", "median"),
-            tooltip=tooltips(dtype="dtype:N", median="median ms", p5="5% ms", p95="95% ms"),
-        ),
-        base.mark_rule(strokeWidth=2).encode(x=x("p5"), x2=alt.X2("p95"), y=y("_middle")),
-        ahead_of.mark_bar(opacity=0.4, color=BEFORE).encode(**box(x, y, "from", "to")),
-        ahead_of.mark_bar(fillOpacity=0, strokeDash=[5, 3], stroke=BEFORE, strokeWidth=1.5).encode(
-            **box(x, y, "_zero", "to"),
-            tooltip=tooltips(**{"dtype": "dtype:N", "from": "projected, from ms", "to": "to ms"}),
-        ),
-        row_labels(y),
-        height=_TALL_ROW * len(rows),
-    )
-    said = "; ".join(str(row["_label"]) for row in rows)
+    if not rows:
+        return None
+    tip = {"dtype": "dtype", **SPREAD_TIP}
+    layers = [
+        layer("rows", "bar", x="_zero", x2="median", **BOX, tip=tip, color=series_colour(0)),
+        layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2),
+        *projection({"dtype": "dtype", "from": "projected, from ms", "to": "to ms"}),
+    ]
+    x = axis(["ms; line: nine in ten", *(["dashed: projection, not measured"] if projected else [])])
     doubt = "" if found.judged_by_time else " These latencies say nothing about Arm."
-    title = (
-        f"Latency of {named(found.model)} by number format{f', on {named(found.cpu)}' if found.cpu else ''}"
-    )
-    data = {"rows": rows, "projected": projected}
-    return make_chart(About("dtypes", title, f"{said}.{doubt}", names.DTYPES), drawn, data)
+    cpu = f", on {named(found.cpu)}" if found.cpu else ""
+    title = f"Latency of {named(found.model)} by number format{cpu}"
+    spec = labelled({"rows": rows, "projected": projected}, layers, x, _TALL_ROW)
+    return Chart("dtypes", title, f"{sentence(rows)}{doubt}", spec, names.DTYPES)
 
 
-def _work(found: Dtypes) -> Chart | None:
-    import altair as alt
-
+def _dtype_work(found: Dtypes) -> Chart | None:
     sides = [(side, side.work) for side in found.worked if side.work]
     flops = max((work.flops for _, work in sides), default=0)
     moved = max((work.bytes_moved for _, work in sides), default=0)
     if not flops or not moved:
         return None
-    rows: list[Row] = []
-    bars: list[Row] = []
-    for place, (side, work) in enumerate(sides):
-        said = f"{work.flops / 1e6:,.1f} million operations, {size(work.bytes_moved)} moved"
-        rows.append({"_row": place, "_label": f"{side.dtype}: {said}"})
-        bars += work_bars(place, {"dtype": side.dtype}, work.flops / flops, work.bytes_moved / moved)
     title = ["% of the most: arithmetic (upper bar), data (lower bar)", "no time was measured"]
-    x, y = across(title, alt.Scale(domain=[0, 100])), down(len(rows))
-    drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="bars"))
-        .mark_bar(color=series_colour(0))
-        .encode(
-            **box(x, y, "_zero", "percent"),
-            fillOpacity=alt.FillOpacity("_strength:Q", scale=None),
-            tooltip=tooltips(dtype="dtype:N", what="of:N", percent="% of the most"),
-        ),
-        row_labels(y),
-        height=ROW * len(rows),
-    )
-    said = "; ".join(str(row["_label"]) for row in rows)
+    work = [
+        (
+            side.dtype,
+            f"{work.flops / 1e6:,.1f} million operations, {size(work.bytes_moved)} moved",
+            work.flops / flops,
+            work.bytes_moved / moved,
+        )
+        for side, work in sides
+    ]
+    spec, said = _work(work, "dtype", "% of the most", title, series_colour(0))
     name = f"Work of {named(found.model)} by number format"
-    about = About("dtypes", name, f"{said}. No latency was measured.", names.DTYPES)
-    return make_chart(about, drawn, {"rows": rows, "bars": bars})
+    return Chart("dtypes", name, f"{said} No latency was measured.", spec, names.DTYPES)

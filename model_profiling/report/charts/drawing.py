@@ -1,7 +1,8 @@
-"""What all charts share: colours, how a declaration becomes a block, and how a block becomes an SVG file.
+"""Primitives of every chart: colours, axes, layers of marks, and charts as SVG files.
 
-Text, rules and axes have no colour of their own: the page's theme gives them one. Names come from files that
-anybody may have written, so they are only ever data: never a field's name, an expression or a link.
+A chart declares rows of data and the layers drawn from them; only this module knows how Vega-Lite says it.
+Text, rules and axes have no colour of their own: the theme of the page gives them one. Names come from files
+that anybody may have written, so they are only ever data: never a field's name, an expression or a link.
 """
 
 from __future__ import annotations
@@ -9,20 +10,16 @@ from __future__ import annotations
 import json
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from model_profiling.core.formatting import printable_data
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
 from model_profiling.run import Series, names
 from model_profiling.statistics.latency import LatencySummary
-
-if TYPE_CHECKING:
-    import altair
-
 
 PARTS = {
     "Convolution": "#3b7dd8",
@@ -33,13 +30,13 @@ PARTS = {
     "Framework overhead": "#8a8f98",
     "Unattributed": "#b9bec6",
 }
-"""Categories and overheads, in the order they are stacked; told apart by people who see fewer colours."""
+"""Categories and overheads in the order they are stacked, in colours that colour-blind readers tell apart."""
 SERIES = ("#0e8a93", "#b5532f", "#7a841a", "#5468ad", "#a2467f", "#5f6b73")
-"""Experiments, in the order of the run; none of them is a category's."""
+"""Experiments in the order of the run; none of these is the colour of a category."""
 BEFORE, AFTER = "#8a8f98", "#0e8a93"
 VEGA_LITE = "6.1"
 ROW = 46
-"""Pixels of a row that has its label above what it shows: names are long, and phones narrow."""
+"""Pixels of a row that has its label above its marks: names are long, and phones narrow."""
 
 _WIDTH = 640
 _TITLE = 84
@@ -54,37 +51,143 @@ _LOOK = {
     "rule": {"color": "#1c1f23"},
     "view": {"stroke": None},
 }
-"""Of the files beside a Markdown page, which are always on white."""
+"""Look of the SVG files beside a Markdown page, which are always on white."""
 
 Row = dict[str, object]
-"""What a mark is drawn from. Fields that only say where and how it is drawn begin with `_`; the others are
-the chart's numbers, which a page also shows as a table."""
+"""Data of one mark. Fields that only say where and how it is drawn begin with `_`; the others are the numbers
+of the chart, which a page also shows as a table."""
+Channel = dict[str, object]
+"""A channel of Vega-Lite: what decides the place or the look of a mark."""
+Layer = dict[str, Any]
+"""A layer of Vega-Lite."""
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """The words of a chart; see `document.Chart`."""
+def axis(title: str | Sequence[str], scale: Mapping[str, object] | None = None, **ticks: object) -> Channel:
+    """A quantity along an edge of the chart, which all layers share."""
+    return {
+        "type": "quantitative",
+        "title": title if isinstance(title, str) else list(title),
+        "scale": dict(scale or {}),
+        "axis": ticks or {"tickCount": 6},
+    }
 
-    name: str
-    title: str
-    summary: str
-    source: str
+
+def span(low: float, high: float) -> Channel:
+    """A scale with exactly these ends."""
+    return {"domain": [low, high], "nice": False, "zero": False}
 
 
-def make_chart(
-    about: About,
-    drawn: altair.LayerChart | altair.FacetChart | altair.Chart,
-    data: Mapping[str, Sequence[Row]],
-) -> Chart:
-    """A chart as a block; its layers name their rows in `data`. Width and colours of text are left to the
-    page: it may be light, dark or narrow."""
-    # Checking against the schema takes longer than all the rest; tests compile every kind of chart instead.
-    spec = drawn.to_dict(validate=False)
-    for key in ("config", "$schema"):
-        spec.pop(key, None)
-    spec["datasets"] = {name: list(rows) for name, rows in data.items()}
-    return Chart(about.name, about.title, about.summary, spec, about.source)
+BOX: Layer = {"y": "_top", "y2": "_bottom"}
+"""A mark as high as its `band`."""
+OWN_COLOUR: Channel = {"field": "_colour", "type": "nominal", "scale": None}
+
+
+def band(place: int, top: float, bottom: float) -> Row:
+    """Where a mark lies in a row of the chart, as parts of the row's height."""
+    return {
+        "_row": place,
+        "_top": round(place + top, 4),
+        "_middle": round(place + (top + bottom) / 2, 4),
+        "_bottom": round(place + bottom, 4),
+        "_zero": 0,
+    }
+
+
+def layer(
+    data: str, mark: str, *, tip: Mapping[str, str] | None = None, where: str = "", **given: object
+) -> Layer:
+    """Marks drawn from the rows called `data`.
+
+    Of `given`, a text for a place (`x`, `x2`, `y`, `y2`, `text`) is the field it is read from, a mapping is a
+    channel as Vega-Lite says it, and all else is the look of the mark. `tip` names the fields that a pointer
+    shows.
+    """
+    channels: Row = {}
+    look: Row = {"type": mark}
+    for name, value in given.items():
+        if name in ("x", "x2", "y", "y2", "text") and isinstance(value, str):
+            channels[name] = {"field": value}
+        elif isinstance(value, Mapping):
+            channels[name] = value
+        else:
+            look[name] = value
+    if tip:
+        channels["tooltip"] = [{"field": field, "title": title} for field, title in tip.items()]
+    chosen: Row = {"transform": [{"filter": where}]} if where else {}
+    return {"data": {"name": data}, **chosen, "mark": look, "encoding": channels}
+
+
+def layered(
+    data: Mapping[str, Sequence[Row]], layers: Sequence[Layer], x: Channel, y: Channel, height: object = 220
+) -> Row:
+    """Layers over each other on the same axes. Width and colours of text are left to the page: it may be
+    light, dark or narrow."""
+    for each in layers:
+        channels = each["encoding"]
+        for name, shared in (("x", x), ("y", y)):
+            if "field" in channels.get(name, ()):
+                channels[name] = {**shared, **channels[name]}
+    return {"layer": list(layers), "height": height, "datasets": {name: list(data[name]) for name in data}}
+
+
+def labelled(
+    data: Mapping[str, Sequence[Row]], layers: Sequence[Layer], x: Channel, height: float = ROW
+) -> Row:
+    """Layers on rows of `height` pixels, the first on top, each with its `_label` above its marks."""
+    count = len(data["rows"])
+    y: Channel = {"type": "quantitative", "axis": None, "scale": span(count, 0)}
+    text = layer(
+        "rows", "text", x={"value": 2}, y="_row", text="_label",
+        align="left", baseline="top", dy=4, clip=True,
+    )  # fmt: skip
+    return layered(data, [*layers, text], x, y, height * count)
+
+
+def projection(tip: Mapping[str, str]) -> list[Layer]:
+    """What was projected, drawn apart from measurements: a shaded range in a dashed outline."""
+    return [
+        layer("projected", "bar", x="from", x2="to", **BOX, color=BEFORE, opacity=0.4),
+        layer(
+            "projected", "bar", x="_zero", x2="to", **BOX, tip=tip,
+            fillOpacity=0, strokeDash=[5, 3], strokeWidth=1.5, stroke=BEFORE,
+        ),
+    ]  # fmt: skip
+
+
+def palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
+    """A colour for each value of a field; no legend where nothing is said of it."""
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": {"domain": list(colours), "range": list(colours.values())},
+        "legend": {"title": None, **legend} if legend else None,
+    }
+
+
+def category_colours(rows: Iterable[Row]) -> Channel:
+    """Of marks that have a `category`; the legend names those that are there."""
+    present = {row["category"] for row in rows}
+    colours = {name: colour for name, colour in PARTS.items() if name in present}
+    return palette("category", colours, orient="top", columns=2, symbolType="square", symbolStrokeWidth=0)
+
+
+SERIES_LEGEND = {"orient": "top", "columns": 1, "labelLimit": 320}
+"""Names of series are long: one below the other."""
+
+
+def series_colours(field: str, names: Iterable[str], **legend: object) -> Channel:
+    colours = {name: series_colour(place) for place, name in enumerate(dict.fromkeys(names))}
+    return palette(field, colours, **{**SERIES_LEGEND, **legend})
+
+
+def series_colour(place: int) -> str:
+    return SERIES[place % len(SERIES)]
+
+
+def sentence(rows: Iterable[Row]) -> str:
+    """The labels of a chart's rows, for those who do not see it."""
+    return f"{'; '.join(str(row['_label']) for row in rows)}."
 
 
 def draw_svg(chart: Chart) -> str:
@@ -119,120 +222,10 @@ def thinned(values: Sequence[T], most: int) -> list[T]:
     return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
 
 
-def ink_on(colour: str) -> str:
-    """Black or white, whichever is read better on a colour."""
-    light = sum(
-        weight * _linear(int(colour[at : at + 2], 16) / 255)
-        for weight, at in zip((0.2126, 0.7152, 0.0722), (1, 3, 5), strict=True)
-    )
-    return "#ffffff" if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else "#000000"
-
-
-def _linear(channel: float) -> float:
-    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
-
-
-def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each of several series."""
-    return {name: series_colour(place) for place, name in enumerate(dict.fromkeys(names))}
-
-
-def series_colour(place: int) -> str:
-    return SERIES[place % len(SERIES)]
-
-
-def across(
-    title: str | Sequence[str], scale: altair.Scale | None = None, axis: altair.Axis | None = None
-) -> Callable[[str], altair.X]:
-    """Makes the horizontal place of every layer: they share an axis only if all say the same of it."""
-    import altair as alt
-
-    lines = title if isinstance(title, str) else list(title)
-    whole = alt.Undefined if scale is None else scale
-    ticks = alt.Axis(tickCount=6) if axis is None else axis
-    return lambda field: alt.X(f"{field}:Q", title=lines, scale=whole, axis=ticks)
-
-
-def down(rows: int) -> Callable[[str], altair.Y]:
-    """Makes the vertical place in a chart of so many rows, the first on top: a row has the height 1."""
-    import altair as alt
-
-    scale = alt.Scale(domain=[rows, 0], nice=False, zero=False)
-    return lambda field: alt.Y(f"{field}:Q", axis=None, scale=scale)
-
-
-def box(
-    x: Callable[[str], altair.X], y: Callable[[str], altair.Y], start: str, end: str
-) -> dict[str, altair.X | altair.X2 | altair.Y | altair.Y2]:
-    """Where a bar lies: between two fields across, from `_top` to `_bottom`."""
-    import altair as alt
-
-    return {"x": x(start), "x2": alt.X2(end), "y": y("_top"), "y2": alt.Y2("_bottom")}
-
-
-def work_bars(place: int, whose: Row, arithmetic: float, data: float) -> list[Row]:
-    """In a row of a chart: a share of the arithmetic, and below it, fainter, a share of the data."""
-    both = (("arithmetic", arithmetic, 0.42, 1), ("data", data, 0.7, 0.45))
-    return [
-        {
-            **whose,
-            "what": what,
-            "_zero": 0,
-            "percent": round(100 * part, 1),
-            "_top": place + top,
-            "_bottom": place + top + 0.22,
-            "_strength": strength,
-        }
-        for what, part, top, strength in both
-    ]
-
-
-def row_labels(y: Callable[[str], altair.Y]) -> altair.Chart:
-    """What each row is and says, above what it shows: `_row` and `_label` of the data `rows`."""
-    import altair as alt
-
-    base = alt.Chart(alt.NamedData(name="rows"))
-    labels: altair.Chart = base.mark_text(align="left", baseline="top", dy=4, clip=True)
-    placed: altair.Chart = labels.encode(x=alt.value(2), y=y("_row"), text=alt.Text("_label:N"))
-    return placed
-
-
-def tooltips(**fields: str) -> list[altair.Tooltip]:
-    """What a pointer shows: `ms="milliseconds"` names a number, `operator="operator:N"` text."""
-    import altair as alt
-
-    shown = []
-    for field, title in fields.items():
-        words, text, _ = title.partition(":N")
-        shown.append(alt.Tooltip(f"{field}:{'N' if text else 'Q'}", title=words))
-    return shown
-
-
-def series_legend(title: str | None = None) -> altair.Legend:
-    """Names of series are long: one below the other."""
-    import altair as alt
-
-    return alt.Legend(orient="top", columns=1, title=title, labelLimit=320)
-
-
-def category_colour(fields: Iterable[str]) -> altair.Color:
-    """Of marks whose rows have a `category`; the legend names those that are there."""
-    import altair as alt
-
-    present = set(fields)
-    there = [name for name in PARTS if name in present]
-    scale = alt.Scale(domain=there, range=[PARTS[name] for name in there])
-    legend = alt.Legend(orient="top", columns=2, title=None, symbolType="square", symbolStrokeWidth=0)
-    return alt.Color("category:N", scale=scale, legend=legend)
-
-
-# What was timed of each series of a run, as charts show it: every latency with its statistics.
+# Latencies of each series of a run, as charts show them: every one, with their statistics.
 
 MOST_SAMPLES = 600
 """In one chart: more are not told apart, and a page is to stay small."""
-MOST_SERIES = 6
-"""That lines and colours still tell apart."""
-FEWEST_SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +254,17 @@ def sampled(data: ReportData) -> list[Sampled]:
     """Latencies without the tracer where they were measured; else times of dumps, which have it on."""
     measured = [(found, found.latency.end_to_end_ms) for found in data.experiments if found.latency]
     known = [_measured(data, found, summary) for found, summary in measured if summary]
-    return known or [_of_dumps(found) for found in data.experiments if found.dumps and found.times.are_shown]
+    return known or [
+        Sampled(
+            found.series,
+            dumps.latency,
+            dumps.by_round(dumps.breakdown.e2e),
+            dumps.unit,
+            dumps.first.path.name,
+        )
+        for found in data.experiments
+        if (dumps := found.dumps) and found.times.are_shown
+    ]
 
 
 def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary) -> Sampled:
@@ -271,18 +274,8 @@ def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary
     return Sampled(found.series, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
 
 
-def _of_dumps(found: ExperimentReport) -> Sampled:
-    dumps = found.dumps
-    assert dumps is not None
-    rounds = dumps.by_round(dumps.breakdown.e2e)
-    return Sampled(found.series, dumps.latency, rounds, dumps.unit, dumps.first.path.name)
+def spread(summary: LatencySummary) -> Row:
+    return {name: round(getattr(summary, name), 5) for name in ("median", "p5", "p95")}
 
 
-def usual_end(found: Sequence[Sampled]) -> float:
-    """Where an axis of latencies ends: stragglers far away must not squeeze all others into a line."""
-    far = max(each.summary.p95 + 1.5 * (each.summary.p95 - each.summary.p5) for each in found)
-    return min(far, max(each.summary.maximum for each in found))
-
-
-def files_of(found: Sequence[Sampled]) -> str:
-    return ", ".join(dict.fromkeys(each.source for each in found))
+SPREAD_TIP = {"median": "median ms", "p5": "5% ms", "p95": "95% ms"}

@@ -1,4 +1,4 @@
-"""End-to-end latency as pictures: what was compared, every sample, spread and drift."""
+"""End-to-end latency as pictures: what was compared, every sample, distribution and drift."""
 
 from __future__ import annotations
 
@@ -8,45 +8,47 @@ import numpy as np
 
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.report.charts.drawing import (
-    FEWEST_SAMPLES,
+    BOX,
     MOST_SAMPLES,
-    MOST_SERIES,
-    ROW,
-    About,
+    OWN_COLOUR,
+    SPREAD_TIP,
+    Layer,
     Row,
     Sampled,
-    across,
-    box,
-    colours,
-    down,
-    files_of,
-    make_chart,
+    axis,
+    band,
+    labelled,
+    layer,
+    layered,
     named,
-    row_labels,
+    sentence,
     series_colour,
-    series_legend,
+    series_colours,
+    span,
+    spread,
     thinned,
-    tooltips,
-    usual_end,
 )
 from model_profiling.report.data import PairReport
 from model_profiling.report.document import Chart
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.run import names
 
-# End-to-end latency as pictures: what was compared, and every sample with the median and the usual range.
-
 _SAMPLED_ROW = 72
+_LANE = 96
+_LEAST_RANGE = 2.0
+"""Percent up and down: below it a lane would blow up the clock's steps."""
+_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [12, 4])
+_MOST_SERIES = 6
+"""That lines and colours still tell apart."""
+_FEWEST_SAMPLES = 8
 
 
 def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
     """Every comparison's ratio with its interval; 1 is no change."""
-    import altair as alt
-
     rows: list[Row] = []
     ends = [1.0]
     for pair in pairs:
-        found, place = pair.speedup, len(rows)
+        found = pair.speedup
         if not pair.comparable or found.ratio is None:
             continue
         low, high = (found.ratio if end is None else end for end in (found.low, found.high))
@@ -54,10 +56,7 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
         said = f"{named(pair.label)}: {speedup_text(found)}"
         rows.append(
             {
-                "_row": place,
-                "_top": place + 0.5,
-                "_middle": place + 0.74,
-                "_bottom": place + 0.98,
+                **band(len(rows), 0.5, 0.98),
                 "_label": said if found.low is None else f"{said}, {found.verdict.value}",
                 "_none": 1,
                 "comparison": named(pair.label),
@@ -68,102 +67,72 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
         )
     if not rows:
         return None
-    scale = alt.Scale(type="log", domain=[min(ends) / 1.04, max(ends) * 1.04], nice=False)
-    title = "times as fast; 1 is no change, more is faster"
-    x, y = across(title, scale, alt.Axis(format="~g", tickCount=5)), down(len(rows))
-    base, colour = alt.Chart(alt.NamedData(name="rows")), series_colour(0)
-    shown = tooltips(comparison="comparison:N", ratio="speedup", low="from", high="to")
-    drawn = alt.layer(
-        base.mark_rule(strokeDash=[3, 3]).encode(x=x("_none"), y=y("_top"), y2=alt.Y2("_bottom")),
-        base.mark_bar(height=8, opacity=0.45, color=colour).encode(
-            x=x("low"), x2=alt.X2("high"), y=y("_middle"), tooltip=shown
-        ),
-        base.mark_point(filled=True, size=110, shape="diamond", opacity=1, color=colour).encode(
-            x=x("ratio"), y=y("_middle"), tooltip=shown
-        ),
-        row_labels(y),
-        height=ROW * len(rows),
-    )
-    said = ". ".join(str(row["_label"]) for row in rows)
-    title = "What was compared: speedup with its interval"
-    return make_chart(
-        About("speedups", title, f"{said}.", f"{names.METRICS}: comparisons"), drawn, {"rows": rows}
-    )
+    scale = {"type": "log", "domain": [min(ends) / 1.04, max(ends) * 1.04], "nice": False}
+    tip = {"comparison": "comparison", "ratio": "speedup", "low": "from", "high": "to"}
+    mark: Layer = {"y": "_middle", "color": series_colour(0), "tip": tip}
+    layers = [
+        layer("rows", "rule", x="_none", **BOX, strokeDash=[3, 3]),
+        layer("rows", "bar", x="low", x2="high", height=8, opacity=0.45, **mark),
+        layer("rows", "point", x="ratio", filled=True, size=110, shape="diamond", opacity=1, **mark),
+    ]
+    x = axis("times as fast; 1 is no change, more is faster", scale, format="~g", tickCount=5)
+    title, summary = "What was compared: speedup with its interval", sentence(rows).replace("; ", ". ")
+    spec = labelled({"rows": rows}, layers, x)
+    return Chart("speedups", title, summary, spec, f"{names.METRICS}: comparisons")
 
 
 def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart | None:
     """Every series with its median, the middle nine in ten, and its samples: one row of dots for a launch."""
-    import altair as alt
-
     if not found:
         return None
-    last = usual_end(found)
+    last = _usual_end(found)
     most = max(40, MOST_SAMPLES // len(found))
     samples = [row for place, each in enumerate(found) for row in _samples(place, each, most, last)]
     rows: list[Row] = [
         {
-            "_row": place,
-            "series": each.label,
+            **band(place, 0.34, 0.94),
+            **spread(each.summary),
+            "_colour": series_colour(place),
             "_label": f"{each.label}: {milliseconds(each.summary.median)} ms "
             f"({milliseconds(each.summary.p5)} to {milliseconds(each.summary.p95)})",
-            "median": round(each.summary.median, 5),
-            "p5": round(each.summary.p5, 5),
-            "p95": round(each.summary.p95, 5),
-            "_top": place + 0.34,
-            "_bottom": place + 0.94,
-            "_colour": series_colour(place),
+            "series": each.label,
         }
         for place, each in enumerate(found)
     ]
-    scale = alt.Scale(
-        domain=[min(each.summary.minimum for each in found) * 0.98, last * 1.01], nice=False, zero=False
-    )
-    x, y = across(_axis_title(found, len(samples), last), scale), down(len(found))
-    paint = alt.Color("_colour:N", scale=None)
-    base = alt.Chart(alt.NamedData(name="rows"))
-    drawn = alt.layer(
-        base.mark_bar(opacity=0.22).encode(
-            **box(x, y, "p5", "p95"),
-            color=paint,
-            tooltip=tooltips(series="series:N", median="median ms", p5="5% ms", p95="95% ms"),
+    tips = {"series": "series", **SPREAD_TIP}, {"series": "series", "launch": found[0].unit, "ms": "ms"}
+    layers = [
+        layer("rows", "bar", x="p5", x2="p95", **BOX, color=OWN_COLOUR, tip=tips[0], opacity=0.22),
+        layer(
+            "samples", "point", x="_at", y="_y", color=OWN_COLOUR, tip=tips[1],
+            filled=True, size=14, opacity=0.55,
         ),
-        alt.Chart(alt.NamedData(name="samples"))
-        .mark_point(filled=True, size=14, opacity=0.55)
-        .encode(
-            x=x("_at"),
-            y=y("_y"),
-            color=paint,
-            tooltip=tooltips(series="series:N", launch=found[0].unit, ms="ms"),
-        ),
-        base.mark_rule(strokeWidth=2.5).encode(x=x("median"), y=y("_top"), y2=alt.Y2("_bottom")),
-        row_labels(y),
-        height=_SAMPLED_ROW * len(found),
-    )
+        layer("rows", "rule", x="median", **BOX, strokeWidth=2.5),
+    ]  # fmt: skip
     said = "; ".join(
         f"{each.label}: median {milliseconds(each.summary.median)} ms, nine in ten between "
         f"{milliseconds(each.summary.p5)} and {milliseconds(each.summary.p95)} ms, "
         f"{plural(each.summary.count, 'inference')}"
         for each in found
     )
-    about = About("latency", title, f"{note}{said}.", files_of(found))
-    return make_chart(about, drawn, {"rows": rows, "samples": samples})
+    x = axis(_axis_title(found, len(samples), last), _latency_scale(found))
+    spec = labelled({"rows": rows, "samples": samples}, layers, x, _SAMPLED_ROW)
+    return Chart("latency", title, f"{note}{said}.", spec, _files(found))
 
 
 def _samples(place: int, found: Sampled, most: int, last: float) -> Iterator[Row]:
     """Of every launch as many, evenly by size, its fastest and slowest among them; of many launches some."""
-    name, colour = found.label, series_colour(place)
     lanes = thinned(
         [(number, sorted(ms)) for number, ms in enumerate(found.rounds, start=1) if ms], most // 2
     )
     for lane, (number, values) in enumerate(lanes):
         for value in thinned(values, max(2, most // len(lanes))):
             yield {
-                "series": name,
+                "series": found.label,
                 "launch": number,
                 "ms": round(value, 5),
                 "_at": round(min(value, last), 5),
                 "_y": round(place + 0.38 + 0.52 * (lane + 0.5) / len(lanes), 4),
-                "_colour": colour,
+                "_colour": series_colour(place),
             }
 
 
@@ -178,61 +147,55 @@ def _axis_title(found: Sequence[Sampled], shown: int, last: float) -> list[str]:
     return [f"ms; line: median, band: nine in ten{dots}", *([", ".join(said)] if said else [])]
 
 
-# How latencies spread, and how they moved while they were measured.
+def _usual_end(found: Sequence[Sampled]) -> float:
+    """Where an axis of latencies ends: stragglers far away must not squeeze all others into a line."""
+    far = max(each.summary.p95 + 1.5 * (each.summary.p95 - each.summary.p5) for each in found)
+    return min(far, max(each.summary.maximum for each in found))
 
-_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [12, 4])
-_LANE = 96
-_LEAST_RANGE = 2.0
-"""Percent up and down: below it a lane would blow up the clock's steps."""
+
+def _latency_scale(found: Sequence[Sampled]) -> Row:
+    return span(min(each.summary.minimum for each in found) * 0.98, _usual_end(found) * 1.01)
+
+
+def _files(found: Sequence[Sampled]) -> str:
+    return ", ".join(dict.fromkeys(each.source for each in found))
 
 
 def distribution_chart(found: Sequence[Sampled]) -> Chart | None:
     """Which share of inferences takes at most so long: two groups show as a step, stragglers as a tail."""
-    import altair as alt
-
-    shown = [each for each in found if each.count >= FEWEST_SAMPLES][:MOST_SERIES]
+    shown = _drawn(found)
     if not shown:
         return None
     shares = range(101)
     rows: list[Row] = [
-        {"series": name, "share": share, "ms": round(float(value), 5)}
-        for each, name in ((each, each.label) for each in shown)
-        for share, value in zip(
-            shares, np.percentile(np.concatenate([np.asarray(ms) for ms in each.rounds]), shares), strict=True
-        )
+        {"series": each.label, "share": share, "ms": round(float(value), 5)}
+        for each in shown
+        for share, value in zip(shares, np.percentile(np.concatenate(each.rounds), shares), strict=True)
     ]
-    painted = colours(each.label for each in shown)
-    lines = list(painted)
-    first = min(each.summary.minimum for each in shown)
-    scale = alt.Scale(domain=[first * 0.98, usual_end(shown) * 1.01], nice=False, zero=False)
-    drawn = (
-        alt.Chart(alt.NamedData(name="rows"), height=220)
-        .mark_line(interpolate="step-after", clip=True, strokeWidth=2.2)
-        .encode(
-            x=across(f"ms{_left_out(found, shown)}", scale)("ms"),
-            y=alt.Y("share:Q", title="% of inferences at most that long", scale=alt.Scale(domain=[0, 100])),
-            color=alt.Color(
-                "series:N",
-                scale=alt.Scale(domain=lines, range=list(painted.values())),
-                legend=series_legend(),
-            ),
-            strokeDash=alt.StrokeDash(
-                "series:N",
-                scale=alt.Scale(domain=lines, range=list(_DASHES[: len(lines)])),
-                legend=series_legend(),
-            ),
-            order=alt.Order("share:Q"),
-            tooltip=tooltips(series="series:N", share="% at most", ms="ms"),
-        )
-    )
+    colour = series_colours("series", (each.label for each in shown))
+    dashes = {
+        "domain": list(dict.fromkeys(each.label for each in shown)),
+        "range": list(_DASHES[: len({each.label for each in shown})]),
+    }
+    lines = layer(
+        "rows", "line", x="ms", y="share", color=colour, order={"field": "share"},
+        strokeDash={**colour, "scale": dashes}, tip={"series": "series", "share": "% at most", "ms": "ms"},
+        interpolate="step-after", clip=True, strokeWidth=2.2,
+    )  # fmt: skip
+    x = axis(f"ms{_left_out(found, shown)}", _latency_scale(shown))
+    y = axis("% of inferences at most that long", {"domain": [0, 100]})
     said = "; ".join(
         f"{each.label}: 5% within {milliseconds(each.summary.p5)} ms, half within "
         f"{milliseconds(each.summary.median)} ms, 95% within {milliseconds(each.summary.p95)} ms, all within "
         f"{milliseconds(each.summary.maximum)} ms{_two_groups(each)}"
         for each in shown
     )
-    title = "How latencies are distributed"
-    return make_chart(About("distribution", title, f"{said}.", files_of(shown)), drawn, {"rows": rows})
+    spec = layered({"rows": rows}, [lines], x, y)
+    return Chart("distribution", "How latencies are distributed", f"{said}.", spec, _files(shown))
+
+
+def _drawn(found: Sequence[Sampled]) -> list[Sampled]:
+    return [each for each in found if each.count >= _FEWEST_SAMPLES][:_MOST_SERIES]
 
 
 def _two_groups(found: Sampled) -> str:
@@ -245,80 +208,64 @@ def _two_groups(found: Sampled) -> str:
 def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
     """Each series in a lane of its own, in the order it was measured, as percent of its own median: drift and
     jumps show, and what happens to all at once."""
-    import altair as alt
-
-    shown = [each for each in found if each.count >= FEWEST_SAMPLES][:MOST_SERIES]
+    shown = _drawn(found)
     if not shown:
         return None
     edge = max(_LEAST_RANGE, *(_usual_range(each) for each in shown))
+    most = MOST_SAMPLES // len(shown)
     points: list[Row] = []
     medians: list[Row] = []
     rows: list[Row] = []
     for lane, each in enumerate(shown):
-        middle, name, colour = each.summary.median, each.label, series_colour(lane)
         rounds = [(number, values) for number, values in enumerate(each.rounds, start=1) if values]
-        kept = thinned(
-            [(n, at, len(ms), ms[at]) for n, ms in rounds for at in range(len(ms))],
-            MOST_SAMPLES // len(shown),
-        )
+        every = [(n, at, len(ms), ms[at]) for n, ms in rounds for at in range(len(ms))]
         points += [
-            {
-                "series": name,
-                "launch": number,
-                "_at": round(number - 0.5 + (place + 0.5) / of, 3),
-                "ms": round(ms, 5),
-                "percent": round(100 * (ms / middle - 1), 2),
-                "_y": _height(lane, ms, middle, edge),
-                "_colour": colour,
-            }
-            for number, place, of, ms in kept
+            {**_moment(lane, each, n, ms, edge), "_at": round(n - 0.5 + (place + 0.5) / of, 3)}
+            for n, place, of, ms in thinned(every, most)
         ]
-        typical = [(number, float(np.median(values))) for number, values in rounds]
         medians += [
-            {
-                "series": name,
-                "launch": number,
-                "_from": number - 0.46,
-                "_to": number + 0.46,
-                "ms": round(ms, 5),
-                "percent": round(100 * (ms / middle - 1), 2),
-                "_y": _height(lane, ms, middle, edge),
-                "_colour": colour,
-            }
-            for number, ms in thinned(typical, MOST_SAMPLES // len(shown))
+            {**_moment(lane, each, n, ms, edge), "_from": n - 0.46, "_to": n + 0.46}
+            for n, ms in thinned([(n, float(np.median(values))) for n, values in rounds], most)
         ]
         rows.append({"_row": lane, "_label": _moved(each), "_middle": lane + 0.62})
-    count = max(len(each.rounds) for each in shown)
-    unit = shown[0].unit
+    count, unit = max(len(each.rounds) for each in shown), shown[0].unit
     total = sum(each.count for each in shown)
-    some = f"{len(points):,} of {total:,} inferences shown" if len(points) < total else ""
-    note = "; ".join(
-        text for text in (some, f"dots at the edge are beyond it{_left_out(found, shown)}") if text
+    some = f"{len(points):,} of {total:,} inferences shown; " if len(points) < total else ""
+    x = axis(
+        [
+            f"{unit}; a lane is \u00b1{edge:.0f}% of the series' median (dashed)",
+            f"{some}dots at the edge are beyond it{_left_out(found, shown)}",
+        ],
+        span(0.5, count + 0.5),
+        tickMinStep=1,
+        format="d",
+        tickCount=min(count, 10),
+        grid=False,
     )
-    x = across(
-        [f"{unit}; a lane is \u00b1{edge:.0f}% of the series' median (dashed)", note],
-        alt.Scale(domain=[0.5, count + 0.5], nice=False, zero=False),
-        alt.Axis(tickMinStep=1, format="d", tickCount=min(count, 10), grid=False),
-    )
-    y, paint = down(len(shown)), alt.Color("_colour:N", scale=None)
-    tip = tooltips(series="series:N", launch=unit, ms="ms", percent="% from the median")
-    drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="rows"))
-        .mark_rule(strokeDash=[3, 3], opacity=0.5)
-        .encode(y=y("_middle")),
-        alt.Chart(alt.NamedData(name="points"))
-        .mark_point(size=12, opacity=0.45, filled=True)
-        .encode(x=x("_at"), y=y("_y"), color=paint, tooltip=tip),
-        alt.Chart(alt.NamedData(name="medians"))
-        .mark_rule(strokeWidth=3)
-        .encode(x=x("_from"), x2=alt.X2("_to"), y=y("_y"), color=paint, tooltip=tip),
-        row_labels(y),
-        height=_LANE * len(shown),
-    )
-    said = "; ".join(str(row["_label"]) for row in rows)
+    tip = {"series": "series", "launch": unit, "ms": "ms", "percent": "% from the median"}
+    mark: Layer = {"y": "_y", "color": OWN_COLOUR, "tip": tip}
+    layers = [
+        layer("rows", "rule", y="_middle", strokeDash=[3, 3], opacity=0.5),
+        layer("points", "point", x="_at", size=12, opacity=0.45, filled=True, **mark),
+        layer("medians", "rule", x="_from", x2="_to", strokeWidth=3, **mark),
+    ]
+    spec = labelled({"rows": rows, "points": points, "medians": medians}, layers, x, _LANE)
     title = f"Latency over {plural(count, unit)}: drift and jumps"
-    data = {"rows": rows, "points": points, "medians": medians}
-    return make_chart(About("over_time", title, f"{said}.", files_of(shown)), drawn, data)
+    return Chart("over_time", title, sentence(rows), spec, _files(shown))
+
+
+def _moment(lane: int, found: Sampled, number: int, ms: float, edge: float) -> Row:
+    """A latency of a launch, and where in its lane it lies."""
+    middle = found.summary.median
+    away = 100 * (ms / middle - 1) if middle > 0 else 0.0
+    return {
+        "series": found.label,
+        "launch": number,
+        "ms": round(ms, 5),
+        "percent": round(away, 2),
+        "_y": round(lane + 0.62 - 0.34 * float(np.clip(away / edge, -1, 1)), 4),
+        "_colour": series_colour(lane),
+    }
 
 
 def _usual_range(found: Sampled) -> float:
@@ -326,12 +273,6 @@ def _usual_range(found: Sampled) -> float:
     summary = found.summary
     far = max(summary.p95 - summary.median, summary.median - summary.p5)
     return 150 * far / summary.median if summary.median > 0 else 0.0
-
-
-def _height(lane: int, ms: float, middle: float, edge: float) -> float:
-    """Where in its lane a latency lies."""
-    away = 100 * (ms / middle - 1) if middle > 0 else 0.0
-    return round(lane + 0.62 - 0.34 * float(np.clip(away / edge, -1, 1)), 4)
 
 
 def _moved(found: Sampled) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from model_profiling.analysis.headroom import Projection
 from model_profiling.analysis.operators import Operator
@@ -15,31 +14,36 @@ from model_profiling.core.formatting import milliseconds, plural, speedup
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.charts.drawing import (
     BEFORE,
-    ROW,
-    About,
+    BOX,
+    Layer,
     Row,
-    across,
-    box,
-    category_colour,
-    down,
-    make_chart,
+    axis,
+    band,
+    category_colours,
+    labelled,
+    layer,
+    layered,
     named,
-    row_labels,
+    projection,
     series_colour,
-    tooltips,
 )
 from model_profiling.report.document import Chart
 from model_profiling.run import names
 
-# Operators as pictures: what became of the longest, which take longest, which have most arithmetic.
-
 _SHOWN = 10
+_TIP = {"operator": "operator", "category": "category", "module": "module"}
+
+
+def _operator(operator: Operator) -> Row:
+    return {
+        "operator": named(operator.name),
+        "category": operator.category.value,
+        "module": named(operator.place),
+    }
 
 
 def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], name: str) -> Chart | None:
     """The first of `ordered`: hollow before, filled after, coloured by category."""
-    import altair as alt
-
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     shown = [found for found in ordered if found.baseline_ms > 0 or found.candidate_ms > 0][:_SHOWN]
     if not shown:
@@ -51,48 +55,31 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
         now = after.of(found.candidate).cells[0] if found.candidate else None
         gain = f", {speedup(found.ratio)}" if found.ratio is not None else ""
         times = f"{was or 'none'} \u2192 {now or 'none'} ms{gain}"
-        operator = named(found.main.name)
-        said.append(f"{operator} ({found.category.value}): {times}")
+        said.append(f"{named(found.main.name)} ({found.category.value}): {times}")
         rows.append(
             {
-                "_row": place,
-                "_middle": place + 0.7,
-                "_label": f"{times}: {operator}, {named(found.main.place)}",
-                "operator": operator,
+                **band(place, 0.4, 1.0),
+                **_operator(found.main),
                 "category": found.category.value,
-                "module": named(found.main.place),
+                "_label": f"{times}: {named(found.main.name)}, {named(found.main.place)}",
                 "before": float(was) if was else None,
                 "after": float(now) if now else None,
                 "change": found.change,
             }
         )
-    x, y = (
-        across("ms with the tracer on; hollow: before, filled: after", alt.Scale(domainMin=0)),
-        down(len(rows)),
-    )
-    base, colour = (
-        alt.Chart(alt.NamedData(name="rows")),
-        category_colour(str(row["category"]) for row in rows),
-    )
-    tip = tooltips(
-        operator="operator:N", category="category:N", module="module:N", before="before ms", after="after ms",
-        change="change:N",
-    )  # fmt: skip
-    both = base.transform_filter("isValid(datum.before) && isValid(datum.after)")
-    drawn = alt.layer(
-        both.mark_rule(strokeWidth=2, color=BEFORE).encode(x=x("before"), x2=alt.X2("after"), y=y("_middle")),
-        base.mark_point(size=90, filled=False, strokeWidth=2, opacity=1).encode(
-            x=x("before"), y=y("_middle"), color=colour, tooltip=tip
-        ),
-        base.mark_point(size=90, filled=True, opacity=1).encode(
-            x=x("after"), y=y("_middle"), color=colour, tooltip=tip
-        ),
-        row_labels(y),
-        height=ROW * len(rows),
-    )
-    title = f"The {len(rows)} longest operators before and after: {named(pairing.label)}"
-    source = f"{names.ANALYSIS}: pairs, {named(pairing.label)}, operators"
-    return make_chart(About(name, title, f"{'; '.join(said)}.", source), drawn, {"rows": rows})
+    tip = {**_TIP, "before": "before ms", "after": "after ms", "change": "change"}
+    point: Layer = {"y": "_middle", "color": category_colours(rows), "tip": tip, "size": 90, "opacity": 1}
+    both = "isValid(datum.before) && isValid(datum.after)"
+    layers = [
+        layer("rows", "rule", where=both, x="before", x2="after", y="_middle", strokeWidth=2, color=BEFORE),
+        layer("rows", "point", x="before", filled=False, strokeWidth=2, **point),
+        layer("rows", "point", x="after", filled=True, **point),
+    ]
+    x = axis("ms with the tracer on; hollow: before, filled: after", {"domainMin": 0})
+    label = named(pairing.label)
+    title = f"The {len(rows)} longest operators before and after: {label}"
+    spec = labelled({"rows": rows}, layers, x)
+    return Chart(name, title, f"{'; '.join(said)}.", spec, f"{names.ANALYSIS}: pairs, {label}, operators")
 
 
 def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name: str) -> Chart | None:
@@ -103,8 +90,9 @@ def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name:
         ms, share = shown.of([operator]).cells
         bars.append((operator, f"{ms} ms ({share})", float(ms)))
     title = f"The {len(bars)} longest operators: {named(series.name)}"
-    about = About(name, title, "", f"{names.ANALYSIS}: series, {named(series.name)}")
-    return _bars(about, bars, "ms with the tracer on")
+    return _bars(
+        name, title, f"{names.ANALYSIS}: series, {named(series.name)}", bars, "ms with the tracer on"
+    )
 
 
 def arithmetic_of_operators(operators: Sequence[tuple[Operator, str]], whose: str, name: str) -> Chart | None:
@@ -115,44 +103,27 @@ def arithmetic_of_operators(operators: Sequence[tuple[Operator, str]], whose: st
         kernel = f", {named(became)}" if became else ""
         bars.append((operator, f"{millions} million{kernel}", float(millions)))
     title = f"The {len(bars)} operators with most arithmetic: {named(whose)}"
-    return _bars(About(name, title, "", names.GRAPH), bars, "million operations; no time was measured")
+    return _bars(name, title, names.GRAPH, bars, "million operations; no time was measured")
 
 
-def _bars(about: About, bars: Sequence[tuple[Operator, str, float]], axis: str) -> Chart | None:
-    import altair as alt
-
+def _bars(
+    name: str, title: str, source: str, bars: Sequence[tuple[Operator, str, float]], unit: str
+) -> Chart | None:
     if not bars:
         return None
     rows: list[Row] = [
         {
-            "_row": place,
-            "_top": place + 0.48,
-            "_bottom": place + 0.9,
+            **band(place, 0.48, 0.9),
+            **_operator(operator),
             "_label": f"{text}: {named(operator.name)}, {named(operator.place)}",
-            "operator": named(operator.name),
-            "category": operator.category.value,
-            "module": named(operator.place),
-            "_zero": 0,
             "value": value,
         }
         for place, (operator, text, value) in enumerate(bars)
     ]
-    x, y = across(axis), down(len(rows))
-    drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="rows"))
-        .mark_bar()
-        .encode(
-            **box(x, y, "_zero", "value"),
-            color=category_colour(str(row["category"]) for row in rows),
-            tooltip=tooltips(operator="operator:N", category="category:N", module="module:N", value=axis),
-        ),
-        row_labels(y),
-        height=ROW * len(rows),
-    )
-    said = "; ".join(
-        f"{named(operator.name)} ({operator.category.value}): {text}" for operator, text, _ in bars
-    )
-    return make_chart(replace(about, summary=f"{said}."), drawn, {"rows": rows})
+    tip = {**_TIP, "value": unit}
+    layers = [layer("rows", "bar", x="_zero", x2="value", **BOX, color=category_colours(rows), tip=tip)]
+    said = "; ".join(f"{named(each.name)} ({each.category.value}): {text}" for each, text, _ in bars)
+    return Chart(name, title, f"{said}.", labelled({"rows": rows}, layers, axis(unit)), source)
 
 
 # Operators under the roof of what the machine was seen to do: work per second over work per byte.
@@ -166,8 +137,6 @@ _BELOW, _LABEL_STEP = 1.22, 1.45
 
 def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | None:
     """None where no program gives the operators' cost, or too few are long enough for a rate."""
-    import altair as alt
-
     roof = seen_roofline(series.operators)
     if roof is None:
         return None
@@ -179,75 +148,58 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
     shown = sorted(known, key=lambda gap: -gap.operator.typical_ms)[:_MOST]
     if len(shown) < _FEWEST:
         return None
-    points = [_point(gap) for gap in shown]
     ridge = roof.gflops / roof.gbytes_per_s
     places = [ridge / 2, ridge * 2, *map(_intensity, shown)]
     left, right = min(places) / 1.6, max(places) * 1.6
     bottom = min(gap.operator.gflops or roof.gflops for gap in shown) / 2.5
+    points: list[Row] = [
+        {
+            **_operator(gap.operator),
+            "intensity": round(_intensity(gap), 4),
+            "gflops": round(gap.operator.gflops or 0.0, 4),
+            "efficiency": round(100 * gap.efficiency, 1),
+            "ms": round(gap.operator.typical_ms, 5),
+        }
+        for gap in shown
+    ]
     line: list[Row] = [
         {"intensity": at, "gflops": min(roof.gflops, at * roof.gbytes_per_s)} for at in (left, ridge, right)
     ]
-    x = across(
+    look = {"format": "~g", "gridOpacity": 0.4}
+    x = axis(
         ["operations per byte; the larger, the longer", f"roof: {roof.source}; the machine may do better"],
-        alt.Scale(type="log", domain=[left, right], nice=False),
-        alt.Axis(format="~g", tickCount=5, gridOpacity=0.4),
+        {"type": "log", "domain": [left, right], "nice": False},
+        tickCount=5,
+        **look,
     )
-    scale = alt.Scale(type="log", domain=[bottom, roof.gflops * 1.8], nice=False)
-    axis = alt.Axis(format="~g", tickCount=4, gridOpacity=0.4)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", scale=scale, title="billion operations per second", axis=axis)
-
-    tip = tooltips(
-        operator="operator:N", category="category:N", module="module:N", ms="ms",
-        gflops="billion operations/s", efficiency="% of the roof",
-    )  # fmt: skip
-    labels = _labels(shown, math.sqrt(left * right))
-    text = alt.Chart(alt.NamedData(name="labels"))
-    drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="roof"))
-        .mark_line(strokeWidth=2, color=BEFORE, clip=True)
-        .encode(x=x("intensity"), y=y("gflops")),
-        alt.Chart(alt.NamedData(name="points"))
-        .mark_point(filled=True, opacity=0.8)
-        .encode(
-            x=x("intensity"),
-            y=y("gflops"),
-            color=category_colour(gap.operator.category.value for gap in shown),
-            shape=alt.Shape("category:N", legend=None),
-            size=alt.Size("ms:Q", legend=None, scale=alt.Scale(range=[40, 420])),
-            tooltip=tip,
+    height = {"type": "log", "domain": [bottom, roof.gflops * 1.8], "nice": False}
+    y = axis("billion operations per second", height, tickCount=4, **look)
+    tip = {**_TIP, "ms": "ms", "gflops": "billion operations/s", "efficiency": "% of the roof"}
+    text: Layer = {"x": "intensity", "y": "_y", "text": "_text", "clip": True}
+    layers = [
+        layer("roof", "line", x="intensity", y="gflops", strokeWidth=2, color=BEFORE, clip=True),
+        layer(
+            "points", "point", x="intensity", y="gflops", tip=tip, color=category_colours(points),
+            shape={"field": "category", "type": "nominal", "legend": None},
+            size={"field": "ms", "type": "quantitative", "legend": None, "scale": {"range": [40, 420]}},
+            filled=True, opacity=0.8,
         ),
-        text.transform_filter("datum.left")
-        .mark_text(align="left", dx=13, clip=True)
-        .encode(x=x("intensity"), y=y("_y"), text=alt.Text("_text:N")),
-        text.transform_filter("!datum.left")
-        .mark_text(align="right", dx=-13, clip=True)
-        .encode(x=x("intensity"), y=y("_y"), text=alt.Text("_text:N")),
-        height=300,
+        layer("labels", "text", where="datum.left", align="left", dx=13, **text),
+        layer("labels", "text", where="!datum.left", align="right", dx=-13, **text),
+    ]  # fmt: skip
+    data = {"points": points, "roof": line, "labels": _labels(shown, math.sqrt(left * right))}
+    return Chart(
+        name,
+        f"Operators under the roof: {named(series.name)}",
+        _summary(series, roof, shown),
+        layered(data, layers, x, y, 300),
+        f"{names.GRAPH} (cost) and {names.ANALYSIS} (time)",
     )
-    title = f"Operators under the roof: {named(series.name)}"
-    data = {"points": points, "roof": line, "labels": labels}
-    source = f"{names.GRAPH} (cost) and {names.ANALYSIS} (time)"
-    return make_chart(About(name, title, _summary(series, roof, shown), source), drawn, data)
 
 
 def _intensity(gap: RoofGap) -> float:
     source = gap.operator.source
     return (source.flops or 0) / (source.bytes_moved or 1)
-
-
-def _point(gap: RoofGap) -> Row:
-    operator = gap.operator
-    return {
-        "operator": named(operator.name),
-        "category": operator.category.value,
-        "module": named(operator.place),
-        "intensity": round(_intensity(gap), 4),
-        "gflops": round(operator.gflops or 0.0, 4),
-        "efficiency": round(100 * gap.efficiency, 1),
-        "ms": round(operator.typical_ms, 5),
-    }
 
 
 def _labels(shown: Sequence[RoofGap], middle: float) -> list[Row]:
@@ -283,22 +235,17 @@ def _summary(series: SeriesAnalysis, roof: Roofline, shown: Sequence[RoofGap]) -
     )
 
 
-# What SME2 could bring, drawn as what it is: a striped outline below the solid bar of a measurement.
-
 _STRIPES = 48
-_SHOWN_PROJECTIONS = 4
+_MOST_PROJECTIONS = 4
 
 
 def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
-    """For every series the latency that was measured, and below it the range of the projection."""
-    import altair as alt
-
-    known = [(found, found.latency_ms) for found in projections if found.latency_ms is not None][
-        :_SHOWN_PROJECTIONS
-    ]
+    """For every series the latency that was measured, and below it the range of the projection, striped."""
+    known = [(found, found.latency_ms) for found in projections if found.latency_ms is not None]
+    known = known[:_MOST_PROJECTIONS]
     if not known:
         return None
-    longest = max(max(ms, found.ms(found.low) or 0.0) for found, ms in known)
+    step = max(max(ms, found.ms(found.low) or 0.0) for found, ms in known) / _STRIPES
     rows: list[Row] = []
     measured: list[Row] = []
     projected: list[Row] = []
@@ -308,58 +255,35 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
         name, place = named(str(found.series)), len(rows)
         # The highest factors give the shortest time.
         short, long = (found.ms(factor) or 0.0 for factor in (found.high, found.low))
-        span = f"{milliseconds(short)} to {milliseconds(long)} ms"
+        ends = f"{milliseconds(short)} to {milliseconds(long)} ms"
         rows += [
             {"_row": place, "_label": f"{name}: {milliseconds(latency)} ms, measured"},
-            {"_row": place + 1, "_label": f"PROJECTION with SME2, not measured: {span}"},
+            {"_row": place + 1, "_label": f"PROJECTION with SME2, not measured: {ends}"},
         ]
-        measured.append(
-            {
-                "series": name,
-                "_zero": 0,
-                "ms": round(latency, 5),
-                "_top": place + 0.46,
-                "_bottom": place + 0.94,
-            }
-        )
-        bar = {"_top": place + 1.46, "_bottom": place + 1.94}
+        measured.append({**band(place, 0.46, 0.94), "series": name, "ms": round(latency, 5)})
+        bar = band(place + 1, 0.46, 0.94)
         projected.append(
             {
+                **bar,
                 "series": name,
-                "_zero": 0,
                 "from": round(short, 5),
                 "to": round(long, 5),
                 "least": round(latency / found.ceiling, 5) if math.isfinite(found.ceiling) else 0,
-                **bar,
             }
         )
-        step = longest / _STRIPES
         stripes += [{"_at": round(step * (number + 0.5), 5), **bar} for number in range(int(long / step))]
         said.append(
-            f"{name}: {milliseconds(latency)} ms measured; projected, not measured: {span} with SME2, "
+            f"{name}: {milliseconds(latency)} ms measured; projected, not measured: {ends} with SME2, "
             f"{found.low:.2f}x to {found.high:.2f}x as fast"
         )
-    x, y = across("ms; striped and dashed: projection, shaded: its range"), down(len(rows))
-    ahead = alt.Chart(alt.NamedData(name="projected"))
-    tip = {"series": "series:N", "from": "projected, from ms", "to": "to ms", "least": "ceiling, ms"}
-    drawn = alt.layer(
-        alt.Chart(alt.NamedData(name="measured"))
-        .mark_bar(color=series_colour(0))
-        .encode(
-            **box(x, y, "_zero", "ms"),
-            tooltip=tooltips(series="series:N", ms="measured ms"),
-        ),
-        alt.Chart(alt.NamedData(name="stripes"))
-        .mark_rule(strokeWidth=1, opacity=0.35)
-        .encode(x=x("_at"), y=y("_top"), y2=alt.Y2("_bottom")),
-        ahead.mark_bar(color=BEFORE, opacity=0.4).encode(**box(x, y, "from", "to")),
-        ahead.mark_bar(fillOpacity=0, strokeDash=[5, 3], strokeWidth=1.5, stroke=BEFORE).encode(
-            **box(x, y, "_zero", "to"), tooltip=tooltips(**tip)
-        ),
-        row_labels(y),
-        height=ROW * len(rows),
-    )
-    title = "What SME2 could bring: a projection, not a measurement"
-    about = About("headroom", title, f"{'; '.join(said)}.", f"{names.ANALYSIS}: sme2_headroom")
+    tip = {"series": "series", "ms": "measured ms"}
+    ahead = {"series": "series", "from": "projected, from ms", "to": "to ms", "least": "ceiling, ms"}
+    layers = [
+        layer("measured", "bar", x="_zero", x2="ms", **BOX, tip=tip, color=series_colour(0)),
+        layer("stripes", "rule", x="_at", **BOX, strokeWidth=1, opacity=0.35),
+        *projection(ahead),
+    ]
     data = {"rows": rows, "measured": measured, "projected": projected, "stripes": stripes}
-    return make_chart(about, drawn, data)
+    spec = labelled(data, layers, axis("ms; striped and dashed: projection, shaded: its range"))
+    title = "What SME2 could bring: a projection, not a measurement"
+    return Chart("headroom", title, f"{'; '.join(said)}.", spec, f"{names.ANALYSIS}: sme2_headroom")
