@@ -43,7 +43,7 @@ def modules_and_timeline(page: Page) -> None:
 
 
 def pointed_at(page: Page) -> None:
-    page.evaluate("document.querySelector('#histories').scrollIntoView()")
+    page.evaluate("document.querySelector('#latency-over-the-runs').scrollIntoView()")
     page.locator(".card svg").first.hover(position={"x": 200, "y": 40})
 
 

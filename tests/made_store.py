@@ -6,17 +6,10 @@ import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from model_profiling.report.store_index import (
-    Change,
-    Kernels,
-    Mark,
-    Method,
-    Point,
-    SeriesHistory,
-    StoreContents,
-    StoredRun,
-)
+from model_profiling.report.history import HistoryPoint, HistorySeries, Mark, SeriesKey
+from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
 from model_profiling.run import Times
+from model_profiling.statistics.change_points import ChangePoint, ChangePoints, false_alarms
 
 Program = tuple[str, str]
 NOISE = 0.01
@@ -38,7 +31,7 @@ STEPS = {
 }
 """From which day a program on a device takes so many times as long."""
 SERIES = (("sme2_on", 1, 1.0), ("sme2_off", 1, 1.7), ("sme2_on", 4, 0.4))
-UPGRADE, UPGRADED = 95, "ExecuTorch 1.5.0 -> 1.5.1"
+UPGRADE, UPGRADED = 95, ("ExecuTorch", "1.5.0", "1.5.1")
 NO_FOLDER = "the folder of the run is not there"
 
 
@@ -48,21 +41,23 @@ def made_store(
     """Reports of the first month are gone; ExecuTorch is another one from day 95 on."""
     chance = random.Random(5)
     runs: list[StoredRun] = []
-    histories: list[SeriesHistory] = []
+    histories: list[HistorySeries] = []
     for program in programs:
         base = chance.uniform(2, 60)
         for device, factor in (DEVICES if devices is None else devices).items():
             own = [_run(program, device, day, chance) for day in range(days) if chance.random() < 0.55]
             runs += (run for _, run in own)
             for experiment, threads, share in SERIES:
-                series = _series(own, base * factor * share, STEPS.get((program, device)), chance)
-                headline = (experiment, threads) == SERIES[0][:2]
-                histories.append(SeriesHistory(*program, device, experiment, threads, *series, headline))
+                backend, _, dtype = program[1].rpartition(" ")
+                key = SeriesKey(program[0], dtype, backend, device, device, experiment, threads)
+                step = STEPS.get((program, device))
+                histories.append(_series(key, own, base * factor * share, step, chance))
         if program[1] == "xnnpack fp16" and program != PROGRAMS[4]:
             runs += (_run(program, EMULATED, day, chance)[1] for day in range(0, days, 7))
-    return StoreContents(
-        "team_store", tuple(runs), tuple(histories), Method(10, 0.8), "Ask `sme2prof query`."
+    first = frozenset(
+        each.key for each in histories if (each.key.experiment, each.key.threads) == SERIES[0][:2]
     )
+    return StoreContents("team_store", tuple(runs), tuple(histories), first, "Ask `sme2prof query`.")
 
 
 def _run(program: Program, device: str, day: int, chance: random.Random) -> tuple[int, StoredRun]:
@@ -72,7 +67,7 @@ def _run(program: Program, device: str, day: int, chance: random.Random) -> tupl
     kernels = Kernels.RAN_EMULATED if emulated or device.startswith("Neoverse") else Kernels.RAN
     return day, StoredRun(
         id=name,
-        measured=(BEGIN + timedelta(days=day, minutes=chance.randrange(300))).isoformat(),
+        at=BEGIN + timedelta(days=day, minutes=chance.randrange(300)),
         model=program[0],
         format=program[1],
         device=device,
@@ -87,21 +82,26 @@ def _run(program: Program, device: str, day: int, chance: random.Random) -> tupl
 
 
 def _series(
-    runs: Sequence[tuple[int, StoredRun]], ms: float, step: tuple[int, float] | None, chance: random.Random
-) -> tuple[tuple[Point, ...], tuple[Change, ...], tuple[Mark, ...]]:
+    key: SeriesKey,
+    runs: Sequence[tuple[int, StoredRun]],
+    ms: float,
+    step: tuple[int, float] | None,
+    chance: random.Random,
+) -> HistorySeries:
     at, times = step or (10**6, 1.0)
     points = []
     for day, run in runs:
         median = ms * (times if day >= at else 1) * chance.gauss(1, NOISE)
-        points.append(
-            Point(
-                run.id,
-                median,
-                median * (1 - chance.uniform(0.002, 0.01)),
-                median * (1 + chance.uniform(0.002, 0.01)),
-            )
-        )
-    first = next((run.id for day, run in runs if day >= at), None)
-    other = next((run.id for day, run in runs if day >= UPGRADE), None)
-    changes = (Change(first, ms, ms * times, times - 1, (UPGRADED,) if at == 95 else ()),) if first else ()
-    return tuple(points), changes, (Mark(other, UPGRADED),) if other else ()
+        low, high = (median * (1 + sign * chance.uniform(0.002, 0.01)) for sign in (-1, 1))
+        points.append(HistoryPoint(run.id, run.id, run.at, median, low, high, commit=run.commit))
+    first = next((place for place, (day, _) in enumerate(runs) if day >= at), None)
+    other = next((place for place, (day, _) in enumerate(runs) if day >= UPGRADE), None)
+    changes = () if first is None else (made_change(first, ms, ms * times),)
+    found = ChangePoints(len(points), changes, (), NOISE, false_alarms(len(points)))
+    return HistorySeries(key, tuple(points), found, () if other is None else (Mark(other, *UPGRADED),))
+
+
+def made_change(first: int, before: float, after: float, until: int | None = None) -> ChangePoint:
+    """A drift where its last run is given."""
+    share, last = after / before - 1, first if until is None else until
+    return ChangePoint(first, first, last, last, share, share, share, before, after, until is not None)

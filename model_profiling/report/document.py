@@ -25,10 +25,11 @@ class Strong:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Another page of the kit's, in the folder of this one or below it."""
+    """Another page of the kit's, by its path from this one; or a place in this page."""
 
     text: str
     file: str
+    anchor: str = ""
 
 
 Inline = str | Code | Strong | Link
@@ -62,6 +63,8 @@ class Table:
     numbers: tuple[int, ...] = ()
     source: str = ""
     """The file of the run, and the place in it, that the numbers are from."""
+    sortable: bool = False
+    """Whether a browser sorts it by a click on a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class Chart:
 class Explorer:
     """Data to sort, filter and open in a browser; elsewhere the blocks `instead`."""
 
-    kind: Literal["operators", "modules", "timeline"]
+    kind: Literal["operators", "modules", "timeline", "histories"]
     title: str
     """Stands above it in a browser; empty where the section's heading is enough."""
     data: Mapping[str, object]

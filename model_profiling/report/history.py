@@ -65,6 +65,14 @@ class SeriesKey:
     experiment: str
     threads: int | None
 
+    @property
+    def format(self) -> str:
+        return f"{self.backend} {self.dtype}".strip()
+
+    @property
+    def program(self) -> str:
+        return f"{self.model} {self.format}".strip()
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -203,17 +211,22 @@ def _named(point: HistoryPoint) -> dict[str, str]:
 
 def by_name(key: SeriesKey) -> str:
     """`toy_cnn xnnpack fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
-    what = " ".join(word for word in (key.model, key.backend, key.dtype) if word)
-    return f"{what}: {with_threads(key.experiment, key.threads)}, on {key.device_name or key.device or '?'}"
+    device = key.device_name or key.device or "?"
+    return f"{key.program}: {with_threads(key.experiment, key.threads)}, on {device}"
+
+
+def change_text(change: ChangePoint) -> str:
+    """`3.2% slower`: of the time before."""
+    way = f"{'slower' if change.change > 0 else 'faster'}{' little by little' if change.drift else ''}"
+    return f"{abs(change.change):.1%} {way}"
 
 
 def change_in_short(change: ChangePoint) -> str:
     """`3.2% slower (2.1% to 4.3%)`."""
-    way = f"{'slower' if change.change > 0 else 'faster'}{' little by little' if change.drift else ''}"
     ends = sorted((abs(change.low), abs(change.high)))
     if change.low < 0 < change.high:  # a change that later runs made doubtful
-        return f"{abs(change.change):.1%} {way} ({change.low:+.1%} to {change.high:+.1%})"
-    return f"{abs(change.change):.1%} {way} ({span(f'{ends[0]:.1%}', f'{ends[1]:.1%}')})"
+        return f"{change_text(change)} ({change.low:+.1%} to {change.high:+.1%})"
+    return f"{change_text(change)} ({span(f'{ends[0]:.1%}', f'{ends[1]:.1%}')})"
 
 
 def change_sentence(series: HistorySeries, change: ChangePoint) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,8 @@ from model_profiling.report.history import (
     SeriesKey,
     make_series,
 )
-from model_profiling.report.store_index import (
-    Change,
-    Kernels,
-    Mark,
-    Method,
-    Point,
-    SeriesHistory,
-    StoreContents,
-    StoredRun,
-)
+from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
 from model_profiling.run import Times, names
-from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 from model_profiling.store.connection import rows_of
 from model_profiling.store.places import Places, is_remote, store_command
 from model_profiling.store.store import Store
@@ -223,8 +213,10 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
     proofs = {row["run_id"]: row for row in kernels}
     named = _device_names(runs)
-    found = every_series(store)
-    first = _headlines(found, spoken)
+    found = [
+        replace(series, key=replace(series.key, device_name=named[series.key.device]))
+        for series in every_series(store)
+    ]
     places, whole = Places(store.root), home.resolve()
     return StoreContents(
         name=store.address.rstrip("/").rpartition("/")[2] if is_remote(store.address) else store.root.name,
@@ -238,8 +230,8 @@ def store_contents(store: Store, home: Path) -> StoreContents:
             )
             for row in runs
         ),
-        histories=tuple(_history(series, named[series.key.device], series.key in first) for series in found),
-        method=Method(FEWEST_RUNS, sum(series.found.false_alarms for series in found if series.key in first)),
+        histories=tuple(found),
+        headlines=frozenset(_headlines(found, spoken)),
         command=f"For all of it: sme2prof query and sme2prof history, with --store {store.address}.",
     )
 
@@ -261,9 +253,9 @@ def _run(
     report, why = told
     return StoredRun(
         id=row["run_id"],
-        measured=row["moment"].isoformat(timespec="seconds"),
+        at=row["moment"],
         model=row["model"],
-        format=_format(row["backend"], row["dtype"]),
+        format=f"{row['backend']} {row['dtype']}".strip(),
         device=device,
         times=_times(row),
         state=row["state"] or "unknown",
@@ -316,35 +308,3 @@ def _headlines(found: Iterable[HistorySeries], spoken: Iterable[_Row]) -> set[Se
         if told not in best or mine[:3] > best[told][:3]:
             best[told] = mine
     return {key for *_, key in best.values()}
-
-
-def _history(series: HistorySeries, device: str, headline: bool) -> SeriesHistory:
-    """What a page shows of it."""
-    key, points, found = series.key, series.points, series.found
-    return SeriesHistory(
-        model=key.model,
-        format=_format(key.backend, key.dtype),
-        device=device,
-        experiment=key.experiment,
-        threads=key.threads or 0,
-        points=tuple(Point(point.run_id, point.median_ms, point.low_ms, point.high_ms) for point in points),
-        changes=tuple(_change(series, change) for change in found.changes),
-        marks=tuple(Mark(points[mark.first].run_id, mark.text) for mark in series.marks),
-        headline=headline,
-        judged=not found.too_few,
-    )
-
-
-def _change(series: HistorySeries, change: ChangePoint) -> Change:
-    return Change(
-        run=series.points[change.first].run_id,
-        before_ms=change.before,
-        after_ms=change.after,
-        share=change.change,
-        also=tuple(mark.text for mark in series.marks_at(change)),
-        until=series.points[change.latest].run_id if change.drift else "",
-    )
-
-
-def _format(backend: str, dtype: str) -> str:
-    return f"{backend} {dtype}".strip()

@@ -64,13 +64,13 @@ def test_ten_seconds_tell_what_changed_and_one_click_leads_there(opened: Open, p
     found = opened(page)
     answers = found.texts("dl.answers dd")
     assert f"2 of {CELLS} histories" in answers[1] and "resnet50 xnnpack fp32 on Phone A" in answers[1]
-    box = found.page.locator("#changes").bounding_box()
+    box = found.page.locator("#what-changed").bounding_box()
     assert box and box["y"] + box["height"] < 900, "the changes are on the first screen"
-    rows = found.texts("#changes tbody tr")
+    rows = found.texts("#what-changed tbody tr")
     assert len(rows) == len(STEPS)
     worst = next(row for row in rows if "resnet50" in row)
     assert "5.8% slower" in worst and "Phone A (3f2a)" in worst
-    found.page.locator("#changes a[href^='#']", has_text="resnet50").click()
+    found.page.locator("#what-changed a[href^='#']", has_text="resnet50").click()
     card = found.page.locator(".card:focus")
     assert card.locator("h3").inner_text() == "resnet50 xnnpack fp32"
     assert card.locator(".change.slower").count() == card.locator(".level.slower").count() == 1
@@ -85,7 +85,7 @@ def test_slower_ones_stand_first_and_filters_leave_what_is_asked(
     assert len(states) == CELLS and states[3] == "no change found"
     choose = found.page.locator
     choose("select[name=experiment]").select_option("all")
-    assert found.texts("#charts .count")[0].startswith(f"{CELLS * len(SERIES)} histories")
+    assert found.texts("#latency-over-the-runs .count")[0].startswith(f"{CELLS * len(SERIES)} histories")
     choose("select[name=experiment]").select_option(index=0)
     choose("select[name=charts]").select_option("slower")
     assert len(found.texts(".card")) == 2
@@ -94,7 +94,7 @@ def test_slower_ones_stand_first_and_filters_leave_what_is_asked(
     found.page.get_by_role("searchbox").fill("resnet50 fp16")
     (card,) = found.texts(".card h3")
     assert card == "resnet50 xnnpack fp16"
-    assert found.texts(".matrix tbody th:visible") == ["resnet50 xnnpack fp16"]
+    assert found.texts(".matrix tbody td:first-child:visible") == ["resnet50 xnnpack fp16"]
     assert found.page.locator(".matrix thead th:visible").count() == 3
     own = [
         run
@@ -104,8 +104,8 @@ def test_slower_ones_stand_first_and_filters_leave_what_is_asked(
     assert found.texts("#runs .count") == [f"{len(own)} of {len(contents.runs):,} runs"]
     found.page.get_by_role("button", name="Clear").click()
     choose("select[name=dates]").select_option("last 7 days")
-    newest = max(run.measured for run in contents.runs)
-    assert found.texts("#runs tbody td:first-child")[0] == newest[:16].replace("T", " ")
+    newest = max(run.at for run in contents.runs)
+    assert found.texts("#runs tbody td:first-child")[0] == f"{newest:%Y-%m-%d %H:%M}"
     assert all("runs, 2026-11" in text for text in found.texts(".card .readout"))
 
 
@@ -113,10 +113,16 @@ def test_a_run_is_pointed_at_and_followed_by_mouse_and_keyboard(
     opened: Open, page: Path, contents: StoreContents
 ) -> None:
     reports = {run.id: run for run in contents.runs}
-    history = next(each for each in contents.histories if each.headline and each.model == "resnet50")
-    newest, oldest = reports[history.points[-1].run], reports[history.points[0].run]
+    history = next(
+        each for each in contents.histories if each.key in contents.headlines and each.key.model == "resnet50"
+    )
+    newest, oldest = reports[history.points[-1].run_id], reports[history.points[0].run_id]
     found = opened(page)
-    card = found.page.locator(".card", has_text="resnet50 xnnpack fp32").filter(has_text=history.device).first
+    card = (
+        found.page.locator(".card", has_text="resnet50 xnnpack fp32")
+        .filter(has_text=history.key.device_name)
+        .first
+    )
     link = card.locator("svg a")
     svg = card.locator("svg")
     box = svg.bounding_box()
@@ -130,7 +136,7 @@ def test_a_run_is_pointed_at_and_followed_by_mouse_and_keyboard(
     link.focus()
     found.page.keyboard.press("End")
     found.page.keyboard.press("ArrowLeft")
-    assert reports[history.points[-2].run].report == link.get_attribute("href")
+    assert reports[history.points[-2].run_id].report == link.get_attribute("href")
     found.page.keyboard.press("Home")
     assert link.get_attribute("role") == "img" and oldest.commit in (link.get_attribute("aria-label") or "")
     card.locator("summary").click()
@@ -167,9 +173,17 @@ def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
         for run in made.runs
     )
     histories = tuple(
-        replace(each, model=HOSTILE, device=HOSTILE, experiment=HOSTILE) for each in made.histories
+        replace(each, key=replace(each.key, model=HOSTILE, device_name=HOSTILE, experiment=HOSTILE))
+        for each in made.histories
     )
-    found = opened(_written(tmp_path, replace(made, name=HOSTILE, runs=runs, histories=histories)))
+    spoilt = replace(
+        made,
+        name=HOSTILE,
+        runs=runs,
+        histories=histories,
+        headlines=frozenset(each.key for each in histories),
+    )
+    found = opened(_written(tmp_path, spoilt))
     assert not found.complaints and len(found.requests) == 1
     assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
     assert HOSTILE in found.texts(".card h3")[0]

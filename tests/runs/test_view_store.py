@@ -19,8 +19,7 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.process import Completed
 from model_profiling.report.document import plain
-from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
-from model_profiling.report.store_index.records import answers
+from model_profiling.report.store_index import Kernels, StoreContents, StoredRun, answers
 from model_profiling.run import Times
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
@@ -81,15 +80,15 @@ def test_a_store_is_viewed_at_its_address(
 
 
 def test_a_history_for_every_series_and_one_that_speaks_for_each_device(contents: StoreContents) -> None:
-    own = [history for history in contents.histories if history.device.startswith("made SME2 CPU")]
-    assert {(history.experiment, history.threads) for history in own} == {
+    own = [history for history in contents.histories if history.key.device_name.startswith("made SME2 CPU")]
+    assert {(history.key.experiment, history.key.threads) for history in own} == {
         (f"linux_sme2_{switch}", threads) for switch in ("on", "off") for threads in (1, 2)
     }
-    (headline,) = (history for history in own if history.headline)
-    assert (headline.experiment, headline.threads) == ("linux_sme2_on", 1)
+    (headline,) = (history for history in own if history.key in contents.headlines)
+    assert (headline.key.experiment, headline.key.threads) == ("linux_sme2_on", 1)
     (point,) = headline.points
-    assert point.low_ms and point.high_ms and point.low_ms < point.ms < point.high_ms
-    assert not [history for history in contents.histories if history.device == "emulated"], "emulated times"
+    assert point.low_ms and point.high_ms and point.low_ms < point.median_ms < point.high_ms
+    assert not [history for history in contents.histories if history.key.device == "emulated"]
 
 
 def test_the_page_leads_to_the_reports(home: Path, opened: Callable[..., Opened]) -> None:
@@ -118,21 +117,16 @@ def test_a_latency_that_went_up_is_told(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store", make=True)
     store.add([tmp_path / "runs"], Labels(commit=""))
     contents = store_contents(store, tmp_path)
-    (history,) = (history for history in contents.histories if history.headline)
+    (history,) = (history for history in contents.histories if history.key in contents.headlines)
     (change,) = history.changes
-    by_id = {run.id: run for run in contents.runs}
-    assert by_id[change.run].measured.startswith("2026-01-17")
-    assert change.share == pytest.approx(0.06, abs=0.01)
-    assert change.after_ms / change.before_ms - 1 == pytest.approx(change.share)
+    assert f"{history.points[change.first].at:%Y-%m-%d}" == "2026-01-17"
+    assert change.change == pytest.approx(0.06, abs=0.01)
     (mark,) = history.marks
-    assert (
-        change.also == ()
-        and mark.text.startswith("kit ")
-        and by_id[mark.run].measured.startswith("2026-01-21")
-    )
+    assert history.marks_at(change) == () and mark.text.startswith("kit ")
+    assert f"{history.points[mark.first].at:%Y-%m-%d}" == "2026-01-21"
     _, answer = answers(contents).entries[1]
     assert re.match(r"Yes\b.*\b1 of 1 history.*small_cnn xnnpack fp16.*made x86_64 CPU", plain(answer))
-    assert 0 < contents.method.by_chance < 0.05
+    assert 0 < history.found.false_alarms < 0.05
 
 
 def test_a_run_that_was_kept_aside_keeps_its_own_report(tmp_path: Path) -> None:

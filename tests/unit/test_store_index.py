@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from made_store import DEVICES, PROGRAMS, STEPS, made_store
+from made_store import DEVICES, PROGRAMS, STEPS, made_change, made_store
 from said import says, says_together
 
+from model_profiling.report import store_index
 from model_profiling.report.document import plain
-from model_profiling.report.store_index import Change, Kernels, Method, StoreContents, records, render_store
-from model_profiling.report.store_index.records import answers
+from model_profiling.report.history import HistorySeries
+from model_profiling.report.store_index import (
+    Kernels,
+    StoreContents,
+    answers,
+    fit_page,
+    page_data,
+    render_store,
+)
+from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 
 MADE = made_store()
 FEW = made_store(PROGRAMS[:1], {"Phone": 1.0}, 40)
@@ -22,9 +32,20 @@ def told(contents: StoreContents) -> list[str]:
     return [plain(answer) for _, answer in answers(contents).entries]
 
 
+def changed(series: HistorySeries, *changes: ChangePoint) -> HistorySeries:
+    return replace(series, found=replace(series.found, changes=changes))
+
+
+def drawn(contents: StoreContents) -> Any:
+    """The data of the page's script."""
+    found = re.search(r'<script type="application/json">(.*?)</script>', render_store(contents), re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
 def test_the_answers_are_of_all_runs() -> None:
     inventory, slower, kernels = told(MADE)
-    last = max(run.measured for run in MADE.runs)[:10]
+    last = f"{max(run.at for run in MADE.runs):%Y-%m-%d}"
     models = len({name for name, _ in PROGRAMS})
     says(inventory, f"{len(MADE.runs):,} runs", "2026-07-19", last)
     says(inventory, f"{models} models", f"{len(DEVICES)} devices", "emulator")
@@ -48,28 +69,24 @@ def test_slower_is_said_by_the_best_level_there_was(
     shares: tuple[float, ...], answer: tuple[str, ...]
 ) -> None:
     """An improvement of 0.8% after a loss of 50% does not make a series faster."""
-    made = [Change(FEW.runs[number].id, 1.0, 1.0 + share, share) for number, share in enumerate(shares)]
-    histories = tuple(replace(each, changes=tuple(made)) for each in FEW.histories)
+    made = [made_change(number, 1.0, 1.0 + share) for number, share in enumerate(shares, start=1)]
+    histories = tuple(changed(each, *made) for each in FEW.histories)
     says(told(replace(FEW, histories=histories))[1], *answer)
 
 
 def test_a_level_that_came_back_is_not_slower() -> None:
-    histories = tuple(
-        replace(
-            each, changes=(*each.changes, replace(each.changes[0], before_ms=2.0, after_ms=1.0, share=-0.5))
-        )
-        if each.changes
-        else each
-        for each in MADE.histories
-    )
+    back = made_change(40, 2.0, 1.0)
+    histories = tuple(changed(each, *each.changes, back) if each.changes else each for each in MADE.histories)
     answer = told(replace(MADE, histories=histories))[1]
     assert answer.startswith("No")
     says(answer, "18 histories", "none", "3")
 
 
 def test_too_few_runs_are_not_judged() -> None:
-    short = tuple(replace(each, points=each.points[:3], changes=(), judged=False) for each in FEW.histories)
-    says(told(replace(FEW, histories=short))[1], "not known", "10 runs", "3")
+    short = tuple(
+        replace(each, points=each.points[:3], found=replace(each.found, runs=3)) for each in FEW.histories
+    )
+    says(told(replace(FEW, histories=short))[1], "not known", f"{FEWEST_RUNS} runs", "3")
 
 
 @pytest.mark.parametrize(
@@ -92,32 +109,32 @@ def test_the_newest_test_of_kernels_counts(states: tuple[Kernels, Kernels], answ
 
 
 def test_an_empty_store_says_how_to_fill_it() -> None:
-    page = render_store(StoreContents("empty", (), (), Method(10, 0)))
+    page = render_store(StoreContents("empty", (), ()))
     assert "sme2prof store add RUN_DIR" in page and "<table" not in page
 
 
 def test_a_store_that_fits_is_whole() -> None:
-    short, note = records.fitted(MADE)
-    assert note == "" and set(short.runs) == set(MADE.runs) and len(short.histories) == len(MADE.histories)
-    assert [run.measured for run in short.runs] == sorted((run.measured for run in MADE.runs), reverse=True)
+    runs, histories, note = fit_page(MADE)
+    assert note == "" and set(runs) == set(MADE.runs) and len(histories) == len(MADE.histories)
+    assert [run.at for run in runs] == sorted((run.at for run in MADE.runs), reverse=True)
 
 
 def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And says what is left out; the answers are of that, too."""
     most_runs, most_histories, most_points = 300, 12, 20
     for name, most in (("RUNS", most_runs), ("HISTORIES", most_histories), ("POINTS", most_points)):
-        monkeypatch.setattr(records, name, most)
-    short, note = records.fitted(MADE)
-    by_date = sorted(MADE.runs, key=lambda run: run.measured, reverse=True)
-    assert {run.id for run in short.runs} == {run.id for run in by_date[:most_runs]}
+        monkeypatch.setattr(store_index, name, most)
+    runs, histories, note = fit_page(MADE)
+    by_date = sorted(MADE.runs, key=lambda run: run.at, reverse=True)
+    assert {run.id for run in runs} == {run.id for run in by_date[:most_runs]}
     assert f"{most_runs} of {len(MADE.runs):,} runs" in note and MADE.command in note
     assert f"{most_histories} of {len(MADE.histories)} histories" in note
-    known = {run.id for run in short.runs}
-    for history in short.histories:
-        assert history.headline and 0 < len(history.points) <= most_points
-        assert history.left_out > 0 and {point.run for point in history.points} <= known
-        assert {change.run for change in history.changes} <= {point.run for point in history.points}
-    kept = {(history.model, history.format, history.device) for history in short.histories}
+    data: Any = page_data(MADE, runs, histories)
+    for history in data["histories"]:
+        assert history["headline"] and history["left"] > 0
+        assert 0 < len(history["runs"]) == len(history["ms"]) <= most_points
+        assert max(history["runs"]) < most_runs
+    kept = {(series.key.model, series.key.format, series.key.device_name) for series in histories}
     assert {(*program, device) for program, device in STEPS} <= kept
     assert plain(answers(MADE).entries[1][1]) in _text(render_store(MADE))
 
@@ -133,21 +150,18 @@ def test_a_page_of_ten_thousand_runs_is_of_bounded_size() -> None:
 
 
 def test_data_and_tables_tell_the_same() -> None:
-    page = render_store(MADE)
-    found = re.search(r'<script type="application/json" id="store">(.*?)</script>', page, re.DOTALL)
-    assert found
-    data = json.loads(found[1])
+    page, data = render_store(MADE), drawn(MADE)
     assert len(data["runs"]) == len(MADE.runs) and len(data["histories"]) == len(MADE.histories)
     changes = [each for each in data["histories"] if each["changes"] and each["headline"]]
     assert len(changes) == len(STEPS)
     for each in changes:
-        ((at, before, after, share, _),) = each["changes"]
+        ((at, before, after, share, _, day),) = each["changes"]
         assert (
             0 < at < len(each["ms"])
             and f"{abs(100 * share):.1f}% " in page
             and share == pytest.approx(after / before - 1, abs=1e-3)
         )
-        assert f"{each['ms'][-1]:.2f} ms</a>" in page
+        assert f"{each['ms'][-1]:.2f} ms</a>" in page and f"<td>{day} " in page
 
 
 def test_nothing_unseen_and_nothing_that_runs() -> None:
@@ -159,18 +173,13 @@ def test_nothing_unseen_and_nothing_that_runs() -> None:
 def test_a_drift_that_began_before_the_page_is_drawn_from_there_and_told_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (history,) = (each for each in FEW.histories if each.headline)
-    ids = [point.run for point in history.points]
-    drift = Change(ids[1], 1.0, 1.21, 0.21, until=ids[-1])
-    made = replace(FEW, histories=(replace(history, changes=(drift,)),))
+    (history,) = (each for each in FEW.histories if each.key in FEW.headlines)
+    last = len(history.points) - 1
+    made = replace(FEW, histories=(changed(history, made_change(1, 1.0, 1.21, until=last)),))
     says(told(made)[1], "21.0% slower", "little by little")
-    half = len(ids) // 2
-    monkeypatch.setattr(records, "POINTS", len(ids) - half)
-    ((short,),) = (each.changes for each in records.fitted(made)[0].histories)
-    assert short == replace(drift, drawn_from=(ids[half + 1], pytest.approx(1.21 ** (half / (len(ids) - 1)))))
+    half = len(history.points) // 2
+    monkeypatch.setattr(store_index, "POINTS", len(history.points) - half)
     page = render_store(made)
     assert "1.000 ms" in page and "1.210 ms" in page
-    found = re.search(r'id="store">(.*?)</script>', page, re.DOTALL)
-    assert found
-    ((at, before, after, share, until),) = json.loads(found[1])["histories"][0]["changes"]
-    assert (at, after, share, until) == (1, 1.21, 0.21, len(ids) - half - 1) and 1.0 < before < 1.21
+    ((at, before, after, share, until, _),) = drawn(made)["histories"][0]["changes"]
+    assert (at, before, after, share, until) == (1 - half, 1.0, 1.21, 0.21, last - half)

@@ -37,56 +37,11 @@ from model_profiling.report.document import (
     Strong,
     Table,
     Text,
+    charts_in,
     in_parts,
 )
 from model_profiling.run import names
 from model_profiling.runner.cache import cache_root, cached
-
-# The frame of every page: one file that carries its style and scripts, and a policy that lets nothing else
-# run or load.
-
-
-def framed(
-    title: str, body: str, *, style: str, scripts: Sequence[str], also: str = "", notice: str = ""
-) -> str:
-    """A page with `body`, in which every text is escaped already. `also` is what the policy allows beside the
-    page's own style and scripts."""
-    policy = (
-        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
-        f"{f'{also}; ' if also else ''}base-uri 'none'; form-action 'none'"
-    )
-    head = (
-        '<meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(printable(title))}</title><style>{style}</style>"
-    )
-    loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
-    return (
-        f'<!doctype html>\n{notice}<html lang="en"><head>{head}</head>\n<body>\n{printable(body)}{loaded}'
-        "</body></html>\n"
-    )
-
-
-def with_top(heading: str, main: str, contents: str = "") -> str:
-    """The body of a page that `page.css` and `page.js` serve: heading, light or dark, what stands in it."""
-    return (
-        '<a class="skip" href="#report">Skip to the report</a>\n'
-        f'<header class="top"><h1>{escape(heading)}</h1>'
-        '<button type="button" id="theme" hidden>Dark</button></header>\n'
-        f'{contents}<main id="report" tabindex="-1">\n{main}\n</main>\n'
-    )
-
-
-def static_text(files: Sequence[str]) -> str:
-    """Styles or scripts that pages share, as one."""
-    folder = resources(__package__).joinpath("static")
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
 
 # Data as it stands in a page.
 
@@ -135,7 +90,7 @@ def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
             return f"<details><summary>{escape(summary)}</summary>\n{_blocks(inside)}\n</details>"
 
 
-def _blocks(blocks: tuple[Block, ...]) -> str:
+def _blocks(blocks: Iterable[Block]) -> str:
     return "\n".join(map(block_html, blocks))
 
 
@@ -177,8 +132,9 @@ def _table(table: Table) -> str:
         f"<tr>{''.join(cell(column, text, 'td') for column, text in enumerate(row))}</tr>\n"
         for row in table.rows
     )
+    kind = ' class="sortable"' if table.sortable else ""
     return (
-        f'<div class="table"><table{_source(table.source)}><thead><tr>{head}</tr></thead>\n'
+        f'<div class="table"><table{kind}{_source(table.source)}><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -196,8 +152,9 @@ def _inline(part: Inline) -> str:
     match part:
         case Code(text):
             return f"<code>{escape(text)}</code>" if text else ""
-        case Link(text, file):
-            return f'<a href="{escape(quote(f"./{file}", errors="backslashreplace"))}">{escape(text)}</a>'
+        case Link(text, file, anchor):
+            address = f"#{anchor}" if anchor else quote(f"./{file}", errors="backslashreplace")
+            return f'<a href="{escape(address)}">{escape(text)}</a>'
         case Strong(text):
             return f"<strong>{escape(text)}</strong>"
         case str():
@@ -217,8 +174,7 @@ _STYLE = (
 
 
 def render_fragment(blocks: Iterable[Block]) -> str:
-    body = "\n".join(map(block_html, _still(blocks)))
-    return f'<div class="sme2prof"><style>{_STYLE}</style>\n{body}\n</div>'
+    return f'<div class="sme2prof"><style>{_STYLE}</style>\n{_blocks(_still(blocks))}\n</div>'
 
 
 def _still(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -273,6 +229,7 @@ def _put_together() -> str:
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")
+_STORE_SCRIPTS = ("dom.js", "page.js", "store.js")
 _VEGA = (
     "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "
     "Interactive Data Lab, BSD-3-Clause licence."
@@ -289,18 +246,47 @@ class _Section:
 
 
 def render_html(blocks: Iterable[Block], title: str) -> str:
+    """One page that carries its style and scripts; its policy lets nothing else run or load."""
     blocks = list(blocks)
     heading, answers, sections = _parts(blocks, title)
-    style = static_text(_STYLES)
-    drawn = any(map(_has_chart, blocks))
-    scripts = [*([vega_script()] if drawn else []), static_text(_SCRIPTS)]
-    notice = f"<!-- {_VEGA} -->\n" if drawn else ""
-    lead = "\n".join(map(block_html, answers))
-    shown = (
-        f'<section class="lead" aria-label="In short">\n{lead}\n</section>\n' if lead else ""
-    ) + "\n".join(map(_section, sections))
-    body = with_top(heading, shown, _contents(sections))
-    return framed(title, body, style=style, scripts=scripts, also="img-src data:", notice=notice)
+    has_charts = any(True for _ in charts_in(blocks))
+    of_store = any(isinstance(block, Explorer) and block.kind == "histories" for block in blocks)
+    style = _static((*_STYLES, "store.css") if of_store else _STYLES)
+    own = _static(_STORE_SCRIPTS if of_store else _SCRIPTS)
+    scripts = [vega_script(), own] if has_charts else [own]
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    lead = (
+        f'<section class="lead" aria-label="In short">\n{_blocks(answers)}\n</section>\n' if answers else ""
+    )
+    body = (
+        '<a class="skip" href="#report">Skip to the report</a>\n'
+        f'<header class="top"><h1>{escape(heading)}</h1>'
+        '<button type="button" id="theme" hidden>Dark</button></header>\n'
+        f'{_contents(sections)}<main id="report" tabindex="-1">\n{lead}'
+        + "\n".join(map(_section, sections))
+        + "\n</main>\n"
+    )
+    notice = f"<!-- {_VEGA} -->\n" if has_charts else ""
+    loaded = "".join(f'<script type="module">{script}</script>' for script in scripts)
+    return (
+        f'<!doctype html>\n{notice}<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(printable(title))}</title><style>{style}</style></head>\n"
+        f"<body>\n{printable(body)}{loaded}</body></html>\n"
+    )
+
+
+def _static(files: Iterable[str]) -> str:
+    folder = resources(__package__).joinpath("static")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in files)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _parts(blocks: Sequence[Block], title: str) -> tuple[str, list[Block], list[_Section]]:
@@ -332,17 +318,14 @@ def _contents(sections: Sequence[_Section]) -> str:
 
 
 def _section(section: _Section) -> str:
-    body = "\n".join(map(block_html, section.blocks))
     found = dict.fromkeys(source for block in section.blocks for source in _sources(block))
-    source = f'<p class="source">Numbers from {_listed(found)}</p>\n' if found else ""
+    listed = ", ".join(f"<code>{escape(source)}</code>" for source in found)
+    source = f'<p class="source">Numbers from {listed}</p>\n' if found else ""
     return (
         f'<section id="{section.id}" aria-labelledby="{section.id}-h">\n'
-        f'<h2 id="{section.id}-h">{escape(section.heading)}</h2>\n{body}\n{source}</section>'
+        f'<h2 id="{section.id}-h">{escape(section.heading)}</h2>\n{_blocks(section.blocks)}\n'
+        f"{source}</section>"
     )
-
-
-def _listed(sources: Iterable[str]) -> str:
-    return ", ".join(f"<code>{escape(source)}</code>" for source in sources)
 
 
 def _sources(block: Block) -> list[str]:
@@ -361,12 +344,3 @@ def _files(source: str) -> list[str]:
     """The files that a source names; those of several series by what they have in common."""
     named = re.sub(r"[#:] ?.*$", "", source).removeprefix("the files ").split(", ") if source else []
     return [f"*{names.ROBUST_STATS}" if name.endswith(names.ROBUST_STATS) else name for name in named]
-
-
-def _has_chart(block: Block) -> bool:
-    match block:
-        case Chart():
-            return True
-        case Explorer(instead=inside) | Folded(blocks=inside):
-            return any(map(_has_chart, inside))
-    return False

@@ -25,6 +25,15 @@ function explore(kind, show) {
 
 const dataOf = (node) => JSON.parse(node.querySelector(":scope > script").textContent);
 
+const figure = (text) => Number.parseFloat(text.replaceAll(",", ""));
+
+// How rows are sorted by the text of a cell; those without a number stand last.
+function ordering(text, down, numeric) {
+  const missing = (row) => numeric && Number.isNaN(figure(text(row)));
+  const order = (a, b) => (numeric ? figure(text(a)) - figure(text(b)) : text(a).localeCompare(text(b), undefined, { numeric: true }));
+  return (a, b) => missing(a) - missing(b) || (missing(a) ? 0 : down ? order(b, a) : order(a, b));
+}
+
 // A table of texts; `numbers` are the columns that stand to the right.
 function makeTable(headers, rows, numbers, source) {
   const kind = (column) => (numbers.includes(column) ? { class: "number" } : {});

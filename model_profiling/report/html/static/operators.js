@@ -1,6 +1,5 @@
 // The table of every operator: sort by any column, search, choose a category, open a row for all that is known.
 const STEP = 100;
-const figure = (text) => Number.parseFloat(text.replaceAll(",", ""));
 
 class OperatorTable {
   constructor(place) {
@@ -53,14 +52,7 @@ class OperatorTable {
       && (!this.category.value || row.cells[column] === this.category.value));
     if (!this.sorted) return rows;
     const { at, down } = this.sorted;
-    const numeric = this.view.numbers.includes(at);
-    const order = (a, b) => {
-      if (!numeric) return a.cells[at].localeCompare(b.cells[at], undefined, { numeric: true });
-      const [left, right] = [figure(a.cells[at]), figure(b.cells[at])];
-      return Number.isNaN(left) || Number.isNaN(right) ? 0 : left - right;
-    };
-    const missing = (row) => numeric && Number.isNaN(figure(row.cells[at]));
-    return [...rows].sort((a, b) => missing(a) - missing(b) || (down ? order(b, a) : order(a, b)));
+    return [...rows].sort(ordering((row) => row.cells[at], down, this.view.numbers.includes(at)));
   }
 
   show(from = 0) {

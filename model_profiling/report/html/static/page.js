@@ -35,6 +35,21 @@
   addEventListener("tables", later);
 }
 
+// Tables that a click on a header sorts.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const sort = () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const body = table.tBodies[0];
+      body.append(...[...body.rows].sort(ordering((row) => row.cells[column].textContent, down, head.classList.contains("number"))));
+    };
+    head.replaceChildren(make("button", { type: "button", onclick: sort }, head.textContent));
+  });
+}
+
 // Which section is being read.
 {
   const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));

@@ -1,3 +1,149 @@
+// The page's data, with every text in its place; and figures as the tables of the page write them.
+const PLACE = document.querySelector('.explorer[data-kind="histories"]');
+const STORE = dataOf(PLACE);
+const NAMED = ["model", "format", "device", "kernels", "state", "commit", "branch", "tags", "noReport"];
+const RUNS = STORE.runs.map(([id, measured, ms, report, ...places]) => {
+  const run = { id, measured, ms, report, at: Date.parse(`${measured.replace(" ", "T")}Z`) };
+  NAMED.forEach((name, column) => { run[name] = STORE.texts[places[column]]; });
+  run.found = [id, measured, ...NAMED.map((name) => run[name])].join("\n").toLowerCase();
+  return run;
+});
+const NEWEST = Math.max(...RUNS.map((run) => run.at));
+const HISTORIES = STORE.histories.map((history, place) => {
+  const series = history.threads ? `${history.experiment}, ${history.threads} thread${history.threads === 1 ? "" : "s"}` : history.experiment;
+  const last = history.changes.at(-1) ?? null;
+  const percent = last ? 100 * last[3] : 0;
+  const drifts = last !== null && last[4] !== null;
+  const commits = new Set(history.runs.map((run) => RUNS[run].commit));
+  const found = [history.model, history.format, history.device, series, ...commits].join("\n").toLowerCase();
+  return { ...history, place, series, last, percent, drifts, found };
+});
+
+const decimals = (ms) => (ms >= 100 ? 1 : ms >= 10 ? 2 : ms >= 0.1 ? 3 : 4);
+const milliseconds = (ms) => (ms === null ? "-" : ms.toFixed(decimals(Math.abs(ms))));
+const day = (time) => new Date(time).toISOString().slice(0, 10);
+const spanned = (first, last) => (first === last ? first : `${first} to ${last}`);
+const unbroken = (text) => make("span", { class: "nowrap" }, text);
+const counted = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+const changed = (percent, drifts) => `${Math.abs(percent).toFixed(1)}% ${percent > 0 ? "slower" : "faster"}${drifts ? " little by little" : ""}`;
+
+function badge(percent, drifts) {
+  return make("span", { class: percent > 0 ? "slower" : "faster" },
+    make("span", { "aria-hidden": "true" }, percent > 0 ? "\u25B2 " : "\u25BC "), changed(percent, drifts));
+}
+
+// A link to a run's report, or why there is none.
+function reportOf(run, text = "report") {
+  return run.report ? make("a", { href: run.report }, text) : make("span", { class: "soft" }, run.noReport || "no report");
+}
+// One choice for models and devices, charts and runs; which charts in which order is said beside them.
+const HEADLINE = "one for each model and device";
+const DAYS = [["all", Infinity], ["last 90 days", 90], ["last 30 days", 30], ["last 7 days", 7]];
+const SHOWN = [
+  ["all", () => true],
+  ["changed", (history) => history.last !== null],
+  ["slower", (history) => history.percent > 0],
+  ["faster", (history) => history.percent < 0],
+];
+const rank = ({ percent }) => (percent > 0 ? 2 : percent < 0 ? 1 : 0);
+const byName = (a, b) => a.place - b.place;
+const ORDERS = [
+  ["slower first", (a, b) => rank(b) - rank(a) || b.percent - a.percent || byName(a, b)],
+  ["latest change first", (a, b) => since(b) - since(a) || byName(a, b)],
+  ["name", byName],
+  ["longest latency first", (a, b) => b.ms.at(-1) - a.ms.at(-1)],
+];
+const since = (history) => (history.last ? Date.parse(history.last[5]) : 0);
+
+const labels = (...selects) => selects.map((select) => select.parentElement);
+
+class Filters {
+  constructor(place) {
+    const names = (values) => ["all", ...[...new Set(values)].filter(Boolean).sort((a, b) => a.localeCompare(b, "en", { numeric: true }))];
+    const series = [...new Set(HISTORIES.map((history) => history.series))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    this.search = make("input", { type: "search", placeholder: "model, device, commit", oninput: () => this.tell() });
+    this.model = this.choice("Model", names(RUNS.map((run) => run.model)));
+    this.format = this.choice("Format", names(RUNS.map((run) => run.format)));
+    this.device = this.choice("Device", names(RUNS.map((run) => run.device)));
+    this.days = this.choice("Dates", DAYS.map(([name]) => name));
+    this.series = this.choice("Experiment", [HEADLINE, "all", ...series]);
+    this.shown = this.choice("Charts", SHOWN.map(([name]) => name));
+    this.order = this.choice("Order", ORDERS.map(([name]) => name));
+    this.all = [this.model, this.format, this.device, this.days, this.series, this.shown, this.order];
+    this.clear = make("button", { type: "button", onclick: () => { this.reset(); this.search.focus(); } }, "Clear");
+    place.append(make("div", { class: "controls" }, make("label", {}, "Search", this.search), ...labels(this.model, this.format, this.device, this.days), this.clear));
+    this.ofCharts = make("div", { class: "controls" }, ...labels(this.shown, this.order, this.series));
+  }
+
+  choice(label, options) {
+    const select = make("select", { name: label.toLowerCase(), onchange: () => this.tell() }, ...options.map((text) => make("option", { value: text }, text)));
+    make("label", {}, label, select);
+    return select;
+  }
+
+  reset() {
+    this.search.value = "";
+    for (const select of this.all) select.selectedIndex = 0;
+    this.tell();
+  }
+
+  get changedByReader() {
+    return this.search.value !== "" || this.all.some((select) => select.selectedIndex > 0);
+  }
+
+  tell() {
+    this.words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const days = DAYS[this.days.selectedIndex][1];
+    this.from = Number.isFinite(days) ? NEWEST - days * 86_400_000 : -Infinity;
+    this.clear.disabled = !this.changedByReader;
+    dispatchEvent(new Event("filter"));
+  }
+
+  // Whether something with a model, a format and a device is asked for.
+  asks({ model, format, device }) {
+    const fits = (select, value) => select.value === "all" || value === undefined || select.value === value;
+    return fits(this.model, model) && fits(this.format, format) && fits(this.device, device);
+  }
+
+  finds(text) {
+    return this.words.every((word) => text.includes(word));
+  }
+
+  runs() {
+    return RUNS.filter((run) => this.asks(run) && run.at >= this.from && this.finds(run.found));
+  }
+
+  histories() {
+    const series = this.series.value;
+    const chosen = (history) => (series === HEADLINE ? history.headline : series === "all" || series === history.series);
+    return HISTORIES
+      .filter((history) => this.asks(history) && chosen(history) && this.finds(history.found) && SHOWN[this.shown.selectedIndex][1](history))
+      .filter((history) => RUNS[history.runs.at(-1)].at >= this.from)
+      .sort(ORDERS[this.order.selectedIndex][1]);
+  }
+}
+
+const bar = make("section", { class: "filters", "aria-label": "What is shown" });
+const filters = new Filters(bar);
+
+// The table of models and devices is in the page already: rows and columns are hidden, not made again.
+const matrix = document.querySelector("#models-and-devices table");
+matrix.classList.add("matrix");
+matrix.closest("section").before(bar);
+addEventListener("filter", () => {
+  const runs = filters.runs();
+  const programs = new Set(runs.map((run) => `${run.model} ${run.format}`.trim()));
+  const devices = new Set(runs.map((run) => run.device));
+  const heads = [...matrix.tHead.rows[0].cells];
+  const hidden = heads.map((head, column) => column > 0 && column < heads.length - 1 && !devices.has(head.textContent));
+  for (const row of matrix.rows) [...row.cells].forEach((cell, column) => { cell.hidden = hidden[column]; });
+  for (const row of matrix.tBodies[0].rows) row.hidden = !programs.has(row.cells[0].textContent);
+});
+for (const cell of document.querySelectorAll("#what-changed td:first-child, .matrix td")) {
+  const way = cell.textContent.match(/% (slower|faster)/)?.[1];
+  if (way) cell.classList.add(way);
+}
+
 // One small chart for each history: a dot for every run, its interval, the level it is at, where that changed.
 // All share their dates, so that what happened on one day stands in one column.
 const WIDE = 300;
@@ -170,9 +316,9 @@ class HistoryCard {
   rest() {
     this.at = undefined;
     this.ring.setAttribute("visibility", "hidden");
-    const { last, runs } = this.history;
+    const { last } = this.history;
     const dates = [this.runs[0].measured.slice(0, 10), this.runs.at(-1).measured.slice(0, 10)];
-    const since = last ? [`${milliseconds(last[1])} to ${milliseconds(last[2])} ms on `, unbroken(RUNS[runs[last[0]]].measured.slice(0, 10)), ". "] : [];
+    const since = last ? [`${milliseconds(last[1])} to ${milliseconds(last[2])} ms on `, unbroken(last[5]), ". "] : [];
     this.readout.replaceChildren(...since, `${this.history.series}: ${counted(this.runs.length, "run")}, `, unbroken(spanned(...dates)));
   }
 
@@ -197,7 +343,8 @@ class Charts {
     this.count = make("p", { class: "count", role: "status" });
     this.grid = make("div", { class: "cards" });
     this.more = make("button", { type: "button", class: "more", onclick: () => this.show(this.drawn) });
-    place.replaceChildren(filters.ofCharts, this.count, this.grid, this.more, make("p", { class: "note" },
+    place.querySelector(".instead").hidden = true;
+    place.append(filters.ofCharts, this.count, this.grid, this.more, make("p", { class: "note" },
       "Each dot is a run's median with its interval, the line the level it is at; a dashed line stands where that changed, a tick below where the program, ",
       "ExecuTorch, the kit, its runner or the system is another than before. All charts share their dates; each has a height of its own, of at least 10% of the latency. ",
       "Arrow keys go from run to run, Enter opens the report."));
@@ -218,7 +365,7 @@ class Charts {
     this.more.hidden = left === 0;
     this.more.textContent = `Show ${Math.min(CARDS, left)} more of ${this.chosen.length}`;
     const whole = HISTORIES.length;
-    this.count.textContent = this.chosen.length ? `${this.chosen.length === whole ? "" : `${this.chosen.length} of `}${counted(whole, "history", "histories")}, ${spanned(...this.dates.map(day))}` : "No history is like that.";
+    this.count.textContent = this.chosen.length ? `${this.chosen.length === whole ? "" : `${this.chosen.length} of `}${counted(whole, "history", "histories")}, ${spanned(...this.dates.map(day))}` : HISTORIES.length ? "No history is like that." : "No latency was measured.";
   }
 
   // From a table to a chart: what the filters hide is shown again.
@@ -238,5 +385,61 @@ class Charts {
   }
 }
 
-const chartsPlace = document.getElementById("charts");
-const charts = chartsPlace ? new Charts(chartsPlace) : null;
+const charts = new Charts(PLACE);
+// Every run, the newest first until a column is chosen.
+const RUNS_STEP = 50;
+const COLUMNS = [
+  ["measured", (run) => run.measured, (run) => make("span", { class: "nowrap" }, run.measured)],
+  ["model", (run) => `${run.model} ${run.format}`.trim()],
+  ["device", (run) => run.device],
+  ["latency", (run) => (run.ms === null ? "-" : `${milliseconds(run.ms)} ms`)],
+  ["kernels", (run) => run.kernels],
+  ["state", (run) => run.state],
+  ["commit", (run) => run.commit, (run) => (run.commit ? make("code", { class: "nowrap" }, run.commit) : "-")],
+  ["tags", (run) => run.tags, (run) => run.tags || "-"],
+  ["report", (run) => (run.report ? "0" : "1"), (run) => reportOf(run)],
+];
+
+class RunTable {
+  constructor(place) {
+    this.count = make("p", { class: "count", role: "status" });
+    this.body = make("tbody");
+    this.heads = COLUMNS.map(([name], column) => make("th", { scope: "col", class: name === "latency" ? "number" : null },
+      make("button", { type: "button", onclick: () => this.sort(column) }, name)));
+    this.more = make("button", { type: "button", class: "more", onclick: () => this.show(this.shown) });
+    place.replaceWith(make("div", { class: "explorer" }, this.count, make("div", { class: "table" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body)), this.more));
+    addEventListener("filter", () => this.show());
+  }
+
+  sort(column) {
+    this.sorted = { column, down: this.sorted?.column === column ? !this.sorted.down : false };
+    this.heads.forEach((head, each) => (each === column ? head.setAttribute("aria-sort", this.sorted.down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
+    this.show();
+  }
+
+  ordered() {
+    const runs = filters.runs();
+    if (!this.sorted) return runs;
+    const { column, down } = this.sorted;
+    const [name, text] = COLUMNS[column];
+    return runs.sort(ordering(text, down, name === "latency"));
+  }
+
+  show(from = 0) {
+    if (from === 0) {
+      this.runs = this.ordered();
+      this.body.replaceChildren();
+    }
+    this.shown = Math.min(this.runs.length, from + RUNS_STEP);
+    this.body.append(...this.runs.slice(from, this.shown).map((run) => make("tr", {}, ...COLUMNS.map(([name, value, shown]) => make("td", { class: name === "latency" ? "number" : null }, (shown ?? value)(run) || "-")))));
+    const left = this.runs.length - this.shown;
+    this.more.hidden = left === 0;
+    this.more.textContent = `Show ${Math.min(RUNS_STEP, left)} more of ${this.runs.length}`;
+    this.count.textContent = this.runs.length === RUNS.length ? counted(RUNS.length, "run") : `${this.runs.length} of ${counted(RUNS.length, "run")}`;
+    dispatchEvent(new Event("tables"));
+  }
+}
+
+new RunTable(document.querySelector("#runs .table"));
+filters.tell();
+charts.lead();

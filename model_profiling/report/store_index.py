@@ -1,0 +1,450 @@
+"""The page of a store of runs: three answers, what changed, models by devices, every latency over the runs,
+every run with its report.
+
+`workflow/history.py` asks the store and fills these records; nothing here knows where they come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from urllib.parse import quote
+
+from model_profiling.core.formatting import listing, milliseconds, plural, span
+from model_profiling.report.document import (
+    Answers,
+    Block,
+    Explorer,
+    Heading,
+    Link,
+    Paragraph,
+    Strong,
+    Text,
+    make_table,
+)
+from model_profiling.report.explorer.operators import Texts
+from model_profiling.report.history import HistoryPoint, HistorySeries, SeriesKey, change_text
+from model_profiling.report.html.page import render_html
+from model_profiling.run import Times
+from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
+
+
+class Kernels(str, Enum):
+    """What is known about SME2 kernels in a run."""
+
+    RAN = "SME2 kernels ran"
+    RAN_EMULATED = "SME2 kernels ran, emulated"
+    SME_RAN = "SME or SME2 kernels ran"
+    NONE_RAN = "no SME2 kernel ran"
+    NOT_TESTED = "not tested"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as the page shows it; texts are as shown."""
+
+    id: str
+    at: datetime
+    """When it was measured, in UTC."""
+    model: str
+    format: str
+    """Backend and dtype: `xnnpack fp16`; empty where nothing says."""
+    device: str
+    times: Times = Times.HARDWARE
+    state: str = "finished"
+    kernels: Kernels = Kernels.NOT_TESTED
+    commit: str = ""
+    branch: str = ""
+    tags: tuple[str, ...] = ()
+    report: str = ""
+    """Its report, relative to the page; empty where there is none."""
+    no_report: str = ""
+    """Why there is none, as a clause."""
+
+    @property
+    def program(self) -> str:
+        return f"{self.model} {self.format}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContents:
+    name: str
+    runs: tuple[StoredRun, ...]
+    histories: tuple[HistorySeries, ...]
+    """Their keys name devices as the runs do."""
+    headlines: frozenset[SeriesKey] = frozenset()
+    """Of each model, format and device the series that is shown where only one of them is."""
+    command: str = ""
+    """What tells of everything that a page has no room for, such as `sme2prof query --store S`."""
+
+
+def render_store(contents: StoreContents) -> str:
+    return render_html(store_document(contents), f"Runs in {contents.name}")
+
+
+def store_document(contents: StoreContents) -> list[Block]:
+    runs, histories, note = fit_page(contents)
+    blocks: list[Block] = [Heading(f"Runs in {contents.name}", 1), answers(contents)]
+    if note:
+        blocks.append(Paragraph(note))
+    blocks += _changes(contents, histories)
+    if runs:
+        instead = Paragraph(
+            "The charts are drawn by a script of this page; the newest latencies stand in the table above."
+        )
+        latency = _latencies(contents, histories)
+        blocks += [
+            *_matrix(contents, runs, histories),
+            Heading("Latency over the runs"),
+            Explorer("histories", "", page_data(contents, runs, histories), (instead,)),
+            Heading("Runs"),
+            make_table(_RUN, [_run(run, latency.get(run.id)) for run in runs[:_NEWEST]], numbers=(3,)),
+        ]
+    return blocks
+
+
+# What of a large store a page shows: a browser has to hold it, and a person has to read it.
+# The answers at the top are of everything; tables and charts hold the newest runs, and of histories those
+# that changed first. The page says what is left out, with the command that tells it.
+
+RUNS = 12_000
+HISTORIES = 240
+POINTS = 160
+"""In one history."""
+_ROWS, _COLUMNS = 80, 30
+"""Of the table of models and devices."""
+
+
+def fit_page(contents: StoreContents) -> tuple[list[StoredRun], list[HistorySeries], str]:
+    """The runs that a page has room for, the newest first; its histories by name; and a sentence about the
+    rest, empty if all fits."""
+    every = sorted(contents.runs, key=lambda run: (run.at, run.id), reverse=True)
+    runs = every[:RUNS]
+    known = {run.id for run in runs}
+    inside = [series for series in contents.histories if series.points[-1].run_id in known]
+    inside.sort(key=lambda series: _rank(series, contents.headlines))
+    histories = sorted(inside[:HISTORIES], key=lambda series: _by_name(series.key))
+    told = [
+        f"{shown:,} of {whole:,} {what}"
+        for shown, whole, what in (
+            (len(runs), len(every), "runs, the newest"),
+            (len(histories), len(contents.histories), "histories, those that changed and the newest"),
+        )
+        if shown < whole
+    ]
+    if longest := max((_first_shown(series, known) for series in histories), default=0):
+        told.append(f"the newest points of each history (up to {longest:,} older ones are left out)")
+    more = f" {contents.command}" if contents.command else ""
+    note = f"This page holds {listing(told)}. The answers at the top are of everything.{more}" if told else ""
+    return runs, histories, note
+
+
+def _rank(series: HistorySeries, headlines: frozenset[SeriesKey]) -> tuple[bool, bool, float]:
+    """Headlines that changed, other headlines, then the rest; the latest first."""
+    latest = series.points[series.changes[-1].first if series.changes else -1]
+    return series.key not in headlines, not series.changes, -latest.at.timestamp()
+
+
+def _by_name(key: SeriesKey) -> tuple[str, str, str, str, int]:
+    return key.model, key.format, key.device_name, key.experiment, key.threads or 0
+
+
+def _first_shown(series: HistorySeries, known: Iterable[str]) -> int:
+    """How many of its points, the oldest, are not drawn."""
+    first = next(place for place, point in enumerate(series.points) if point.run_id in known)
+    return max(first, len(series.points) - POINTS)
+
+
+# The three answers at the top, of everything that is in the store.
+
+_NAMED = 3
+"""How many an answer names, at most."""
+_NOT_PROVEN = (
+    (Kernels.SME_RAN, "SME or SME2, which is not told:"),
+    (Kernels.NONE_RAN, "none ran in"),
+    (Kernels.NOT_TESTED, "not tested:"),
+)
+
+
+def answers(contents: StoreContents) -> Answers:
+    return Answers(
+        (
+            ("What is in it?", _inventory(contents.runs)),
+            ("Did anything become slower?", _slower(contents)),
+            ("Do SME2 kernels run?", _kernels(contents.runs)),
+        )
+    )
+
+
+def _inventory(runs: Sequence[StoredRun]) -> Text:
+    if not runs:
+        return "No run yet: `sme2prof store add RUN_DIR` puts one into it."
+    dates = sorted(_day(run) for run in runs)
+    devices = {run.device for run in runs if run.times is not Times.EMULATED}
+    places = [plural(len(devices), "device")] if devices else []
+    places += ["an emulator"] if any(run.times is Times.EMULATED for run in runs) else []
+    count = f"{len(runs):,} {'run' if len(runs) == 1 else 'runs'}"
+    models = plural(len({run.model for run in runs}), "model")
+    return Strong(count), f", {span(dates[0], dates[-1])}: {models} on {listing(places)}."
+
+
+def _slower(contents: StoreContents) -> Text:
+    """Of the headlines."""
+    told = [series for series in contents.histories if series.key in contents.headlines]
+    judged = [series for series in told if not series.found.too_few]
+    if not judged:
+        most = max((len(series.points) for series in told), default=0)
+        there = f"there {'is' if most == 1 else 'are'} {most} at most"
+        return (
+            f"Not known yet: it takes {plural(FEWEST_RUNS, 'run')} of one model on one "
+            f"device to tell a change from noise, and {there}."
+        )
+    since_best = [(series, _since_best(series.changes)) for series in judged]
+    slower = [(series, change) for series, change in since_best if change is not None]
+    faster = sum(change is None and _net(series.changes) < 0 for series, change in since_best)
+    also = f" {faster} became faster." if faster else ""
+    count = f"{len(judged):,} {'history' if len(judged) == 1 else 'histories'}"
+    if not slower:
+        return Strong("No"), f": of {count}, none became slower.{also}"
+    series, change = max(slower, key=lambda each: each[1].change)
+    key, since = series.key, _day(series.points[change.first])
+    worst = f"{key.program} on {key.device_name}, {change_text(change)} since {since}"
+    first = "" if len(slower) == 1 else "most of all "
+    return Strong("Yes"), f": {len(slower)} of {count}, {first}{worst}.{also}"
+
+
+def _since_best(changes: Sequence[ChangePoint]) -> ChangePoint | None:
+    """How much slower a series is than it was at its best, as a change at the run after that; None where what
+    is left is less than the smallest of the changes since, as after one that was undone."""
+    best = min(range(len(changes)), key=lambda count: _net(changes[:count]), default=0)
+    since = changes[best:]
+    left = _net(since)
+    if not since or left * (1 + 1e-9) < min(abs(change.change) for change in since):
+        return None
+    return replace(since[0], change=left, drift=since[0].drift and len(since) == 1)
+
+
+def _net(changes: Sequence[ChangePoint]) -> float:
+    """What several changes come to, as a share of the time before the first."""
+    return math.prod(1 + change.change for change in changes) - 1
+
+
+def _kernels(runs: Iterable[StoredRun]) -> Text:
+    states = _kernel_states(runs)
+    proven = sum(state in (Kernels.RAN, Kernels.RAN_EMULATED) for state in states.values())
+    rest = [
+        f"{words} {_some(found)}"
+        for wanted, words in _NOT_PROVEN
+        if (found := sorted(program for program, state in states.items() if state is wanted))
+    ]
+    if proven:
+        told = "; ".join((f"proven for {proven} of {plural(len(states), 'program')}", *rest))
+        return Strong("Yes"), f": {told}."
+    if set(states.values()) <= {Kernels.NOT_TESTED}:
+        return Strong("Not tested"), ": no run has kernel evidence."
+    return Strong("Not proven"), f": {'; '.join(rest)}."
+
+
+def _kernel_states(runs: Iterable[StoredRun]) -> dict[str, Kernels]:
+    """Of each program what the newest test said, wherever it was run: hardware and emulation prove the
+    same, and a run that tested nothing takes no proof away."""
+    states: dict[str, Kernels] = {}
+    for run in sorted(runs, key=lambda run: run.at):
+        if run.kernels is not Kernels.NOT_TESTED or run.program not in states:
+            states[run.program] = run.kernels
+    return states
+
+
+def _some(programs: Sequence[str]) -> str:
+    left = len(programs) - _NAMED
+    return listing([*programs[:_NAMED], f"{left} more"] if left > 0 else programs)
+
+
+# Tables: the last change of each headline, the newest latency of each model on each device, the newest runs.
+
+_MOST_CHANGES = 8
+_CHANGE = ("change", "model and device", "before", "after", "since", "report")
+_RUN = ("measured", "model", "device", "latency", "kernels", "commit", "report")
+_NEWEST = 20
+"""How many runs a page without a script lists."""
+_SME2 = {
+    Kernels.RAN: "ran",
+    Kernels.RAN_EMULATED: "ran, emulated",
+    Kernels.SME_RAN: "SME or SME2 ran",
+    Kernels.NONE_RAN: "none ran",
+    Kernels.NOT_TESTED: "not tested",
+}
+
+
+def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Iterator[Block]:
+    """The last change of each headline, the latest first."""
+    runs = {run.id: run for run in contents.runs}
+    found = [
+        (place, series, series.changes[-1])
+        for place, series in enumerate(histories)
+        if series.key in contents.headlines and series.changes
+    ]
+    if not found:
+        return
+    found.sort(key=lambda each: each[1].points[each[2].first].at, reverse=True)
+    rows: list[tuple[Text, ...]] = []
+    for place, series, change in found[:_MOST_CHANGES]:
+        point = series.points[change.first]
+        also = ", ".join(mark.text for mark in series.marks_at(change))
+        since = " ".join(word for word in (_day(point), point.short_commit) if word)
+        rows.append(
+            (
+                change_text(change),
+                (Link(series.key.program, "", _anchor(place)), f", {series.key.device_name}"),
+                f"{milliseconds(change.before)} ms",
+                f"{milliseconds(change.after)} ms",
+                f"{since}; also changed: {also}" if also else since,
+                _report(runs[point.run_id]),
+            )
+        )
+    left = len(found) - _MOST_CHANGES
+    more = f" {left} older ones are not listed here, but marked in the charts." if left > 0 else ""
+    told = [series for series in contents.histories if series.key in contents.headlines]
+    by_chance = sum(series.found.false_alarms for series in told)
+    yield Heading("What changed")
+    yield make_table(_CHANGE, rows, numbers=(2, 3))
+    yield Paragraph(
+        "A change is a latency that went to another level and stayed there, or goes there little by little. "
+        f"By chance alone one would be found in at most {by_chance:.1f} of {len(told):,} histories, where "
+        f"noise is independent from run to run.{more}"
+    )
+
+
+def _matrix(
+    contents: StoreContents, runs: Sequence[StoredRun], histories: Sequence[HistorySeries]
+) -> Iterator[Block]:
+    """The newest latency of each model on each device; a click leads to its chart."""
+    newest = {(run.model, run.format, run.device): run for run in reversed(runs)}
+    told = {
+        (series.key.model, series.key.format, series.key.device_name): (place, series)
+        for place, series in enumerate(histories)
+        if series.key in contents.headlines
+    }
+    programs = sorted({(model, exported) for model, exported, _ in newest})
+    devices = sorted({device for _, _, device in newest})
+    states = _kernel_states(runs)
+    rows: list[tuple[Text, ...]] = []
+    for program in programs[:_ROWS]:
+        name = " ".join(program).strip()
+        cells = [
+            _cell(newest.get((*program, device)), told.get((*program, device)))
+            for device in devices[:_COLUMNS]
+        ]
+        rows.append((name, *cells, _SME2[states[name]]))
+    left = [
+        f"{len(every) - most} more {what}"
+        for every, most, what in ((programs, _ROWS, "models"), (devices, _COLUMNS, "devices"))
+        if len(every) > most
+    ]
+    note = f" {' and '.join(left)} are found with the filters." if left else ""
+    yield Heading("Models and devices")
+    yield make_table(
+        ("model", *devices[:_COLUMNS], "SME2 kernels"), rows, range(1, len(devices[:_COLUMNS]) + 1)
+    )
+    yield Paragraph(f"The newest median of each, with its last change.{note}")
+
+
+def _cell(run: StoredRun | None, told: tuple[int, HistorySeries] | None) -> Text:
+    if told is not None:
+        place, series = told
+        latency = Link(f"{milliseconds(series.points[-1].median_ms)} ms", "", _anchor(place))
+        return (latency, f", {change_text(series.changes[-1])}") if series.changes else latency
+    if run is None:
+        return ""
+    return run.state if run.times.are_latencies and run.state != "finished" else "no latency"
+
+
+def _run(run: StoredRun, latency: float | None) -> tuple[Text, ...]:
+    shown = "" if latency is None else f"{milliseconds(latency)} ms"
+    return _minute(run), run.program, run.device, shown, run.kernels.value, run.commit, _report(run)
+
+
+def _report(run: StoredRun) -> Text:
+    return Link("report", run.report) if run.report else run.no_report or "no report"
+
+
+def _latencies(contents: StoreContents, histories: Iterable[HistorySeries]) -> dict[str, float]:
+    """By run."""
+    told = [series for series in histories if series.key in contents.headlines]
+    return {point.run_id: point.median_ms for series in told for point in series.points}
+
+
+def _anchor(place: int) -> str:
+    return f"history-{place}"
+
+
+def _day(found: StoredRun | HistoryPoint) -> str:
+    return f"{found.at:%Y-%m-%d}"
+
+
+def _minute(run: StoredRun) -> str:
+    return f"{run.at:%Y-%m-%d %H:%M}"
+
+
+# What the script of the page draws, in columns and with each text once; `store.js` names the same.
+
+
+def page_data(
+    contents: StoreContents, runs: Sequence[StoredRun], histories: Sequence[HistorySeries]
+) -> dict[str, object]:
+    """Histories name runs by their place."""
+    texts = Texts()
+    places = {run.id: place for place, run in enumerate(runs)}
+    latency = _latencies(contents, histories)
+    return {
+        "runs": [_run_values(run, latency.get(run.id), texts) for run in runs],
+        "histories": [_history(series, places, series.key in contents.headlines) for series in histories],
+        "texts": texts.all,
+    }
+
+
+def _run_values(run: StoredRun, latency: float | None, texts: Texts) -> list[object]:
+    state = run.state if run.times.are_latencies else f"{run.state}, {run.times.value}: no latencies"
+    words = (run.model, run.format, run.device, run.kernels.value, state, run.commit, run.branch)
+    named = texts.numbers((*words, ", ".join(run.tags), run.no_report))
+    return [run.id, _minute(run), _short(latency), quote(run.report), *named]
+
+
+def _history(series: HistorySeries, places: Mapping[str, int], headline: bool) -> dict[str, object]:
+    """Points are counted from the first that is drawn: a change before it has a place below 0."""
+    key, left = series.key, _first_shown(series, places)
+    points = series.points[left:]
+    return {
+        "model": key.model,
+        "format": key.format,
+        "device": key.device_name,
+        "experiment": key.experiment,
+        "threads": key.threads,
+        "headline": headline,
+        "judged": not series.found.too_few,
+        "left": left,
+        "runs": [places[point.run_id] for point in points],
+        "ms": [_short(point.median_ms) for point in points],
+        "low": [_short(point.low_ms) for point in points],
+        "high": [_short(point.high_ms) for point in points],
+        "changes": [
+            [
+                change.first - left,
+                _short(change.before),
+                _short(change.after),
+                _short(change.change),
+                change.latest - left if change.drift else None,
+                _day(series.points[change.first]),
+            ]
+            for change in series.changes
+        ],
+        "marks": [[mark.first - left, mark.text] for mark in series.marks if mark.first >= left],
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """With the digits that can be seen."""
+    return None if value is None else float(f"{value:.5g}")
