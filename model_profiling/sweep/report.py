@@ -6,7 +6,7 @@ run has its own report.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.pair_text import device_of, speedup_text, what_times_are
-from model_profiling.run import Result, Run, names
+from model_profiling.run import Run, Series, names
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.sweep.cells import CellRecord, Program, SweepRecord
 from model_profiling.sweep.folder import results_of
@@ -60,6 +60,11 @@ class Row:
         """On and off are said only of a CPU that has SME2."""
         return "baseline" if self.baseline else self.first.cell.rung
 
+    @property
+    def spread(self) -> str:
+        found = self.latency
+        return f"{milliseconds(found.p5)} to {milliseconds(found.p95)}" if found else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -75,18 +80,12 @@ class Found:
     @property
     def fastest(self) -> tuple[Row, ...]:
         """Of each model on each target, the row with the smallest median; in the order of the sweep."""
-        best: dict[tuple[str, str], Row] = {}
+        best: dict[tuple[str, str], tuple[float, Row]] = {}
         for row in self.rows:
             key = (row.first.cell.program.model, row.first.cell.target)
-            held = best.get(key)
-            if row.latency is not None and (held is None or row.latency.median < _median(held)):
-                best[key] = row
-        return tuple(best.values())
-
-
-def _median(row: Row) -> float:
-    assert row.latency is not None
-    return row.latency.median
+            if row.latency is not None and (key not in best or row.latency.median < best[key][0]):
+                best[key] = row.latency.median, row
+        return tuple(row for _, row in best.values())
 
 
 def gather(folder: Path, record: SweepRecord) -> Found:
@@ -94,24 +93,21 @@ def gather(folder: Path, record: SweepRecord) -> Found:
     rows: list[Row] = []
     about: dict[str, str] = {}
     pairs: list[tuple[CellRecord, PairReport]] = []
-    for run_dir, cells in _by_run(record.cells).items():
+    by_run: dict[str | None, list[CellRecord]] = {}
+    for each in record.cells:
+        by_run.setdefault(each.run_dir, []).append(each)
+    for run_dir, cells in by_run.items():
         data = _opened(folder / run_dir) if run_dir else None
         if data is None:
             rows += [Row((each,)) for each in cells]
             continue
         rows += _rows(data, cells)
-        about.setdefault(cells[0].cell.target, _about(data))
+        said = (device_of(data), what_times_are(data))
+        about.setdefault(cells[0].cell.target, ": ".join(text for text in said if text))
         pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
     order = {each.cell.id: place for place, each in enumerate(record.cells)}
     rows.sort(key=lambda row: order[row.first.cell.id])
     return Found(record, tuple(rows), tuple(about.items()), tuple(pairs))
-
-
-def _by_run(cells: Iterable[CellRecord]) -> dict[str | None, list[CellRecord]]:
-    found: dict[str | None, list[CellRecord]] = {}
-    for each in cells:
-        found.setdefault(each.run_dir, []).append(each)
-    return found
 
 
 def _opened(run_dir: Path) -> ReportData | None:
@@ -121,11 +117,6 @@ def _opened(run_dir: Path) -> ReportData | None:
     except ProfilingError:
         return None
     return report_data(run, None) if run.manifest is not None else None
-
-
-def _about(data: ReportData) -> str:
-    device = device_of(data)
-    return f"{device}: {what_times_are(data)}" if device else what_times_are(data)
 
 
 def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
@@ -139,14 +130,14 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
         if found.sme.answer != "untested"
     }
     groups: dict[tuple[object, ...], list[CellRecord]] = {}
-    results: dict[tuple[object, ...], tuple[Result, ...]] = {}
+    measured: dict[tuple[object, ...], list[Series]] = {}
     for each in cells:
-        measured = results_of(each.cell, manifest)
-        key: tuple[object, ...] = (tuple(result.series for result in measured) or each.cell.id, each.state)
+        series = [result.series for result in results_of(each.cell, manifest)]
+        key: tuple[object, ...] = (tuple(series) or each.cell.id, each.state)
         groups.setdefault(key, []).append(each)
-        results[key] = measured
+        measured[key] = series
     for key, group in groups.items():
-        series = [result.series for result in results[key]]
+        series = measured[key]
         known = [summary for one in series if (summary := latencies.get(one)) is not None]
         stands_for = any(len(manifest.asked_as(one.experiment)) > 1 for one in series)
         best = min(known, key=lambda summary: summary.median, default=None)
@@ -250,52 +241,36 @@ def _speedups(found: Found) -> Iterator[Block]:
 
 
 def fastest_table(found: Found) -> Table:
-    headers = ("model", "target", "dtype", "backend", "threads", "rung", "median ms", "5% to 95%")
-    rows = []
-    for row in found.fastest:
-        cell, summary = row.first.cell, row.latency
-        assert summary is not None
-        rows.append(
-            (
-                model_name(cell.program),
-                cell.target,
-                cell.program.dtype or MISSING,
-                cell.program.backend or MISSING,
-                str(cell.threads),
-                row.rung,
-                milliseconds(summary.median),
-                f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)}",
-            )
-        )
-    return make_table(headers, rows, numbers=(4, 6))
+    columns = ("model", "target", "dtype", "backend", "threads", "rung", "median ms", "5% to 95%")
+    return _table(found.fastest, columns)
 
 
 def cells_table(found: Found) -> Table:
     """Every cell that was to be measured, those that were measured as one in one row."""
-    headers = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
-    rows: list[tuple[Text, ...]] = []
-    for row in found.rows:
-        each = row.first
-        if each.state == "left out":
-            continue
-        middle, spread = MISSING, MISSING
-        if row.latency is not None:
-            middle = milliseconds(row.latency.median)
-            spread = f"{milliseconds(row.latency.p5)} to {milliseconds(row.latency.p95)}"
-        state = f"failed: {each.reason}" if each.state == "failed" else each.state
-        rows.append(
-            (
-                _linked(each),
-                each.cell.target,
-                str(each.cell.threads),
-                row.rung,
-                middle,
-                spread,
-                row.kernels or MISSING,
-                state,
-            )
-        )
-    return make_table(headers, rows, numbers=(2, 4))
+    columns = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
+    return _table((row for row in found.rows if row.first.state != "left out"), columns)
+
+
+def _table(rows: Iterable[Row], columns: Sequence[str]) -> Table:
+    numbers = [place for place, name in enumerate(columns) if name in ("threads", "median ms")]
+    return make_table(
+        columns, ([_COLUMNS[name](row) or MISSING for name in columns] for row in rows), numbers
+    )
+
+
+_COLUMNS: dict[str, Callable[[Row], Text | None]] = {
+    "program": lambda row: _linked(row.first),
+    "model": lambda row: model_name(row.first.cell.program),
+    "target": lambda row: row.first.cell.target,
+    "dtype": lambda row: row.first.cell.program.dtype,
+    "backend": lambda row: row.first.cell.program.backend,
+    "threads": lambda row: str(row.first.cell.threads),
+    "rung": lambda row: row.rung,
+    "median ms": lambda row: milliseconds(row.latency.median) if row.latency else None,
+    "5% to 95%": lambda row: row.spread,
+    "kernels": lambda row: row.kernels,
+    "state": lambda row: f"failed: {row.first.reason}" if row.first.state == "failed" else row.first.state,
+}
 
 
 def _linked(each: CellRecord) -> Text:
@@ -345,13 +320,10 @@ def write_sweep_report(
     progress = progress or Silent()
     progress.stage("writing the report of the sweep")
     runs = run_dirs(folder, record)
-    side_by_side = None
+    beside = None
     if 2 <= len(runs) <= MOST_SIDE_BY_SIDE:
-        side_by_side = folder / names.COMBINED
-        write_combined_report(runs, side_by_side, progress=progress)
-    found = gather(folder, record)
-    page = folder / names.REPORT
-    title = sweep_title(record)
-    beside = None if side_by_side is None else side_by_side.with_suffix(names.HTML).name
-    write_page(sweep_document(found, beside), page, title)
+        write_combined_report(runs, folder / names.COMBINED, progress=progress)
+        beside = Path(names.COMBINED).with_suffix(names.HTML).name
+    found, page = gather(folder, record), folder / names.REPORT
+    write_page(sweep_document(found, beside), page, sweep_title(record))
     return page, found

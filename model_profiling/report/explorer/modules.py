@@ -159,7 +159,7 @@ def _data(views: Sequence[View], trees: Sequence[_Node], limit: int) -> Data:
                 "place": view.place,
                 "sides": _sides(view),
                 "tree": _json(tree, _smallest(tree, limit)),
-                "note": _note(tree, limit),
+                "note": _note(tree, _smallest(tree, limit)),
             }
             for view, tree in zip(views, trees, strict=True)
         ],
@@ -178,14 +178,13 @@ def _json(node: _Node, smallest: float) -> list[object]:
     return [node.name, node.values, node.shares, node.operators, category, speedup(node.ratio), children]
 
 
-def _note(tree: _Node, limit: int) -> str:
-    count = sum(1 for _ in tree.every())
-    smallest = _smallest(tree, limit)
-    left = sum(node.weight < smallest for node in tree.every())
+def _note(tree: _Node, smallest: float) -> str:
+    weights = [node.weight for node in tree.every()]
+    left = sum(weight < smallest for weight in weights)
     if not left:
         return ""
     return (
-        f"To keep this page small, the {left:,} smallest of {count:,} modules are not shown by "
+        f"To keep this page small, the {left:,} smallest of {len(weights):,} modules are not shown by "
         f"themselves; all are in {names.ANALYSIS}."
     )
 
@@ -219,18 +218,15 @@ def _table(view: View, nodes: Sequence[_Node]) -> Table:
 
 
 # One typical run of each series as it went: execute holds calls, calls hold operators.
-#     {texts, categories: [[name, colour]...],      views: [{label, file, run, events: [[name, category,
-# depth, start ns, duration ns]...], note}...]}
+#     {texts, categories: [[name, colour]...],
+#      views: [{label, file, run, lead, note,
+#               events: [[name, category, depth, start ns, duration ns]...]}...]}
 # Names are numbers of texts; a category is -1 for what is no operator. The run is of the first dump, so that
 # its timeline file holds the same.
 
 _CALLS = {
-    "delegate": "delegate call",
-    "operator": "operator call",
-    "move": "move",
-    "jump": "jump",
-    "free": "free",
-}
+    "delegate": "delegate call", "operator": "operator call", "move": "move", "jump": "jump", "free": "free",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +243,8 @@ class _Run:
     series: SeriesAnalysis
     number: int
     """As the timeline file counts it."""
-    events: tuple[_Event, ...]
+    events: Sequence[_Event]
     """In the order they start."""
-
-    @property
-    def file(self) -> str:
-        dump = self.series.first
-        return f"{dump.path.parent.name}/{dump.stem}{names.TIMELINE_CSV}"
 
 
 def explore_timeline(data: ReportData) -> list[Block]:
@@ -265,48 +256,32 @@ def explore_timeline(data: ReportData) -> list[Block]:
         return []
     most = max(len(run.events) for run in runs)
     shown = fit(lambda limit: _timeline_data(runs, limit), most, TIMELINE_BYTES)
-    file = f"*{names.TIMELINE_CSV}"
-    return [Explorer("timeline", "One run from start to end", shown, (), file)]
+    return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
 
 
 def _typical(series: SeriesAnalysis) -> _Run:
     """The run of the first dump that is nearest to the median of all."""
     dump = series.first
-    e2e = dump.attribution.e2e_ns()
-    number = int(np.argmin(np.abs(e2e - series.latency.median * 1e6)))
+    number = int(np.argmin(np.abs(dump.attribution.e2e_ns() - series.latency.median * 1e6)))
     for group, owners in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
         rows = np.flatnonzero(group.runs == number)
         if len(rows):
-            categories = [
-                dump.operators[owner].category.value if owner >= 0 else "" for owner in owners.tolist()
-            ]
-            found = [dump.operators[owner].name if owner >= 0 else "" for owner in owners.tolist()]
-            return _Run(series, number, tuple(_events(group, int(rows[0]), found, categories)))
+            found = [dump.operators[owner] if owner >= 0 else None for owner in owners.tolist()]
+            return _Run(series, number, _events(group, int(rows[0]), found))
     raise AssertionError("every run is in a group")
 
 
-def _events(group: RunGroup, row: int, operators: Sequence[str], categories: Sequence[str]) -> list[_Event]:
+def _events(group: RunGroup, row: int, operators: Sequence[Operator | None]) -> list[_Event]:
     start, duration = group.start_ns[row].tolist(), group.duration_ns[row].tolist()
-    zero = start[-1]
-    depths: dict[int, int] = {-1: -1}
-
-    def depth(column: int) -> int:
-        if column not in depths:
-            depths[column] = depth(group.nodes[column].parent) + 1
-        return depths[column]
-
-    found = [
-        _Event(
-            operators[node.column] or _CALLS.get(node.call_kind, node.name)
-            if node.level == "call"
-            else node.name,
-            categories[node.column],
-            depth(node.column),
-            start[node.column] - zero,
-            duration[node.column],
-        )
-        for node in group.nodes
-    ]
+    found = []
+    for node in group.nodes:
+        operator, name, depth, above = operators[node.column], node.name, 0, node.parent
+        if node.level == "call":
+            name = operator.name if operator else _CALLS.get(node.call_kind, node.name)
+        while above >= 0:
+            depth, above = depth + 1, group.nodes[above].parent
+        category = operator.category.value if operator else ""
+        found.append(_Event(name, category, depth, start[node.column] - start[-1], duration[node.column]))
     return sorted(found, key=lambda event: (event.start_ns, event.depth))
 
 
@@ -314,21 +289,29 @@ def _timeline_data(runs: Sequence[_Run], limit: int) -> Data:
     texts = Texts()
     return {
         "categories": [list(part) for part in PARTS.items()],
-        "views": [_view(run, limit, texts) for run in runs],
+        "views": [_timeline_view(run, limit, texts) for run in runs],
         "texts": texts.all,
     }
 
 
-def _view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:
-    kept = set(sorted(range(len(run.events)), key=lambda place: -run.events[place].duration_ns)[:limit])
-    parts = list(PARTS)
-    whole = max(event.duration_ns for event in run.events)
+def _timeline_view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:
+    by_length = sorted(run.events, key=lambda event: -event.duration_ns)
+    kept = {id(event) for event in by_length[:limit]}
+    whole, dump, parts = by_length[0].duration_ns, run.series.first, list(PARTS)
+    file = f"{dump.path.parent.name}/{dump.stem}{names.TIMELINE_CSV}"
+    note = ""
+    if left := by_length[limit:]:
+        share = sum(event.duration_ns for event in left if event.category) / (whole or 1)
+        note = (
+            f"To keep this page small, the {len(left):,} shortest of {len(run.events):,} events are not "
+            f"drawn; their operators take {percent(share)} of the run. All are in {file}."
+        )
     return {
         "label": run.series.name,
-        "file": run.file,
+        "file": file,
         "run": run.number,
         "lead": (
-            f"Run {run.number} of {run.file}: {milliseconds(whole / 1e6)} ms with the tracer on, nearest to "
+            f"Run {run.number} of {file}: {milliseconds(whole / 1e6)} ms with the tracer on, nearest to "
             "the median of all."
         ),
         "events": [
@@ -339,20 +322,8 @@ def _view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:
                 event.start_ns,
                 event.duration_ns,
             ]
-            for place, event in enumerate(run.events)
-            if place in kept
+            for event in run.events
+            if id(event) in kept
         ],
-        "note": _timeline_note(run, kept),
+        "note": note,
     }
-
-
-def _timeline_note(run: _Run, kept: set[int]) -> str:
-    left = [event for place, event in enumerate(run.events) if place not in kept]
-    if not left:
-        return ""
-    whole = max(event.duration_ns for event in run.events) or 1
-    longest = sum(event.duration_ns for event in left if event.category) / whole
-    return (
-        f"To keep this page small, the {len(left):,} shortest of {len(run.events):,} events are not drawn; "
-        f"their operators take {percent(longest)} of the run. All are in {run.file}."
-    )

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from model_profiling.analysis.matching import match_proven, matrix_operators, matrix_operators_by_key
 from model_profiling.analysis.operator_proof import kernels_for
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
 from model_profiling.facts.fact import shape_text
@@ -105,94 +104,61 @@ class _Row:
     """What rows are ordered by: the longest, or most arithmetic, first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    view: View
-    headers: tuple[str, ...]
-    numbers: tuple[int, ...]
-    rows: tuple[_Row, ...]
+_Listed = tuple[View, Sequence[_Row]]
 
 
 def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
     """The explorer with `instead` for pages that cannot be opened; just that where there are no dumps."""
-    listed = [_listed(view) for view in views_of(data)]
+    listed = [(view, sorted(_rows(view), key=lambda row: -row.weight)) for view in views_of(data)]
     if not listed:
         return list(instead)
     known = _Known(data)
-    rows = max(len(found.rows) for found in listed)
+    most = max(len(rows) for _, rows in listed)
     # What a row opens is left out before the row itself is.
     found = fit(
-        lambda most: _data(listed, known, min(most, rows), max(most - rows, 1)), 2 * rows, OPERATORS_BYTES
+        lambda limit: _data(listed, known, min(limit, most), max(limit - most, 1)), 2 * most, OPERATORS_BYTES
     )
     return [Explorer("operators", "", found, tuple(instead), names.ANALYSIS)]
 
 
-def _listed(view: View) -> _Listed:
-    if view.pairing is not None and view.timed:
-        headers: tuple[str, ...] = (
-            "operator", "category", "before ms", "after ms", "share after", "speedup", "verdict", "kernel",
-            "precision", "module", "source",
-        )  # fmt: skip
-        return _Listed(view, headers, (2, 3, 4, 5), _ordered(_changes(view.pairing)))
-    if view.timed:
-        headers = ("operator", "category", "ms", "share", "kernel", "precision", "module", "source")
-        return _Listed(view, headers, (2, 3), _ordered(_times(view.series[0])))
-    headers = (
-        "operator", "category", "million operations", "data", "kernel", "precision", "module", "source",
-    )  # fmt: skip
-    rows = _kernels(view.pairing) if view.pairing is not None else _work(view.series[0])
-    return _Listed(view, headers, (2, 3), _ordered(rows))
+def _figures(view: View) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The headers that depend on the view, and which columns are numbers."""
+    if not view.timed:
+        return ("million operations", "data"), (2, 3)
+    if view.pairing is None:
+        return ("ms", "share"), (2, 3)
+    return ("before ms", "after ms", "share after", "speedup", "verdict"), (2, 3, 4, 5)
 
 
-def _ordered(rows: Iterator[_Row]) -> tuple[_Row, ...]:
-    return tuple(sorted(rows, key=lambda row: -row.weight))
+def _rows(view: View) -> Iterator[_Row]:
+    shown = [break_down(series) for series in view.series] if view.timed else []
+    if view.pairing is None:
+        (series,) = view.series
+        for operator in series.operators:
+            cells = shown[0].of([operator]).cells if shown else work_cells((operator,))
+            size = operator.typical_ms if shown else operator.source.flops or 0
+            yield _Row(_cells(operator, cells, _path(operator)), ((series, operator),), size)
+        return
+    for pair in view.pairing.operators:
+        figures: tuple[str, ...] = work_cells((pair.main,))
+        weight: float = pair.main.source.flops or 0
+        if shown:
+            before, after = shown
+            figures = (
+                before.of(pair.baseline).cells[0] if pair.baseline else MISSING,
+                *(after.of(pair.candidate).cells if pair.candidate else (MISSING, MISSING)),
+                speedup(pair.ratio),
+                verdict_of(pair.speedup),
+            )
+            weight = max(pair.candidate_ms, pair.baseline_ms)
+        sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
+        inside = tuple((series, operator) for series, side in sides for operator in side)
+        yield _Row(_cells(pair.main, figures, became(pair)), inside, weight)
 
 
-def _changes(pairing: Pairing) -> Iterator[_Row]:
-    before, after = break_down(pairing.baseline), break_down(pairing.candidate)
-    for found in pairing.operators:
-        cells = (
-            found.main.name,
-            found.category.value,
-            before.of(found.baseline).cells[0] if found.baseline else MISSING,
-            *(after.of(found.candidate).cells if found.candidate else (MISSING, MISSING)),
-            speedup(found.ratio),
-            verdict_of(found.speedup),
-            became(found),
-            *_place(found.main),
-        )
-        yield _Row(cells, _members(pairing, found), max(found.candidate_ms, found.baseline_ms))
-
-
-def _kernels(pairing: Pairing) -> Iterator[_Row]:
-    for found in pairing.operators:
-        main = found.main
-        cells = (main.name, main.category.value, *work_cells((main,)), became(found))
-        yield _Row((*cells, *_place(main)), _members(pairing, found), main.source.flops or 0)
-
-
-def _members(pairing: Pairing, found: OperatorPair) -> tuple[tuple[SeriesAnalysis, Operator], ...]:
-    return (
-        *((pairing.baseline, operator) for operator in found.baseline),
-        *((pairing.candidate, operator) for operator in found.candidate),
-    )
-
-
-def _times(series: SeriesAnalysis) -> Iterator[_Row]:
-    shown = break_down(series)
-    for operator in series.operators:
-        cells = (operator.name, operator.category.value, *shown.of([operator]).cells, _path(operator))
-        yield _Row((*cells, *_place(operator)), ((series, operator),), operator.typical_ms)
-
-
-def _work(series: SeriesAnalysis) -> Iterator[_Row]:
-    for operator in series.operators:
-        cells = (operator.name, operator.category.value, *work_cells((operator,)), _path(operator))
-        yield _Row((*cells, *_place(operator)), ((series, operator),), operator.source.flops or 0)
-
-
-def _place(operator: Operator) -> tuple[str, str, str]:
-    return precision_cell(operator), plain(module_cell(operator)), line_cell(operator)
+def _cells(operator: Operator, figures: Sequence[str], kernel: str) -> tuple[str, ...]:
+    place = precision_cell(operator), plain(module_cell(operator)), line_cell(operator)
+    return operator.name, operator.category.value, *figures, kernel, *place
 
 
 def _path(operator: Operator) -> str:
@@ -201,14 +167,14 @@ def _path(operator: Operator) -> str:
 
 def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened: int) -> Data:
     texts = Texts()
-    series = list({id(each): each for found in listed for each in found.view.series}.values())
+    series = list({id(each): each for view, _ in listed for each in view.series}.values())
     number = {id(each): place for place, each in enumerate(series)}
     operators: list[dict[str, list[int]]] = [{} for _ in series]
     code: list[dict[str, int]] = [{} for _ in series]
     views = []
-    for found in listed:
+    for view, rows in listed:
         inside = []
-        for place, row in enumerate(found.rows[:most_rows]):
+        for place, row in enumerate(rows[:most_rows]):
             members = [(number[id(each)], each.place(operator)) for each, operator in row.inside]
             inside.append(members)
             if place >= most_opened:
@@ -219,15 +185,16 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
                 ]
                 if operator.source.place.code:
                     code[which][str(index)] = texts.number(operator.source.place.code)
+        figures, numbers = _figures(view)
         views.append(
             {
-                "label": found.view.label,
-                "place": found.view.place,
-                "headers": found.headers,
-                "numbers": found.numbers,
-                "rows": [texts.numbers(row.cells) for row in found.rows[:most_rows]],
+                "label": view.label,
+                "place": view.place,
+                "headers": ("operator", "category", *figures, "kernel", "precision", "module", "source"),
+                "numbers": numbers,
+                "rows": [texts.numbers(row.cells) for row in rows[:most_rows]],
                 "inside": inside,
-                "note": _note(found, most_rows, most_opened),
+                "note": _note(view, rows, most_rows, most_opened),
             }
         )
     return {
@@ -240,22 +207,16 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
     }
 
 
-def _note(found: _Listed, most_rows: int, most_opened: int) -> str:
-    count = len(found.rows)
-    first = "longest" if found.view.timed else "largest"
+def _note(view: View, rows: Sequence[_Row], most_rows: int, most_opened: int) -> str:
+    first = "longest" if view.timed else "largest"
     said = []
-    if most_rows < count:
-        whole = sum(row.weight for row in found.rows) or 1.0
-        left = sum(row.weight for row in found.rows[most_rows:]) / whole
-        said.append(
-            f"The {most_rows:,} {first} of {count:,} are listed; the rest is {percent(left)} of the whole"
-        )
-    if most_opened < min(count, most_rows):
+    if most_rows < len(rows):
+        whole = sum(row.weight for row in rows) or 1.0
+        left = percent(sum(row.weight for row in rows[most_rows:]) / whole)
+        said.append(f"the {most_rows:,} {first} of {len(rows):,} are listed; the rest is {left} of the whole")
+    if most_opened < min(len(rows), most_rows):
         said.append(f"the {most_opened:,} {first} can be opened")
-    if not said:
-        return ""
-    text = "; ".join(said)
-    return f"To keep this page small: {text[0].lower()}{text[1:]}. All are in {names.ANALYSIS}."
+    return f"To keep this page small: {'; '.join(said)}. All are in {names.ANALYSIS}." if said else ""
 
 
 class _Known:
@@ -294,26 +255,25 @@ class _Known:
     def _sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
         """By the operator's place: whether it was proven to run on SME2."""
         if id(series) not in self._proven:
-            coverage = self._coverage
-            where = "under emulation" if coverage.emulated else "with SME2 on"
-            if series.sme2 is False and self._switched:
-                found = {}
-            elif not coverage.tested:
-                found = {series.place(each): "not tested" for each in matrix_operators(series)}
-            else:
-                found = {
-                    series.place(each): f"no SME kernel was seen to run it {where}"
-                    for each in matrix_operators(series)
-                }
-                places = matrix_operators_by_key(series)
-                for missing in coverage.missing:
-                    for each in places.get(missing.operator.key.in_program, ()):
-                        found[series.place(each)] = f"not {where}: {missing.reason}"
-                for match in match_proven(series, coverage.ran)[0]:
-                    for each in match.measured:
-                        found[series.place(each)] = f"{coverage.isa} kernels ran it {where}"
-            self._proven[id(series)] = found
+            self._proven[id(series)] = self._sme2_of(series)
         return self._proven[id(series)]
+
+    def _sme2_of(self, series: SeriesAnalysis) -> Mapping[int, str]:
+        coverage = self._coverage
+        where = "under emulation" if coverage.emulated else "with SME2 on"
+        if series.sme2 is False and self._switched:
+            return {}
+        said = f"no SME kernel was seen to run it {where}" if coverage.tested else "not tested"
+        found = dict.fromkeys(map(series.place, matrix_operators(series)), said)
+        if coverage.tested:
+            places = matrix_operators_by_key(series)
+            for missing in coverage.missing:
+                for each in places.get(missing.operator.key.in_program, ()):
+                    found[series.place(each)] = f"not {where}: {missing.reason}"
+            for match in match_proven(series, coverage.ran)[0]:
+                for each in match.measured:
+                    found[series.place(each)] = f"{coverage.isa} kernels ran it {where}"
+        return found
 
 
 def _spread(operator: Operator) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from model_profiling.core.formatting import milliseconds
 from model_profiling.report.data import ReportData
@@ -13,22 +13,18 @@ from model_profiling.statistics.speedup import Verdict
 
 FILE = "badge.json"
 _COLOURS = {Verdict.FASTER: "brightgreen", Verdict.SLOWER: "red"}
-_NEUTRAL = "lightgrey"
 
 
-@dataclass(frozen=True, slots=True)
-class Badge:
+class Badge(NamedTuple):
     """What stands left and right, and the colour of the right."""
 
     label: str
     message: str
-    color: str = _NEUTRAL
+    color: str = "lightgrey"
 
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
-    badge = make_badge(data)
-    content = {"schemaVersion": 1, "label": badge.label, "message": badge.message, "color": badge.color}
-    write_json(folder / FILE, content)
+    write_json(folder / FILE, {"schemaVersion": 1, **make_badge(data)._asdict()})
     return (folder / FILE,)
 
 
@@ -48,10 +44,6 @@ def make_badge(data: ReportData) -> Badge:
         unlike = "not Arm" if data.is_arm is False else "no SME2" if data.has_sme2 is False else ""
         words = (f"{milliseconds(headline.summary.median)} ms", "traced" if traced else "", unlike)
         return Badge("latency", ", ".join(word for word in words if word), "blue")
-    return _of_kernels(data)
-
-
-def _of_kernels(data: ReportData) -> Badge:
     coverage = data.outlook.coverage
     if not coverage.tested or not coverage.operators:
         return Badge("SME2", "not tested")

@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_profiling.analysis.event_views import instruction_ms
 from model_profiling.analysis.operators import Operator
@@ -21,6 +21,9 @@ from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.tools import NothingToShow, file_word, no_dumps, write_json
 from model_profiling.statistics.speedup import Verdict
 
+if TYPE_CHECKING:
+    from model_profiling.program import Program
+
 FOLDER = "model_explorer"
 _HEAT = (
     {"stop": 0, "bgColor": "#fff5eb"},
@@ -31,61 +34,33 @@ _VERDICTS = {Verdict.FASTER: "#a1d99b", Verdict.SLOWER: "#fc9272"}
 _UNSURE = "#d9d9d9"
 
 Json = dict[str, object]
+Node = tuple[str, str]
+"""A graph of the adapter, and a node in it."""
+Values = Mapping[Node, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeId:
-    """A node of the adapter's graphs."""
-
-    graph: str
-    node: str
+def instruction_node(method: str, chain: int, instruction: int) -> Node:
+    return method, f"{method}_{chain}_{instruction}"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A number or a word on a node, and its colour where the number does not decide it."""
-
-    value: float | str
-    colour: str = ""
-
-    def json(self) -> Json:
-        return {"value": self.value, **({"bgColor": self.colour} if self.colour else {})}
-
-
-class NodeNames:
-    """How the adapter names what the kit knows by its place in the program."""
-
-    def __init__(self, program: str) -> None:
-        self._file = Path(program).name
-
-    def instruction(self, method: str, chain: int, instruction: int) -> NodeId:
-        return NodeId(method, f"{method}_{chain}_{instruction}")
-
-    def delegated(self, method: str, chain: int, instruction: int, index: int) -> NodeId:
-        call = self.instruction(method, chain, instruction)
-        return NodeId(f"{self._file}::{call.node}", str(index))
-
-    def of(self, operator: Operator) -> NodeId:
-        place = operator.method, operator.chain_index, operator.instruction_id
-        index = operator.source.node_index
-        return self.delegated(*place, index) if index >= 0 else self.instruction(*place)
+def delegated_node(program: str, call: Node, index: int) -> Node:
+    return f"{Path(program).name}::{call[1]}", str(index)
 
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     if data.analysis is None:
         raise no_dumps(data)
-    series = [found for found in data.analysis.series if found.graph]
-    explained = [found for found in series if found.operators and found.operators[0].method]
+    explained = [
+        found
+        for found in data.analysis.series
+        if found.graph and found.operators and found.operators[0].method
+    ]
     if not explained:
         raise NothingToShow(
             f"no program (.pte) explains the dumps of {data.run.path}", "put it beside them and analyse again"
         )
-    assert explained[0].graph is not None
-    names = NodeNames(explained[0].graph.program.source)
     home = files.real_folder(folder, folder / FOLDER)
-    written = {}
-    for file, content in _sets(data, explained, names):
-        written[home / f"{file}.json"] = content
+    written = {home / f"{file}.json": content for file, content in _sets(data, explained)}
     for path, content in written.items():
         write_json(path, content)
     for old in home.glob("*.json"):
@@ -94,84 +69,83 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     return tuple(written)
 
 
-def _sets(
-    data: ReportData, explained: Iterable[SeriesAnalysis], names: NodeNames
-) -> Iterator[tuple[str, Json]]:
+def _sets(data: ReportData, explained: Sequence[SeriesAnalysis]) -> Iterator[tuple[str, Json]]:
     """Every set of node data with the name of its file."""
-    explained = tuple(explained)
+    graph = explained[0].graph
+    assert graph is not None
+    program = graph.program
+
+    def node_of(operator: Operator) -> Node:
+        call = instruction_node(operator.method, operator.chain_index, operator.instruction_id)
+        index = operator.source.node_index
+        return delegated_node(program.source, call, index) if index >= 0 else call
+
     for series in explained:
         if series.times.are_shown:
-            found = _times(series, names)
             title = f"ms: {series.name}"
-            yield f"time_{file_word(str(series.series))}", _node_data(title, found, _HEAT)
+            yield f"time_{file_word(str(series.series))}", _node_data(title, _times(series, node_of), _HEAT)
     for pair in data.pairs:
-        if saved := _saved(pair, names):
+        if saved := _saved(pair, node_of):
             yield f"saved_{file_word(pair.label)}", _node_data(f"ms saved: {pair.label}", saved)
+    # Preparation before the work itself, so that the work names the node they share.
+    by_importance = sorted(
+        explained[0].operators, key=lambda each: (each.origin != "backend", each.times.typical_ns)
+    )
     categories = {
-        names.of(operator): Value(operator.category.value, PARTS[operator.category.value])
-        for operator in _by_importance(explained[0].operators)
+        node_of(each): _value(each.category.value, PARTS[each.category.value]) for each in by_importance
     }
     yield "category", _node_data("category", categories)
-    yield "arithmetic", _node_data("million arithmetic operations", _arithmetic(explained[0], names), _HEAT)
+    ran = {operator.method for operator in explained[0].operators}
+    arithmetic = dict(_arithmetic(program, ran))
+    yield "arithmetic", _node_data("million arithmetic operations", arithmetic, _HEAT)
 
 
-def _times(series: SeriesAnalysis, names: NodeNames) -> dict[NodeId, Value]:
+def _times(series: SeriesAnalysis, node_of: Callable[[Operator], Node]) -> Values:
     """Instructions whole; inside delegates each node with all operators that ran for it."""
-    spent = {names.instruction(*place): ms for place, ms in instruction_ms(series).items() if place[0]}
+    spent = {instruction_node(*place): ms for place, ms in instruction_ms(series).items() if place[0]}
     for operator in series.operators:
         if operator.source.node_index >= 0:
-            spent[names.of(operator)] = spent.get(names.of(operator), 0.0) + operator.typical_ms
-    return {node: Value(_ms(ms)) for node, ms in spent.items()}
+            spent[node_of(operator)] = spent.get(node_of(operator), 0.0) + operator.typical_ms
+    return {node: _value(_ms(ms)) for node, ms in spent.items()}
 
 
-def _saved(pair: PairReport, names: NodeNames) -> dict[NodeId, Value]:
-    found = pair.side_by_side
-    if found is None:
-        return {}
-    saved: dict[NodeId, list[OperatorPair]] = {}
-    for operators in found.operators:
-        if operators.main.method:
-            saved.setdefault(names.of(operators.main), []).append(operators)
-    return {node: _saved_value(pairs) for node, pairs in saved.items()}
+def _saved(pair: PairReport, node_of: Callable[[Operator], Node]) -> Values:
+    saved: dict[Node, list[OperatorPair]] = {}
+    for found in pair.side_by_side.operators if pair.side_by_side else ():
+        if found.main.method:
+            saved.setdefault(node_of(found.main), []).append(found)
+    values = {}
+    for node, pairs in saved.items():
+        largest = max(pairs, key=lambda found: max(found.baseline_ms, found.candidate_ms))
+        colour = _VERDICTS.get(largest.speedup.verdict, _UNSURE) if largest.speedup else _UNSURE
+        values[node] = _value(_ms(-sum(found.delta_ms for found in pairs)), colour)
+    return values
 
 
-def _saved_value(pairs: list[OperatorPair]) -> Value:
-    largest = max(pairs, key=lambda found: max(found.baseline_ms, found.candidate_ms))
-    verdict = largest.speedup.verdict if largest.speedup else None
-    colour = _VERDICTS.get(verdict, _UNSURE) if verdict else _UNSURE
-    return Value(_ms(-sum(found.delta_ms for found in pairs)), colour)
-
-
-def _by_importance(operators: Iterable[Operator]) -> list[Operator]:
-    """Preparation before the work itself, so that the work names the node they share."""
-    return sorted(operators, key=lambda operator: (operator.origin != "backend", operator.times.typical_ns))
-
-
-def _arithmetic(series: SeriesAnalysis, names: NodeNames) -> dict[NodeId, Value]:
-    assert series.graph is not None
-    found = {}
-    ran = {operator.method for operator in series.operators}
-    for method in series.graph.program.methods:
+def _arithmetic(program: Program, ran: Container[str]) -> Iterator[tuple[Node, Json]]:
+    for method in program.methods:
         for step in method.instructions if method.name in ran else ():
-            place = method.name, step.chain_index, step.instruction_id
+            call = instruction_node(method.name, step.chain_index, step.instruction_id)
             if step.flops:
-                found[names.instruction(*place)] = Value(step.flops / 1e6)
-            if step.delegate >= 0:
-                for node in method.delegates[step.delegate].nodes:
-                    if node.flops:
-                        found[names.delegated(*place, node.index)] = Value(node.flops / 1e6)
-    return found
+                yield call, _value(step.flops / 1e6)
+            for node in method.delegates[step.delegate].nodes if step.delegate >= 0 else ():
+                if node.flops:
+                    yield delegated_node(program.source, call, node.index), _value(node.flops / 1e6)
 
 
-def _node_data(name: str, values: Mapping[NodeId, Value], gradient: Iterable[Json] = ()) -> Json:
+def _node_data(name: str, values: Values, gradient: Sequence[Json] = ()) -> Json:
     graphs: dict[str, dict[str, Json]] = {}
-    for node, value in values.items():
-        graphs.setdefault(node.graph, {})[node.node] = value.json()
-    shades = list(gradient)
+    for (graph, node), value in values.items():
+        graphs.setdefault(graph, {})[node] = value
     return {
-        graph: {"name": name, "results": results, **({"gradient": shades} if shades else {})}
+        graph: {"name": name, "results": results, **({"gradient": list(gradient)} if gradient else {})}
         for graph, results in graphs.items()
     }
+
+
+def _value(value: float | str, colour: str = "") -> Json:
+    """A number or a word on a node, and its colour where the number does not decide it."""
+    return {"value": value, **({"bgColor": colour} if colour else {})}
 
 
 def _ms(value: float) -> float:

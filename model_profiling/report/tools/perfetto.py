@@ -8,8 +8,8 @@ equally wide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,11 +32,8 @@ _MOST_SLICES = 200_000
 """A trace of more is slow to make and to look at; then some runs are chosen, and the trace says how many."""
 _STEP_NS = 1000
 """How wide a slice is where only the order is shown."""
-_ABOUT = 1
-"""The track that tells about the whole trace."""
 
 Argument = str | int | float | bool
-_Kept = dict[str, int]
 
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
@@ -63,25 +60,16 @@ def arguments(operator: Operator) -> dict[str, Argument]:
     return {name: value for name, value in known.items() if value is not None and value != ""}
 
 
-@dataclass(slots=True)
-class _Interned:
-    """Texts that were written once and are named by number from then on."""
-
-    names: _Kept = field(default_factory=dict)
-    categories: _Kept = field(default_factory=dict)
-    arguments: _Kept = field(default_factory=dict)
-    values: _Kept = field(default_factory=dict)
-    places: _Kept = field(default_factory=dict)
-
-
 class _Trace:
     """One trace being written, packet by packet."""
 
     def __init__(self, definitions: Any, stream: BinaryIO) -> None:
         self.pb: Any = definitions
         self.stream = stream
-        self.interned = _Interned()
-        self.uuid = _ABOUT
+        self.interned: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """Texts that were written once and are named by number from then on, by kind."""
+        self.uuid = 0
+        """Of the newest track."""
         self.begun = False
 
     def write(self, data: ReportData) -> None:
@@ -96,37 +84,24 @@ class _Trace:
         slices = sum(len(found.first.attribution.groups[0].nodes) * found.runs for found in series)
         share = min(1.0, _MOST_SLICES / max(1, slices))
         if one_clock:
-            self._say_clock(start + shift)
+            clock = self.pb.BUILTIN_CLOCK_MONOTONIC
+            snapshot = {
+                "primary_trace_clock": clock,
+                "clocks": [{"clock_id": clock, "timestamp": start + shift}],
+            }
+            self._put(self.pb.TracePacket(timestamp=start + shift, clock_snapshot=snapshot))
         self._about(data, one_clock, share, start + shift)
-        coverage = data.outlook.coverage
         for number, found in enumerate(series, start=1):
             most = max(1, int(found.runs * share))
             process = self._process(found, number, most)
-            proven = proven_on_sme(found, coverage)
-            patterns: dict[tuple[int, int], Any] = {}
+            pattern = self._patterns(found, proven_on_sme(found, data.outlook.coverage))
             for rank, run in enumerate(slice_runs(found, most)):
                 offset = shift + (zeros[run.dump.path] if found.times.are_shown else start)
-                self._run(
-                    found,
-                    run,
-                    process=process,
-                    rank=rank,
-                    offset=offset,
-                    proven=proven,
-                    patterns=patterns,
-                )
-
-    def _say_clock(self, at: int) -> None:
-        packet = self.pb.TracePacket()
-        packet.timestamp = at
-        told = packet.clock_snapshot
-        told.primary_trace_clock = self.pb.BUILTIN_CLOCK_MONOTONIC
-        told.clocks.add(clock_id=self.pb.BUILTIN_CLOCK_MONOTONIC, timestamp=at)
-        self._put(packet)
+                self._track(_run_name(found, run), parent_uuid=process, sibling_order_rank=rank)
+                self._run(run, found.times.are_shown, offset, pattern)
 
     def _about(self, data: ReportData, one_clock: bool, share: float, at: int) -> None:
         manifest = data.run.manifest
-        self._descriptor(_ABOUT, name="About this trace")
         clock = (
             "the machine's monotonic clock: runs stand when they were made, programs alternate in turns"
             if one_clock
@@ -143,95 +118,90 @@ class _Trace:
             else f"one in {1 / share:.1f}, evenly chosen",
             "made by": f"sme2prof {__version__}",
         }
-        packet = self._event(_ABOUT, at, self.pb.TrackEvent.TYPE_INSTANT)
-        event = packet.track_event
-        event.name_iid = self._iid(packet, "event_names", self.interned.names, f"About {data.title}")
-        self._annotate(packet, event, {name: value for name, value in facts.items() if value})
+        self._track("About this trace")
+        packet = self._event(at, self.pb.TrackEvent.TYPE_INSTANT)
+        packet.track_event.name_iid = self._iid(packet, "event_names", f"About {data.title}")
+        self._annotate(packet, packet.track_event, {name: value for name, value in facts.items() if value})
         self._put(packet)
 
     def _process(self, series: SeriesAnalysis, number: int, most: int) -> int:
         self.uuid += 1
         note = times_note(series.times)
         runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
-        packet = self.pb.TracePacket()
-        told = packet.track_descriptor
-        told.uuid = self.uuid
-        told.process.pid = number
         threads = plural(series.series.threads, "thread") if series.series.threads else ""
         # The number of the process follows in a reader's eye: brackets keep the two apart.
         details = "; ".join(text for text in (threads, note) if text)
-        experiment = series.series.experiment
-        told.process.process_name = whole_text(f"{experiment} ({details})" if details else experiment)
-        told.process.process_labels.append(runs)
-        told.child_ordering = self.pb.TrackDescriptor.EXPLICIT
-        told.description = f"{runs} with the event tracer on. {note}".strip()
-        self._put(packet)
+        name = f"{series.series.experiment} ({details})" if details else series.series.experiment
+        described = {
+            "uuid": self.uuid,
+            "process": {"pid": number, "process_name": whole_text(name), "process_labels": [runs]},
+            "child_ordering": self.pb.TrackDescriptor.EXPLICIT,
+            "description": f"{runs} with the event tracer on. {note}".strip(),
+        }
+        self._put(self.pb.TracePacket(track_descriptor=described))
         return self.uuid
 
-    def _descriptor(self, uuid: int, *, name: str, parent: int = 0, rank: int = 0) -> None:
-        packet = self.pb.TracePacket()
-        told = packet.track_descriptor
-        told.uuid, told.name, told.sibling_order_rank = uuid, name, rank
-        told.sibling_merge_behavior = self.pb.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
-        if parent:
-            told.parent_uuid = parent
-        self._put(packet)
-
-    def _run(
-        self,
-        series: SeriesAnalysis,
-        run: RunSlices,
-        *,
-        process: int,
-        rank: int,
-        offset: int,
-        proven: Mapping[int, str],
-        patterns: dict[tuple[int, int], Any],
-    ) -> None:
+    def _track(self, name: str, **more: int) -> None:
+        """The track that events are on from now on."""
         self.uuid += 1
-        self._descriptor(self.uuid, name=_run_name(series, run), parent=process, rank=rank)
-        timed = series.times.are_shown
+        alone = self.pb.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
+        described = {"uuid": self.uuid, "name": name, "sibling_merge_behavior": alone, **more}
+        self._put(self.pb.TracePacket(track_descriptor=described))
+
+    def _run(self, run: RunSlices, timed: bool, offset: int, pattern: Callable[[Any, Slice], Any]) -> None:
         open_ends: list[tuple[int, int]] = []
         for found, begin, end in _placed(run.slices) if timed else _in_order(run.slices):
-            while open_ends and open_ends[-1][0] >= found.depth:
-                self._close(open_ends.pop()[1] + offset)
-            packet = self._event(self.uuid, begin + offset, self.pb.TrackEvent.TYPE_SLICE_BEGIN)
-            key = (id(run.dump), id(found.node))
-            if key not in patterns:
-                patterns[key] = self._pattern(packet, found, series, proven)
-            packet.track_event.MergeFrom(patterns[key])
+            self._close(open_ends, found.depth, offset)
+            packet = self._event(begin + offset, self.pb.TrackEvent.TYPE_SLICE_BEGIN)
+            packet.track_event.MergeFrom(pattern(packet, found))
             if timed:
-                self._annotate(packet, packet.track_event, _own_times(found))
+                own: dict[str, Argument] = {"self time ns": found.self_ns}
+                if found.duration_ns != found.end_ns - found.begin_ns:
+                    own["recorded duration ns"] = found.duration_ns
+                self._annotate(packet, packet.track_event, own)
             self._put(packet)
             open_ends.append((found.depth, end))
-        while open_ends:
-            self._close(open_ends.pop()[1] + offset)
+        self._close(open_ends, 0, offset)
 
-    def _pattern(self, packet: Any, found: Slice, series: SeriesAnalysis, proven: Mapping[int, str]) -> Any:
-        """What is the same of an event in every run; texts that are new are interned with `packet`."""
-        event, operator = self.pb.TrackEvent(), found.operator
-        event.name_iid = self._iid(packet, "event_names", self.interned.names, found.node.name)
-        category = operator.category.value if operator else found.node.level
-        event.category_iids.append(self._iid(packet, "event_categories", self.interned.categories, category))
-        known: dict[str, Argument] = {}
-        if operator is not None:
-            known = arguments(operator)
-            if sme := proven.get(series.place(operator)):
-                known["runs on"] = sme
-            place = operator.source.place
-            if place.file and place.line:
-                event.source_location_iid = self._location(packet, place.file, place.line)
-        elif found.node.level == "method":
-            known = {"experiment": series.name, "times": f"from {series.times.origin}"}
-        if found.node.call >= 0:
-            known["call"] = found.node.call
-        self._annotate(packet, event, known)
-        return event
+    def _close(self, open_ends: list[tuple[int, int]], depth: int, offset: int) -> None:
+        while open_ends and open_ends[-1][0] >= depth:
+            self._put(self._event(open_ends.pop()[1] + offset, self.pb.TrackEvent.TYPE_SLICE_END))
+
+    def _patterns(self, series: SeriesAnalysis, proven: Mapping[int, str]) -> Callable[[Any, Slice], Any]:
+        """Gives what is the same of an event in every run; new texts are interned with its packet."""
+        made: dict[int, Any] = {}
+
+        def pattern(packet: Any, found: Slice) -> Any:
+            if id(found.node) in made:
+                return made[id(found.node)]
+            event, operator = self.pb.TrackEvent(), found.operator
+            event.name_iid = self._iid(packet, "event_names", found.node.name)
+            category = operator.category.value if operator else found.node.level
+            event.category_iids.append(self._iid(packet, "event_categories", category))
+            known: dict[str, Argument] = {}
+            if operator is not None:
+                known = arguments(operator)
+                if sme := proven.get(series.place(operator)):
+                    known["runs on"] = sme
+                place = operator.source.place
+                if place.file and place.line:
+                    at = {"file_name": whole_text(place.file), "line_number": place.line}
+                    event.source_location_iid = self._iid(
+                        packet, "source_locations", f"{place.file}:{place.line}", **at
+                    )
+            elif found.node.level == "method":
+                known = {"experiment": series.name, "times": f"from {series.times.origin}"}
+            if found.node.call >= 0:
+                known["call"] = found.node.call
+            self._annotate(packet, event, known)
+            made[id(found.node)] = event
+            return event
+
+        return pattern
 
     def _annotate(self, packet: Any, event: Any, known: Mapping[str, Argument]) -> None:
         for name, value in known.items():
-            told = event.debug_annotations.add()
-            told.name_iid = self._iid(packet, "debug_annotation_names", self.interned.arguments, name)
+            told = event.debug_annotations.add(name_iid=self._iid(packet, "debug_annotation_names", name))
             match value:
                 case bool():
                     told.bool_value = value
@@ -240,39 +210,20 @@ class _Trace:
                 case float():
                     told.double_value = value
                 case str():
-                    kept = self.interned.values
-                    told.string_value_iid = self._iid(packet, "debug_annotation_string_values", kept, value)
+                    text = whole_text(value).encode()
+                    kind = "debug_annotation_string_values"
+                    told.string_value_iid = self._iid(packet, kind, value, str=text)
 
-    def _iid(self, packet: Any, kind: str, kept: _Kept, text: str) -> int:
-        text = whole_text(text)
-        number = kept.get(text)
-        if number is None:
-            number = kept[text] = len(kept) + 1
-            entry = getattr(packet.interned_data, kind).add()
-            entry.iid = number
-            if kind == "debug_annotation_string_values":
-                entry.str = text.encode()
-            else:
-                entry.name = text
-        return number
+    def _iid(self, packet: Any, kind: str, text: str, **fields: object) -> int:
+        kept = self.interned[kind]
+        if text not in kept:
+            kept[text] = len(kept) + 1
+            entry = fields or {"name": whole_text(text)}
+            getattr(packet.interned_data, kind).add(iid=kept[text], **entry)
+        return kept[text]
 
-    def _location(self, packet: Any, file: str, line: int) -> int:
-        kept, key = self.interned.places, f"{file}:{line}"
-        if key not in kept:
-            kept[key] = len(kept) + 1
-            entry = packet.interned_data.source_locations.add()
-            entry.iid, entry.file_name, entry.line_number = kept[key], whole_text(file), line
-        return kept[key]
-
-    def _event(self, track: int, at: int, kind: int) -> Any:
-        packet = self.pb.TracePacket()
-        packet.timestamp = at
-        packet.track_event.type = kind
-        packet.track_event.track_uuid = track
-        return packet
-
-    def _close(self, at: int) -> None:
-        self._put(self._event(self.uuid, at, self.pb.TrackEvent.TYPE_SLICE_END))
+    def _event(self, at: int, kind: int) -> Any:
+        return self.pb.TracePacket(timestamp=at, track_event={"type": kind, "track_uuid": self.uuid})
 
     def _put(self, packet: Any) -> None:
         packet.trusted_packet_sequence_id = 1
@@ -289,13 +240,6 @@ def _run_name(series: SeriesAnalysis, run: RunSlices) -> str:
     rounds = len(str(max(dump.dump.round for dump in series.rounds) + 1))
     runs = len(str(max(dump.attribution.runs_in_file for dump in series.rounds)))
     return f"{series.unit} {run.dump.dump.round + 1:0{rounds}}, run {run.number + 1:0{runs}}"
-
-
-def _own_times(found: Slice) -> dict[str, Argument]:
-    told: dict[str, Argument] = {"self time ns": found.self_ns}
-    if found.duration_ns != found.end_ns - found.begin_ns:
-        told["recorded duration ns"] = found.duration_ns
-    return told
 
 
 def _placed(slices: Iterable[Slice]) -> Iterator[tuple[Slice, int, int]]:
