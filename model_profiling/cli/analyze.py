@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,6 @@ from model_profiling.report.evidence_sections import advice
 from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers
-from model_profiling.run import Times
 from model_profiling.run.evidence import Factors
 from model_profiling.run.remarks import warning_lines
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -31,24 +31,21 @@ from model_profiling.workflow.analyse import analyse, write_analysis
     sme2prof analyze someones_dump.etdump --model their_model.pte --times hardware""",
     facts=True,
 )
-@click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--model", type=click.Path(path_type=Path), help="The .pte that was run [default: looked for].")
-@click.option(
-    "--etrecord", type=click.Path(path_type=Path), help="Its record [default: the one beside the .pte]."
-)
+@click.argument("run_dir", type=frame.PATH)
+@click.option("--model", type=frame.PATH, help="The .pte that was run [default: looked for].")
+@click.option("--etrecord", type=frame.PATH, help="Its record [default: the one beside the .pte].")
 @frame.times_option
 @frame.factor_option
 @click.option("--out", type=frame.FOLDER, help="Write every file here, not beside the dumps.")
 @frame.quiet_option
-def command(  # noqa: PLR0917  click passes every option by name
+def command(
+    *,
     run_dir: Path,
-    model: Path | None,
-    etrecord: Path | None,
-    times: Times | None,
     factors: Factors | None,
     out: Path | None,
     quiet: bool,
     as_json: bool,
+    **asked: Any,  # click has typed them; they are parameters of analyse
 ) -> None:
     """Say where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
 
@@ -60,7 +57,7 @@ def command(  # noqa: PLR0917  click passes every option by name
             from model_profiling.workflow.measure import use_factors
 
             use_factors(run_dir, factors)
-        analysis = analyse(run_dir, model=model, etrecord=etrecord, times=times, progress=progress)
+        analysis = analyse(run_dir, **asked, progress=progress)
         written = write_analysis(analysis, out)
     if factors is not None:
         frame.warn_without_projection([outlook_of(analysis.run, analysis)])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What `report --share` and `bundle` have in common: options, and how they tell what was taken out.
 
 
-def scrub_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+def scrub_options(function: frame.Function) -> frame.Function:
     """`--rename` and `--keep`."""
     rename = click.option(
         "--rename", metavar="NAME", help="Call the model NAME in the copy [default: its name stays]."
@@ -47,28 +47,17 @@ def say_replaced(replaced: Sequence[Replaced]) -> None:
         frame.say("nothing had to be replaced")
 
 
-def replaced_facts(replaced: Sequence[Replaced]) -> list[dict[str, object]]:
-    return [asdict(found) for found in replaced]
-
-
 @frame.command(
     "bundle",
     example="""sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux --out for_the_issue.zip --rename some_model""",
     facts=True,
 )
-@click.argument("run_dir", metavar="RUN_DIR", type=click.Path(path_type=Path))
+@click.argument("run_dir", metavar="RUN_DIR", type=frame.PATH)
 @click.option("--out", type=frame.FILE, help="File to write [default: MODEL_PLATFORM_bundle.zip].")
 @click.option("--with-program", is_flag=True, help="Pack the .pte too, with the model's weights.")
 @scrub_options
-def command(  # noqa: PLR0917  click passes every option by name
-    run_dir: Path,
-    out: Path | None,
-    with_program: bool,
-    rename: str | None,
-    keep: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def command(*, run_dir: Path, out: Path | None, with_program: bool, as_json: bool, **scrubbing: Any) -> None:
     """Pack the run in RUN_DIR for a bug report, and show what is in it and what was taken out.
 
     Paths, names of people and machines, serials and source text are replaced in every file, the same thing by
@@ -76,21 +65,20 @@ def command(  # noqa: PLR0917  click passes every option by name
     """
     with shown_progress() as progress:
         progress.stage("packing")
-        bundle = write_bundle(
-            run_dir, out, options=ShareOptions(rename, keep), with_program=with_program, progress=progress
-        )
-    if as_json:
-        frame.facts(
-            {
-                "schema_version": 1,
-                "bundle": str(bundle.path),
-                "files": [asdict(found) for found in bundle.files],
-                "left_out": [{"file": name, "why": why} for name, why in bundle.left_out],
-                "replaced": replaced_facts(bundle.replaced),
-            }
-        )
+        options = ShareOptions(**scrubbing)
+        bundle = write_bundle(run_dir, out, options=options, with_program=with_program, progress=progress)
+    if not as_json:
+        _say(bundle)
         return
-    _say(bundle)
+    frame.facts(
+        {
+            "schema_version": 1,
+            "bundle": str(bundle.path),
+            "files": list(map(asdict, bundle.files)),
+            "left_out": [{"file": name, "why": why} for name, why in bundle.left_out],
+            "replaced": list(map(asdict, bundle.replaced)),
+        }
+    )
 
 
 def _say(bundle: Bundle) -> None:

@@ -49,7 +49,7 @@ def _as_seconds(_context: click.Context, _option: click.Parameter, text: str | N
     sme2prof clean --host board""",
     facts=True,
 )
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, type=frame.PATH)
 @click.option(
     "--keep",
     metavar="SIZE",
@@ -118,7 +118,16 @@ def _show_removed(removed: Removed, as_json: bool) -> None:
 
 def _show(found: Trimmed, cache: Path | None, limits: Limits, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        _show_facts(found, cache, dry_run)
+        listed = [
+            {
+                **asdict(entry),
+                "used": time.strftime("%Y-%m-%dT%H:%M:%S%z", _moment(entry.used)),
+                "chosen": entry in found.removed,
+            }
+            for entry in found.kept
+        ]
+        sizes = {"bytes": found.bytes, "chosen_bytes": found.removed_bytes, "removed": not dry_run}
+        frame.facts({"schema_version": 1, "cache": cache, **sizes, "kept": listed})
         return
     if cache is not None:
         frame.say(str(cache))
@@ -141,16 +150,3 @@ def _show(found: Trimmed, cache: Path | None, limits: Limits, dry_run: bool, as_
 def _moment(stamp: float) -> time.struct_time:
     """A file of somebody else may have any time, also one that no calendar has."""
     return time.localtime(min(max(stamp, 0.0), _LATEST))
-
-
-def _show_facts(found: Trimmed, cache: Path | None, dry_run: bool) -> None:
-    listed = [
-        {
-            **asdict(entry),
-            "used": time.strftime("%Y-%m-%dT%H:%M:%S%z", _moment(entry.used)),
-            "chosen": entry in found.removed,
-        }
-        for entry in found.kept
-    ]
-    sizes = {"bytes": found.bytes, "chosen_bytes": found.removed_bytes, "removed": not dry_run}
-    frame.facts({"schema_version": 1, "cache": cache, **sizes, "kept": listed})

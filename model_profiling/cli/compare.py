@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.progress import shown_progress
-from model_profiling.cli.store import store_option
+from model_profiling.cli.progress import measuring
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import record_json
@@ -30,98 +26,10 @@ from model_profiling.run import Times
 from model_profiling.run.remarks import warning_lines
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare
+from model_profiling.workflow.report import tell_of_comparison
 
 if TYPE_CHECKING:
     from model_profiling.workflow.baselines import Kept
-
-# The options of `compare` that are about a store: which one, and whether the judged run is kept in it.
-
-
-@dataclass(frozen=True, slots=True)
-class StoreChoice:
-    """What the user said about the store."""
-
-    address: str | None
-    device: str | None
-    add: bool
-    first_is_good: bool
-
-    @property
-    def given(self) -> str:
-        """The first option of them that was given; empty where none was."""
-        options = {
-            "--store": self.address,
-            "--device": self.device,
-            "--add": self.add,
-            "--first-is-good": self.first_is_good,
-        }
-        return next((option for option, value in options.items() if value), "")
-
-    def compare(
-        self,
-        run_dir: Path,
-        against: str,
-        limit: float | None,
-        fail_on: tuple[Aspect, ...],
-        *,
-        across_machines: bool,
-    ) -> Comparison:
-        from model_profiling.store.store import Store
-        from model_profiling.workflow.baselines import LAST_GOOD, baseline_word, compare_with_baseline
-
-        word = baseline_word(against)
-        if self.add and limit is None and not fail_on:
-            raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate")
-        if self.first_is_good and not self.add:
-            raise click.UsageError("--first-is-good without --add would pass for ever: nothing is kept")
-        if self.first_is_good and word != LAST_GOOD:
-            raise click.UsageError(f"--first-is-good is about store:{LAST_GOOD}")
-        return compare_with_baseline(
-            run_dir,
-            word,
-            store=Store.open(self.address, make=self.first_is_good),
-            limit=limit,
-            across_machines=across_machines,
-            fail_on=fail_on,
-            device=self.device,
-            first_is_good=self.first_is_good,
-        )
-
-    def keep(self, run_dir: Path, comparison: Comparison) -> tuple[Kept | None, ProfilingError | None]:
-        """The kept run, or why it could not be kept: the verdict is told before that."""
-        if not self.add:
-            return None, None
-        from model_profiling.store.store import Store
-        from model_profiling.workflow.baselines import keep_verdict
-
-        try:
-            return keep_verdict(Store.open(self.address), run_dir, comparison, device=self.device), None
-        except ProfilingError as problem:
-            return None, problem
-
-
-def store_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Options passed on together as `kept_in`."""
-
-    @functools.wraps(function)
-    def call(
-        store: str | None, device: str | None, add: bool, first_is_good: bool, **given: object
-    ) -> int | None:
-        return function(kept_in=StoreChoice(store, device, add, first_is_good), **given)
-
-    options = (
-        store_option,
-        click.option("--device", metavar="NAME", help="With --against: what the store calls this machine."),
-        click.option("--add", is_flag=True, help="With --against: keep the run, tagged good or bad."),
-        click.option(
-            "--first-is-good",
-            is_flag=True,
-            help="With --add: pass where the store has no run of this model on this device yet.",
-        ),
-    )
-    for option in reversed(options):
-        call = option(call)
-    return call
 
 
 @frame.command(
@@ -133,18 +41,25 @@ def store_options(function: Callable[..., int | None]) -> Callable[..., int | No
     sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
     facts=True,
 )
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path), required=False)
+@click.argument("a", type=frame.PATH)
+@click.argument("b", type=frame.PATH, required=False)
 @click.option(
     "--against",
     metavar="store:BASELINE",
     help="Judge one run against one of a store: its id, name or tag, or last-good.",
 )
-@store_options
+@frame.store_option
+@click.option("--device", metavar="NAME", help="With --against: what the store calls this machine.")
+@click.option("--add", is_flag=True, help="With --against: keep the run, tagged good or bad.")
+@click.option(
+    "--first-is-good",
+    is_flag=True,
+    help="With --add: pass where the store has no run of this model on this device yet.",
+)
 @click.option(
     "--fail-on-regression",
     "limit",
-    type=click.FloatRange(min=0, max=1000),
+    type=frame.FloatRange(min=0, max=1000),
     metavar="PCT",
     help="Exit with 1 when an experiment of B is slower beyond chance and by more than PCT percent.",
 )
@@ -167,24 +82,25 @@ def store_options(function: Callable[..., int | None]) -> Callable[..., int | No
 @click.option("--threads", callback=frame.thread_counts, help="Programs: counts such as 1,2,4 [default: 1].")
 @frame.budget_option
 @click.option("--outdir", type=frame.FOLDER, help="Programs: folder for their runs.")
-@click.option("--resume", is_flag=True, help="Programs: continue a measurement that was cut short.")
-@click.option("--force", is_flag=True, help="Programs: discard an unfinished measurement in the way.")
+@frame.resume_options(
+    "Programs: continue a measurement that was cut short.",
+    "Programs: discard an unfinished measurement in the way.",
+)
 def command(
     *,
     a: Path,
     b: Path | None,
     against: str | None,
-    kept_in: StoreChoice,
     limit: float | None,
     fail_on_kernel_change: bool,
     fail_on_structure_change: bool,
     markdown: Path | None,
     junit: Path | None,
     across_machines: bool,
-    quiet: bool,
     times: Times | None,
+    quiet: bool,
     as_json: bool,
-    **measuring: Any,  # click has typed them; they concern programs
+    **asked: Any,  # click has typed them; they concern a store, or programs
 ) -> int:
     """Say what changed from A to B, and how sure that is; or from a stored run to the one that is named.
 
@@ -192,52 +108,127 @@ def command(
     are measured here first, taking turns, which finds the smallest differences. With a --fail-on-...
     gate, what cannot be compared exits with 2 and says why; it never passes silently.
     """
-    share = None if limit is None else limit / 100
-    asked: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
-    fail_on = tuple(aspect for aspect, wanted in asked.items() if wanted)
-    given = [name.removesuffix("_s") for name, value in measuring.items() if value]
+    aspects: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
+    gates: Gates = {
+        "limit": None if limit is None else limit / 100,
+        "fail_on": tuple(aspect for aspect, wanted in aspects.items() if wanted),
+    }
+    stored = {name: asked.pop(name) for name in ("store", "device", "add", "first_is_good")}
+    given = [name.removesuffix("_s") for name, value in asked.items() if value]
     kept: Kept | None = None
     unkept: ProfilingError | None = None
     failed = 0
     if against is not None:
-        given += ["times"] if times is not None else []
-        _refuse_besides_baseline(b, given)
-        comparison = kept_in.compare(a, against, share, fail_on, across_machines=across_machines)
-        kept, unkept = kept_in.keep(a, comparison)
-    elif b is None or kept_in.given:
-        _refuse_without_baseline(b, kept_in)
+        if b is not None:
+            raise click.UsageError("--against names what a run is judged against: give that run alone")
+        if given or times is not None:
+            raise click.UsageError(f"--{[*given, 'times'][0]} has no meaning with --against")
+        comparison, kept, unkept = _judged(a, against, gates, across_machines=across_machines, **stored)
+    elif b is None:
+        raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
+    elif about_store := [name for name, value in stored.items() if value]:
+        option = about_store[0].replace("_", "-")
+        raise click.UsageError(f"--{option} is about a store: name a baseline with --against")
     elif are_programs(a, b):
         if across_machines or times is not None:
             raise click.UsageError("--across-machines and --times are about measurements, not programs")
-        comparison, failed = _measured(a, b, share, fail_on, quiet=quiet, as_json=as_json, **measuring)
+        comparison, failed = _measured(a, b, gates, quiet=quiet, as_json=as_json, **asked)
     elif given:
         raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
     else:
-        comparison = compare(a, b, limit=share, across_machines=across_machines, times=times, fail_on=fail_on)
-    _write_files(comparison, markdown, junit)
-    _print(comparison, kept, quiet=quiet, as_json=as_json)
-    return _exit_code(comparison, unkept) or failed
-
-
-def _refuse_besides_baseline(b: Path | None, given: Sequence[str]) -> None:
-    if b is not None:
-        raise click.UsageError("--against names what a run is judged against: give that run alone")
-    if given:
-        raise click.UsageError(f"--{given[0]} has no meaning with --against")
-
-
-def _refuse_without_baseline(b: Path | None, kept_in: StoreChoice) -> NoReturn:
-    if b is None:
-        raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
-    raise click.UsageError(f"{kept_in.given} is about a store: name a baseline with --against")
-
-
-def _write_files(comparison: Comparison, markdown: Path | None, junit: Path | None) -> None:
-    for_tools.tell_github_of(comparison)
+        comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
+    if problem := tell_of_comparison(comparison):
+        frame.warn(problem)
     if markdown is not None:
         files.write_out(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:
         files.write_out(junit, comparison_junit(comparison))
+    _print(comparison, kept, quiet=quiet, as_json=as_json)
+    return _exit_code(comparison, unkept) or failed
+
+
+class Gates(TypedDict):
+    """What makes a comparison fail."""
+
+    limit: float | None
+    fail_on: tuple[Aspect, ...]
+
+
+def _judged(
+    run_dir: Path,
+    against: str,
+    gates: Gates,
+    *,
+    across_machines: bool,
+    store: str | None,
+    device: str | None,
+    add: bool,
+    first_is_good: bool,
+) -> tuple[Comparison, Kept | None, ProfilingError | None]:
+    """Judge a run by one of a store; with `add` it is kept there, or why not: the verdict is said first."""
+    from model_profiling.store.store import Store
+    from model_profiling.workflow.baselines import (
+        LAST_GOOD,
+        baseline_word,
+        compare_with_baseline,
+        keep_verdict,
+    )
+
+    word = baseline_word(against)
+    if add and gates["limit"] is None and not gates["fail_on"]:
+        raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate")
+    if first_is_good and not add:
+        raise click.UsageError("--first-is-good without --add would pass for ever: nothing is kept")
+    if first_is_good and word != LAST_GOOD:
+        raise click.UsageError(f"--first-is-good is about store:{LAST_GOOD}")
+    comparison = compare_with_baseline(
+        run_dir,
+        word,
+        **gates,
+        store=Store.open(store, make=first_is_good),
+        across_machines=across_machines,
+        device=device,
+        first_is_good=first_is_good,
+    )
+    if not add:
+        return comparison, None, None
+    try:
+        return comparison, keep_verdict(Store.open(store), run_dir, comparison, device=device), None
+    except ProfilingError as problem:
+        return comparison, None, problem
+
+
+def _measured(
+    a: Path,
+    b: Path,
+    gates: Gates,
+    *,
+    quiet: bool,
+    as_json: bool,
+    target: str | None,
+    threads: tuple[int, ...] | None,
+    resume: bool,
+    force: bool,
+    **asked: Any,
+) -> tuple[Comparison, int]:
+    """What was found, and 2 where a program did not work."""
+    from model_profiling.workflow.compare_programs import compare_programs
+    from model_profiling.workflow.measure import RunOptions
+
+    with measuring(frame.KEPT, quiet=quiet) as progress:
+        found = compare_programs(
+            a,
+            b,
+            **gates,
+            **asked,
+            target=parse_target(target or "auto"),
+            threads=threads or (1,),
+            run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
+            progress=progress,
+        )
+    if not quiet and not as_json:
+        frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
+    return found.comparison, for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
 
 
 def _print(comparison: Comparison, kept: Kept | None, *, quiet: bool, as_json: bool) -> None:
@@ -265,46 +256,3 @@ def _exit_code(comparison: Comparison, unkept: ProfilingError | None) -> int:
     if unkept is not None:
         raise unkept
     return 0
-
-
-def _measured(
-    a: Path,
-    b: Path,
-    limit: float | None,
-    fail_on: tuple[Aspect, ...],
-    *,
-    quiet: bool,
-    as_json: bool,
-    target: str | None,
-    threads: tuple[int, ...] | None,
-    budget_s: float | None,
-    outdir: Path | None,
-    resume: bool,
-    force: bool,
-) -> tuple[Comparison, int]:
-    """What was found, and 2 where a program did not work."""
-    from model_profiling.workflow.compare_programs import compare_programs
-    from model_profiling.workflow.measure import RunOptions
-
-    if resume and force:
-        raise click.UsageError("--resume continues what --force discards: give one of them")
-    try:
-        with shown_progress(lines=True, quiet=quiet) as progress:
-            found = compare_programs(
-                a,
-                b,
-                target=parse_target(target or "auto"),
-                threads=threads or (1,),
-                budget_s=budget_s,
-                outdir=outdir,
-                run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
-                limit=limit,
-                fail_on=fail_on,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        frame.warn("everything measured so far is kept; continue with the same command and --resume")
-        raise
-    if not quiet and not as_json:
-        frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    return found.comparison, for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)

@@ -6,7 +6,7 @@ import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -24,7 +24,11 @@ from model_profiling.config.new_config import (
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import plural
 from model_profiling.run.names import default_run_dir
+
+if TYPE_CHECKING:
+    from model_profiling.config.sweep import SweepConfig
 
 
 def _threads(text: str) -> tuple[int, ...]:
@@ -41,7 +45,7 @@ def _threads(text: str) -> tuple[int, ...]:
 @click.option(
     "--model",
     "models",
-    type=click.Path(path_type=Path),
+    type=frame.PATH,
     multiple=True,
     help="The exported program (.pte); of a sweep, any model, once or more.",
 )
@@ -50,17 +54,17 @@ def _threads(text: str) -> tuple[int, ...]:
 @click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
 @click.option("--output-root", type=frame.FOLDER, help="The run directory.")
 @click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
-@click.option("--runs", type=click.IntRange(1), help="Traced turns, or runs per process. Default: 10.")
-@click.option("--warmup", type=click.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
+@click.option("--runs", type=frame.IntRange(1), help="Traced turns, or runs per process. Default: 10.")
+@click.option("--warmup", type=frame.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
 @click.option("--mode", type=click.Choice(get_args(ScheduleMode)), help="Take turns, or one by one.")
-@click.option("--rounds", type=click.IntRange(1), help="The most launches, or how many rounds.")
+@click.option("--rounds", type=frame.IntRange(1), help="The most launches, or how many rounds.")
 @frame.budget_option
-@click.option("--precision", type=click.FloatRange(0, 1, min_open=True), help="Stop early when this close.")
+@click.option("--precision", type=frame.FloatRange(0, 1, min_open=True), help="Stop early when this close.")
 @click.option("--device", help="Serial of the Android device.")
 @click.option("--host", help="Arm Linux machine to reach with ssh.")
 @click.option("--trace", is_flag=True, help="Add kernel-evidence experiments.")
-@click.option("--runner-on", type=click.Path(path_type=Path), help="Your executor_runner with SME2.")
-@click.option("--runner-off", type=click.Path(path_type=Path), help="Your executor_runner without SME2.")
+@click.option("--runner-on", type=frame.PATH, help="Your executor_runner with SME2.")
+@click.option("--runner-off", type=frame.PATH, help="Your executor_runner without SME2.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def new(
     *,
@@ -78,8 +82,10 @@ def new(
     """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
     here: Kind = "mac" if platform.system() == "Darwin" else "linux"
     if sweep:
-        _refuse_of_sweeps(output_root=output_root, trace=trace, **asked)
-        _new_sweep(models, kind or here, threads or (1,), runs or 10, output, force=force, **asked)
+        asked |= {"output_root": output_root, "trace": trace}
+        wanted = _new_sweep(models, kind or here, threads or (1,), runs or 10, asked)
+        path = write_new_sweep(wanted, output or Path("sweep.json"), force=force)
+        _say_written(path, f"sme2prof sweep {path} --dry-run")
         return
     if models[1:]:
         raise InputError("a config is of one model", "give --model once, or make a sweep with --sweep")
@@ -94,113 +100,77 @@ def new(
         suggested = default_run_dir(model, kind or here)
         output_root = output_root or Path(click.prompt("Run directory", default=str(suggested), err=aside))
         threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1", err=aside)
-        runs = runs or click.prompt("Turns with the tracer on", type=click.IntRange(1), default=10, err=aside)
+        runs = runs or click.prompt("Turns with the tracer on", type=frame.IntRange(1), default=10, err=aside)
         trace = trace or click.confirm("Add kernel-evidence experiments?", default=False, err=aside)
         output = output or Path(click.prompt("Write the config to", default="config.json", err=aside))
-    wanted = NewConfig(
-        model=model,
-        kind=kind or here,
-        output_root=output_root,
-        threads=threads or (1,),
-        runs=runs or 10,
-        trace=trace,
-        **asked,
-    )
-    path = write_new_config(wanted, output or Path("config.json"), force=force)
+    config = NewConfig(model, kind or here, output_root, threads or (1,), runs or 10, trace=trace, **asked)
+    path = write_new_config(config, output or Path("config.json"), force=force)
+    _say_written(path, f"sme2prof run {path}")
+
+
+def _say_written(path: Path, next_command: str) -> None:
     if not files.is_stream(path):
-        frame.say(f"wrote {path}")
-        frame.say(f"next: sme2prof run {path}")
-
-
-def _refuse_of_sweeps(**asked: object) -> None:
-    """Options that a sweep decides for each of its runs."""
-    for name in ("output_root", "trace", "runner_on", "runner_off"):
-        if asked[name]:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} has no meaning for a sweep", "leave it out, or leave out --sweep")
+        frame.say(f"wrote {path}\nnext: {next_command}")
 
 
 def _new_sweep(
-    models: tuple[Path, ...],
-    kind: Kind,
-    threads: tuple[int, ...],
-    runs: int,
-    output: Path | None,
-    *,
-    force: bool,
-    **asked: Any,
-) -> None:
+    models: tuple[Path, ...], kind: Kind, threads: tuple[int, ...], runs: int, asked: dict[str, Any]
+) -> NewSweep:
+    for name in ("output_root", "trace", "runner_on", "runner_off"):  # decided for each of its runs
+        if asked[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} has no meaning for a sweep", "leave it out, or leave out --sweep")
     if not models:
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
     schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
     given = {name: value for name, value in schedule.items() if value is not None}
-    wanted = NewSweep(
-        tuple(map(str, models)), kind, threads, runs, asked["warmup"], given, asked["device"], asked["host"]
-    )
-    path = write_new_sweep(wanted, output or Path("sweep.json"), force=force)
-    if not files.is_stream(path):
-        frame.say(f"wrote {path}")
-        frame.say(f"next: sme2prof sweep {path} --dry-run")
+    places = asked["device"], asked["host"]
+    return NewSweep(tuple(map(str, models)), kind, threads, runs, asked["warmup"], given, *places)
 
 
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)
-@click.argument("path", metavar="CONFIG.json", type=click.Path(path_type=Path))
+@click.argument("path", metavar="CONFIG.json", type=frame.PATH)
 @click.option("--no-files", is_flag=True, help="Leave out whether the model and the runners exist.")
 def check(path: Path, no_files: bool, as_json: bool) -> int:
     """Say everything that is wrong with a config or a sweep; exits with 1 if anything is."""
     from model_profiling.config.problems import Problem, is_sweep, read_object
     from model_profiling.config.reading import config_warnings, pairs, parse_config
-    from model_profiling.core.formatting import plural
+    from model_profiling.config.sweep import parse_sweep
 
     raw = read_object(path)  # once: it may come through a pipe
-    problems: tuple[Problem, ...]
+    config, sweep, problems = None, None, tuple[Problem, ...]()
     if isinstance(raw, Problem):
-        config, problems = None, (raw,)
+        problems = (raw,)
     elif is_sweep(raw):
-        return _check_sweep(path, raw, as_json=as_json, no_files=no_files)
+        sweep, problems = parse_sweep(raw, folder=path.parent, files=not no_files)
     else:
         config, problems = parse_config(raw, folder=path.parent, files=not no_files)
-        config = None if problems else config
-    warned = config_warnings(config) if config else ()
+    warned = config_warnings(config) if config and not problems else ()
     if as_json:
         found = [asdict(problem) for problem in problems]
         frame.facts({"schema_version": 1, "ok": not problems, "problems": found, "warnings": list(warned)})
         return 1 if problems else 0
     for problem in problems:
         frame.say(f"{path}: {problem.text}; {problem.fix}")
-    if config is None:
-        return 1
     for text in warned:
         frame.warn(text)
-    experiments, comparisons = len(config.experiments), len(pairs(config))
-    frame.say(f"{path} is fine: {plural(experiments, 'experiment')}, {plural(comparisons, 'comparison')}")
-    frame.say(f"model        {config.model}")
-    frame.say(f"output_root  {config.output_root}")
-    return 0
+    if sweep is not None and not problems:
+        frame.say(f"{path} is fine{'' if no_files else _counted(sweep)}")
+    if config is not None and not problems:
+        counts = plural(len(config.experiments), "experiment"), plural(len(pairs(config)), "comparison")
+        frame.say(f"{path} is fine: {', '.join(counts)}")
+        frame.say(f"model        {config.model}")
+        frame.say(f"output_root  {config.output_root}")
+    return 1 if problems else 0
 
 
-def _check_sweep(path: Path, raw: dict[str, object], *, as_json: bool, no_files: bool) -> int:
-    from model_profiling.config.sweep import parse_sweep
-    from model_profiling.core.formatting import plural
+def _counted(sweep: SweepConfig) -> str:
     from model_profiling.sweep.cells import all_cells, jobs
 
-    sweep, problems = parse_sweep(raw, folder=path.parent, files=not no_files)
-    if as_json:
-        found = [asdict(problem) for problem in problems]
-        frame.facts({"schema_version": 1, "ok": not problems, "problems": found, "warnings": []})
-        return 1 if problems else 0
-    for problem in problems:
-        frame.say(f"{path}: {problem.text}; {problem.fix}")
-    if sweep is None or problems:
-        return 1
-    if no_files:
-        frame.say(f"{path} is fine")
-        return 0
     cells = all_cells(sweep)
     left_out = sum(each.state == "left out" for each in cells)
-    counted = f"{plural(len(cells) - left_out, 'cell')} in {plural(len(jobs(sweep)), 'run')}"
-    frame.say(f"{path} is fine: {counted}{f', {left_out} left out' if left_out else ''}")
-    return 0
+    counted = f": {plural(len(cells) - left_out, 'cell')} in {plural(len(jobs(sweep)), 'run')}"
+    return f"{counted}{f', {left_out} left out' if left_out else ''}"
 
 
 @frame.command("schema", example="sme2prof config schema > config.schema.json")
@@ -210,10 +180,9 @@ def schema(sweep: bool) -> None:
     frame.facts(sweep_schema() if sweep else config_schema())
 
 
-command = click.Group(
+command = frame.group(
     "config",
-    commands=[new, check, schema],
-    help="Make, check or describe a config or a sweep.",
-    epilog="\b\nExample:\n  sme2prof config check my_run.json",
-    params=[frame.debug_option()],
+    "Make, check or describe a config or a sweep.",
+    [new, check, schema],
+    example="sme2prof config check my_run.json",
 )

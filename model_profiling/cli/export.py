@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -33,16 +33,11 @@ from model_profiling.program.graph_file import described
 )
 @click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
-def command(  # noqa: PLR0917  click passes every option by name
+def command(
+    *,
     model: str,
-    dtype: str,
-    backend: str,
-    outdir: Path | None,
-    name: str | None,
-    calibration: str | None,
-    seed: int,
-    save_graph: bool,
     as_json: bool,
+    **asked: Any,  # click has typed them; they are parameters of export_model
 ) -> int:
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 
@@ -51,18 +46,7 @@ def command(  # noqa: PLR0917  click passes every option by name
     """
     frame.warn_of_skipped_models(model)
     with shown_progress() as progress:
-        result = export_model(
-            model,
-            dtype=dtype,
-            backend=backend,
-            outdir=outdir,
-            save_graph=save_graph,
-            name=name,
-            calibration=calibration,
-            seed=seed,
-            progress=progress,
-            verbose=frame.debugging(),
-        )
+        result = export_model(model, **asked, progress=progress, verbose=frame.debugging())
     if as_json:
         frame.facts(result.as_dict() | {"folder": str(result.pte.parent)})
     else:

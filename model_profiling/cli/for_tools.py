@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,25 +17,9 @@ from model_profiling.run import names
 from model_profiling.run.remarks import WarningLine, Weight
 
 if TYPE_CHECKING:
-    from model_profiling.report.comparison_document import Comparison
     from model_profiling.report.data import ReportData
     from model_profiling.report.document import Block
     from model_profiling.workflow.report import ToolFiles
-
-
-# `--for`: files for other tools, and what every command leaves in GitHub Actions.
-
-
-def tools_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--for`: which tools to write files for; passed on as `tools`, empty where none were named."""
-    return click.option(
-        "--for",
-        "tools",
-        metavar="TOOL,...",
-        callback=_as_tools,
-        help="Also write files for other tools into RUN_DIR/for_tools: perfetto, speedscope, parquet, "
-        "model-explorer, badge; several with commas, or all.",
-    )(function)
 
 
 def _as_tools(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
@@ -44,6 +28,16 @@ def _as_tools(_context: click.Context, _option: click.Parameter, text: str | Non
     from model_profiling.workflow.report import parse_tools
 
     return parse_tools(text)
+
+
+tools_option = click.option(
+    "--for",
+    "tools",
+    metavar="TOOL,...",
+    callback=_as_tools,
+    help="Also write files for other tools into RUN_DIR/for_tools: perfetto, speedscope, parquet, "
+    "model-explorer, badge; several with commas, or all.",
+)
 
 
 def write_asked(runs: Iterable[ReportData], tools: Sequence[str]) -> list[ToolFiles]:
@@ -56,19 +50,16 @@ def write_asked(runs: Iterable[ReportData], tools: Sequence[str]) -> list[ToolFi
 
 
 def tool_facts(made: Sequence[ToolFiles]) -> dict[str, object]:
-    if not made:
-        return {}
-    return {
-        "for_tools": [
-            {
-                "tool": found.tool,
-                "files": [str(path) for path in found.files],
-                "open": found.opens,
-                "left_out": found.left_out,
-            }
-            for found in made
-        ]
-    }
+    listed = [
+        {
+            "tool": found.tool,
+            "files": [str(path) for path in found.files],
+            "open": found.opens,
+            "left_out": found.left_out,
+        }
+        for found in made
+    ]
+    return {"for_tools": listed} if made else {}
 
 
 def print_made(made: Sequence[ToolFiles]) -> None:
@@ -85,22 +76,8 @@ def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] 
     """In GitHub Actions: the runs in the job's summary, and their badges."""
     from model_profiling.workflow.report import tell_of_runs
 
-    _warned(tell_of_runs(runs, first))
-
-
-def tell_github_of(comparison: Comparison) -> None:
-    """In GitHub Actions: the comparison in the job's summary."""
-    from model_profiling.workflow.report import tell_of_comparison
-
-    _warned(tell_of_comparison(comparison))
-
-
-def _warned(problem: str | None) -> None:
-    if problem:
+    if problem := tell_of_runs(runs, first):
         frame.warn(problem)
-
-
-# The last lines of every command that makes or reads a run: the three answers, then where the report is.
 
 
 def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:

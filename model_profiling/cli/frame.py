@@ -29,35 +29,25 @@ if TYPE_CHECKING:
 _MOST = 10**9
 
 
-def command(
-    name: str, *, example: str, facts: bool = False
-) -> Callable[[Callable[..., int | None]], click.Command]:
+Function = Callable[..., int | None]
+Decorator = Callable[[Function], Function]
+
+
+def command(name: str, *, example: str, facts: bool = False) -> Callable[[Function], click.Command]:
     """Make a click command out of a function; its docstring is the help and `example` is shown below it.
 
     `facts` adds `--json`, passed on as `as_json`. `--debug` is taken everywhere and read by `main`.
     """
 
-    def make(function: Callable[..., int | None]) -> click.Command:
+    def make(function: Function) -> click.Command:
         @functools.wraps(function)
         def call(**given: object) -> int | None:
             if _files_on_stdout and given.get("as_json"):
                 raise click.UsageError("--json goes to standard output already: name a file in place of -")
             return function(**given)
 
-        made = click.command(
-            name, epilog=f"\b\nExample:\n{_indented(example)}", context_settings={"max_content_width": 100}
-        )(call)
-        for param in made.params:
-            if isinstance(param.type, click.Path) and param.type.type is Path:
-                param.type = _NamedPath(
-                    exists=param.type.exists, file_okay=param.type.file_okay, readable=False, path_type=Path
-                )
-            elif isinstance(param.type, click.IntRange):
-                param.type = _CountRange(param.type.min, param.type.max)
-            elif isinstance(param.type, click.FloatRange):
-                param.type = _FiniteRange(
-                    param.type.min, param.type.max, param.type.min_open, param.type.max_open
-                )
+        settings = {"max_content_width": 100}
+        made = click.command(name, epilog=_epilog(example), context_settings=settings)(call)
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -66,6 +56,15 @@ def command(
         return made
 
     return make
+
+
+def group(name: str, help: str, commands: Sequence[click.Command], *, example: str) -> click.Group:
+    return click.Group(name, commands=commands, help=help, epilog=_epilog(example), params=[debug_option()])
+
+
+def _epilog(example: str) -> str:
+    lines = (f"  {line.strip()}" for line in example.strip().splitlines())
+    return "\b\nExample:\n" + "\n".join(lines)
 
 
 class _NamedPath(click.Path):
@@ -79,7 +78,7 @@ class _NamedPath(click.Path):
         return named
 
 
-class _CountRange(click.IntRange):
+class IntRange(click.IntRange):
     """A count that something could be done as often; click itself takes numbers of 4,300 digits."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -89,7 +88,7 @@ class _CountRange(click.IntRange):
         return number
 
 
-class _FiniteRange(click.FloatRange):
+class FloatRange(click.FloatRange):
     """A number in a range; click takes `nan` as in any, and no comparison with it is ever true."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -108,10 +107,6 @@ def debug_option() -> click.Option:
     )
 
 
-def _indented(example: str) -> str:
-    return "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())
-
-
 def thread_counts(
     _context: click.Context, _option: click.Parameter, text: str | None
 ) -> tuple[int, ...] | None:
@@ -124,32 +119,10 @@ def thread_counts(
     return tuple(int(word) for word in words)
 
 
-def times_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--times`: the user's word on files that no run speaks for; passed on as `Times`."""
-    return click.option(
-        "--times",
-        type=click.Choice(["hardware", "emulated"]),
-        callback=_as_times,
-        help="Where dumps without a manifest were measured; unsaid, no latency is claimed from them.",
-    )(function)
-
-
 def _as_times(_context: click.Context, _option: click.Parameter, word: str | None) -> object:
     from model_profiling.run.times import Times
 
     return Times(word) if word else None
-
-
-def factor_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--sme2-factor`: what SME2 is taken to bring an operator; passed on as `factors`."""
-    return click.option(
-        "--sme2-factor",
-        "factors",
-        metavar="LOW:HIGH|FILE",
-        callback=_as_factors,
-        help="How many times faster SME2 is taken to make convolutions and GEMM in the projection, or a JSON "
-        "file with a range for each; kept in the run [default: 3:15].",
-    )(function)
 
 
 def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
@@ -158,6 +131,63 @@ def _as_factors(_context: click.Context, _option: click.Parameter, text: str | N
     from model_profiling.run.evidence import parse_factors
 
     return parse_factors(text)
+
+
+# Options that several commands take, each declared once.
+
+PATH = _NamedPath(readable=False, path_type=Path)
+times_option = click.option(
+    "--times",
+    type=click.Choice(["hardware", "emulated"]),
+    callback=_as_times,
+    help="Where dumps without a manifest were measured; unsaid, no latency is claimed from them.",
+)
+factor_option = click.option(
+    "--sme2-factor",
+    "factors",
+    metavar="LOW:HIGH|FILE",
+    callback=_as_factors,
+    help="How many times faster SME2 is taken to make convolutions and GEMM in the projection, or a JSON "
+    "file with a range for each; kept in the run [default: 3:15].",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and the report's place.")
+budget_option = click.option(
+    "--budget",
+    "budget_s",
+    type=FloatRange(0, 86_400, min_open=True),
+    metavar="SECONDS",
+    show_default="30",
+    help="Measure for about so long at most, but at least six launches.",
+)
+sample_option = click.option(
+    "--sample",
+    is_flag=True,
+    help="Also look which kernels run inside each operator, in runs of their own.",
+)
+store_option = click.option(
+    "--store",
+    metavar="FOLDER",
+    help="The store [default: $SME2PROF_STORE, else sme2prof_store here].",
+)
+
+
+KEPT = "everything measured so far is kept; continue with the same command and --resume"
+
+
+def resume_options(resume: str, force: str, *, discards: str = "discards") -> Decorator:
+    """`--resume` and `--force`, of which one may be given."""
+
+    def add(function: Function) -> Function:
+        @functools.wraps(function)
+        def call(**given: Any) -> int | None:
+            if given["resume"] and given["force"]:
+                raise click.UsageError(f"--resume continues what --force {discards}: give one of them")
+            return function(**given)
+
+        with_force = click.option("--force", is_flag=True, help=force)(call)
+        return click.option("--resume", is_flag=True, help=resume)(with_force)
+
+    return add
 
 
 def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
@@ -175,34 +205,6 @@ def warn_of_skipped_models(asked: str = "") -> None:
     for skipped in skipped_folders():
         if asked not in skipped.names:
             warn(skipped.text)
-
-
-def quiet_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--quiet`: the answer alone; what failed is still said."""
-    return click.option("--quiet", is_flag=True, help="Print only the answers and the report's place.")(
-        function
-    )
-
-
-def budget_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--budget`: for how long to measure at most; passed on as `budget_s`."""
-    return click.option(
-        "--budget",
-        "budget_s",
-        type=click.FloatRange(0, 86_400, min_open=True),
-        metavar="SECONDS",
-        show_default="30",
-        help="Measure for about so long at most, but at least six launches.",
-    )(function)
-
-
-def sample_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--sample`: one more process for each experiment, in which threads are looked at."""
-    return click.option(
-        "--sample",
-        is_flag=True,
-        help="Also look which kernels run inside each operator, in runs of their own.",
-    )(function)
 
 
 def is_count(word: str) -> bool:

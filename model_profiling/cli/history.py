@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.store import store_option
 
 if TYPE_CHECKING:
     from model_profiling.report.history import History
 
 _MOST_PRINTED = 12
 _NARROWEST, _WIDEST = 20, 100
-_DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
+_DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 
 
 @frame.command(
@@ -31,14 +29,14 @@ _DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 @click.option("--dtype", help="Only this number format.")
 @click.option("--backend", help="Only this backend.")
 @click.option("--device", help="Only this device, by its name in the store or a part of its name in words.")
-@click.option("--threads", type=click.IntRange(1), help="Only this number of threads.")
+@click.option("--threads", type=frame.IntRange(1), help="Only this number of threads.")
 @click.option("--experiment", help="Only this experiment.")
 @click.option(
     "--since",
     type=click.DateTime(_DATES),
     help="Only runs measured since this day (UTC); the rest is not looked at.",
 )
-@store_option
+@frame.store_option
 @click.option(
     "--out",
     type=frame.FILE,
@@ -46,16 +44,10 @@ _DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 )
 def command(
     *,
-    model: str,
-    dtype: str | None,
-    backend: str | None,
-    device: str | None,
-    threads: int | None,
-    experiment: str | None,
-    since: datetime | None,
     store: str | None,
     out: Path | None,
     as_json: bool,
+    **asked: Any,  # click has typed them; they are the fields of HistoryQuestion
 ) -> None:
     """Show a model's latency over all runs of a store, and where its level changed.
 
@@ -68,16 +60,7 @@ def command(
     from model_profiling.workflow.history import HistoryQuestion, load_history
     from model_profiling.workflow.report import write_page
 
-    question = HistoryQuestion(
-        model=model,
-        dtype=dtype,
-        backend=backend,
-        device=device,
-        experiment=experiment,
-        threads=threads,
-        since=since,
-    )
-    found = load_history(Store.open(store), question)
+    found = load_history(Store.open(store), HistoryQuestion(**asked))
     if out is not None:
         write_page(history_document(found), out, history_title(found))
     if as_json:

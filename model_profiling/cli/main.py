@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -84,34 +84,48 @@ def program() -> click.Group:
 @answered
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
-    end_like_ctrl_c()
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
+    return run_reporting_failures(lambda: _invoke(words))
+
+
+def _invoke(words: list[str]) -> object:
+    _check_words(words)
+    # Not click's own main(): it answers Ctrl-C with an empty line of its own.
+    with program().make_context("sme2prof", words) as context:
+        outcome: object = context.command.invoke(context)
+    _warn_of_the_cache()
+    return outcome
+
+
+def run_reporting_failures(work: Callable[[], object]) -> int:
+    """Do the work of a command or of a tool; any failure is one line, and the exit code says which kind."""
+    end_like_ctrl_c()
     outcome: object = None
     try:
-        _check_words(words)
-        # Not click's own main(): it answers Ctrl-C with an empty line of its own.
-        with program().make_context("sme2prof", words) as context:
-            outcome = context.command.invoke(context)
-        _warn_of_the_cache()
+        outcome = work()
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
         # Who was interrupted in the middle of something says what is left to do.
         _warn_of_settings()
-        return _failure(f"interrupted; {str(ended) or 'nothing was left half written'}", 130)
+        fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
+        return 130
     except click.ClickException as problem:
         where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
         wrong = "name one of its commands" if isinstance(problem, _NO_COMMAND) else problem.format_message()
-        return _failure(f"{wrong.rstrip('.')}; see `{where} --help`")
+        fail(f"{wrong.rstrip('.')}; see `{where} --help`")
+        return 2
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
         _warn_of_the_cache()
         _warn_of_settings()
         return _reported(problem, str(problem))
-    except Exception as problem:  # noqa: BLE001  the last resort: a defect of ours is still one line to the user
-        return report_unexpected(problem)
+    except Exception as problem:  # the last resort: a defect of ours is still one line to the user
+        if isinstance(problem, OSError) and lost_output():
+            raise  # an answer that was lost is not one
+        return _reported(problem, _unexpected(problem))
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -143,19 +157,13 @@ def _unexpected(problem: Exception) -> str:
     return f"{_REGISTRATIONS} cannot be imported: {said}; correct line {line} there, or what it imports"
 
 
-def report_unexpected(problem: Exception) -> int:
-    """The last resort: a defect of ours is still one line to the user. An answer that was lost is not one."""
-    if isinstance(problem, OSError) and lost_output():
-        raise problem
-    return _reported(problem, _unexpected(problem))
-
-
 def _reported(problem: Exception, text: str) -> int:
     if debugging():
         import traceback
 
         say("".join(traceback.format_exception(problem)), err=True)
-    return _failure(text)
+    fail(text)
+    return 2
 
 
 def _warn_of_settings() -> None:
@@ -174,8 +182,3 @@ def _warn_of_the_cache() -> None:
 
         for note in take_remade():
             warn(note)
-
-
-def _failure(text: str, code: int = 2) -> int:
-    fail(text)
-    return code

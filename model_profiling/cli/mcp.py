@@ -22,7 +22,7 @@ from model_profiling.mcp_server.confinement import Root
 @click.option(
     "--root",
     required=True,
-    type=click.Path(path_type=Path),
+    type=frame.PATH,
     help="The folder it may read and write: models, programs, runs.",
 )
 @click.option("--read-only", is_flag=True, help="Offer no tool that exports or measures.")

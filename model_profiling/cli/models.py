@@ -26,15 +26,8 @@ def command(as_json: bool) -> None:
         frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries], "skipped": skipped})
         return
     rows = [
-        (
-            entry.name,
-            entry.source,
-            _inputs(entry),
-            " ".join(entry.dtypes),
-            _options(entry),
-            _said_of(entry),
-        )
-        for entry in entries
+        (each.name, each.source, _inputs(each), " ".join(each.dtypes), _options(each), _said_of(each))
+        for each in entries
     ]
     frame.table(("NAME", "SOURCE", "INPUTS", "DTYPES", "OPTIONS", ""), rows)
 

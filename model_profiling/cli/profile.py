@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.progress import measuring
 from model_profiling.cli.run import outcome_facts, print_outcome, print_place
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.core.records import record_json
@@ -56,16 +56,16 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="To export for.")
 @click.option(
-    "--runs", type=click.IntRange(1), show_default="10", help="Turns with the tracer on, or runs per process."
+    "--runs", type=frame.IntRange(1), show_default="10", help="Turns with the tracer on, or runs per process."
 )
-@click.option("--warmup", type=click.IntRange(0), show_default="3", help="Untimed inferences before them.")
+@click.option("--warmup", type=frame.IntRange(0), show_default="3", help="Untimed inferences before them.")
 @click.option(
     "--threads", default="1", show_default=True, callback=frame.thread_counts, help="Counts such as 1,2,4."
 )
 @frame.budget_option
 @click.option(
     "--precision",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=frame.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
     show_default="0.005",
     help="Stop once every speedup is known to plus or minus this share.",
@@ -78,7 +78,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(1),
+    type=frame.IntRange(1),
     help="At most so many launches in lockstep; with --mode rounds so many rounds [default: 12].",
 )
 @click.option(
@@ -91,8 +91,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.sample_option
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
 @click.option("--outdir", type=frame.FOLDER, help="Folder for artifacts and runs [default: out_MODEL].")
-@click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
-@click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
+@frame.resume_options("Continue a run that was cut short.", "Discard an unfinished run that is in the way.")
 @frame.factor_option
 @frame.quiet_option
 def command(
@@ -114,8 +113,6 @@ def command(
     auto, a CPU with SME2 is measured with SME2 on and off. An Arm CPU without it gives one baseline, and
     emulation shows what SME2 runs; any other CPU gives emulation alone.
     """
-    if resume and force:
-        raise click.UsageError("--resume continues what --force discards: give one of them")
     choice = replace(parse_target(target), power_mode=power_mode)
     if power_mode != "leave" and choice.kind != "android":
         raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
@@ -123,17 +120,13 @@ def command(
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
     if not model.endswith(".pte"):
         frame.warn_of_skipped_models(model)
-    try:
-        with shown_progress(lines=True, quiet=quiet) as progress:
-            if len(dtypes) > 1:
-                several = profile_dtypes(model, dtypes, options, run, progress=progress)
-                profiled = tuple(several.outcomes.values())
-            else:
-                one = replace(options, dtype=dtypes[0] if dtypes else None)
-                several, profiled = None, (profile(model, one, run, progress=progress),)
-    except KeyboardInterrupt:
-        frame.warn("everything measured so far is kept; continue with the same command and --resume")
-        raise
+    with measuring(frame.KEPT, quiet=quiet) as progress:
+        if len(dtypes) > 1:
+            several = profile_dtypes(model, dtypes, options, run, progress=progress)
+            profiled = tuple(several.outcomes.values())
+        else:
+            one = replace(options, dtype=dtypes[0] if dtypes else None)
+            several, profiled = None, (profile(model, one, run, progress=progress),)
     if factors is not None:
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from model_profiling.cli.frame import say
+from model_profiling.cli.frame import say, warn
 from model_profiling.core.formatting import duration, in_short, printable
 from model_profiling.core.progress import Progress, Silent, watching
 
@@ -131,3 +131,14 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
             progress = PlainLines()
         shown.enter_context(watching(progress))
         yield progress
+
+
+@contextlib.contextmanager
+def measuring(kept: str, *, quiet: bool) -> Iterator[Progress]:
+    """Progress of a measurement; who interrupts it is told what is `kept` and how to continue."""
+    try:
+        with shown_progress(lines=True, quiet=quiet) as progress:
+            yield progress
+    except KeyboardInterrupt:
+        warn(kept)
+        raise

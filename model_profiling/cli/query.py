@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.store import store_option
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import MISSING, did_you_mean, plural
 
@@ -30,11 +29,11 @@ _MOST_SQL = 1 << 20
     facts=True,
 )
 @click.argument("sql", required=False, metavar="SQL")
-@store_option
+@frame.store_option
 @click.option("--views", is_flag=True, help="List what can be asked; with a name, its columns.")
 @click.option(
     "--rows",
-    type=click.IntRange(1),
+    type=frame.IntRange(1),
     show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in files",
     help="Give at most so many.",
 )
@@ -43,7 +42,7 @@ _MOST_SQL = 1 << 20
 @click.option(
     "--time-limit",
     "seconds",
-    type=click.FloatRange(0, 86_400, min_open=True),
+    type=frame.FloatRange(0, 86_400, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -52,7 +51,7 @@ _MOST_SQL = 1 << 20
 @click.option(
     "--memory",
     "megabytes",
-    type=click.IntRange(64, 1 << 20),
+    type=frame.IntRange(64, 1 << 20),
     default=1024,
     show_default=True,
     metavar="MB",
@@ -87,7 +86,10 @@ def command(
     if as_json + (csv_file is not None) + (parquet_file is not None) > 1:
         raise click.UsageError("--csv, --parquet and --json are one answer in three forms: give one of them")
     if sql == "-":
-        sql = _from_stdin()
+        try:
+            sql = sys.stdin.buffer.read(_MOST_SQL).decode()
+        except UnicodeDecodeError as problem:
+            raise InputError("what came in by standard input is not UTF-8", "give SQL as text") from problem
     with only_arrow():
         needed("pyarrow", "store")
     limits = Limits(rows=rows, seconds=seconds, memory=megabytes << 20)
@@ -95,14 +97,6 @@ def command(
         _write(store, sql, limits, csv_file=csv_file, parquet_file=parquet_file)
     else:
         _tell(store, sql, limits, as_json=as_json)
-
-
-def _from_stdin() -> str:
-    content = sys.stdin.buffer.read(_MOST_SQL)
-    try:
-        return content.decode()
-    except UnicodeDecodeError as problem:
-        raise InputError("what came in by standard input is not UTF-8", "give SQL as text") from problem
 
 
 def _write(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.bundle import replaced_facts, say_replaced, scrub_options
+from model_profiling.cli.bundle import say_replaced, scrub_options
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
-from model_profiling.run import Times
 from model_profiling.run.evidence import Factors
 from model_profiling.run.folders import expand_runs
 from model_profiling.workflow.bundle import Shared, share_report
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share""",
     facts=True,
 )
-@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.PATH)
 @click.option(
     "--out",
     type=frame.FILE,
@@ -50,40 +50,43 @@ if TYPE_CHECKING:
 @scrub_options
 @frame.times_option
 @frame.factor_option
-def command(  # noqa: PLR0917  click passes every option by name
+def command(
+    *,
     run_dirs: tuple[Path, ...],
-    out: Path | None,
-    title: str | None,
     tools: tuple[str, ...],
-    times: Times | None,
+    out: Path | None,
     factors: Factors | None,
     share: bool,
     rename: str | None,
     keep: tuple[str, ...],
     as_json: bool,
+    **asked: Any,  # click has typed them; they are parameters of what writes a page: title and times
 ) -> None:
     """Write the report of RUN_DIR as HTML and Markdown, and print its answers; several get one page.
 
     RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs: all of them.
     What is missing is said in the report; times of emulated and traced runs are never shown as latencies.
     """
-    asked, run_dirs = run_dirs, expand_runs(run_dirs)
-    _check_sharing(share, scrubbed=bool(rename or keep), tools=bool(tools))
+    named, run_dirs = run_dirs, expand_runs(run_dirs)
+    if (rename or keep) and not share:
+        raise click.UsageError("--rename and --keep belong to --share")
+    if share and tools:
+        words = "--share and --for exclude each other: files for tools hold paths and source lines"
+        raise click.UsageError(words)
     with shown_progress() as progress:
         if factors is not None:
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
         if share:
             options = ShareOptions(rename, keep)
-            shared = share_report(run_dirs, out, options=options, title=title, times=times, progress=progress)
-            _say_shared(shared, as_json)
+            _say_shared(share_report(run_dirs, out, options=options, **asked, progress=progress), as_json)
             return
         if len(run_dirs) == 1:
-            path, data = write_report(run_dirs[0], out=out, title=title, times=times, progress=progress)
+            path, data = write_report(run_dirs[0], out=out, **asked, progress=progress)
             runs = [data]
         else:
-            path = out or combined_page(asked)
-            runs = write_combined_report(run_dirs, path, title=title, times=times, progress=progress)
+            path = out or combined_page(named)
+            runs = write_combined_report(run_dirs, path, **asked, progress=progress)
         made = for_tools.write_asked(runs, tools)
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
@@ -102,14 +105,6 @@ def command(  # noqa: PLR0917  click passes every option by name
     for_tools.print_made(made)
 
 
-def _check_sharing(share: bool, *, scrubbed: bool, tools: bool) -> None:
-    if scrubbed and not share:
-        raise click.UsageError("--rename and --keep belong to --share")
-    if share and tools:
-        words = "--share and --for exclude each other: files for tools hold paths and source lines"
-        raise click.UsageError(words)
-
-
 def _say_answers(runs: Sequence[ReportData]) -> None:
     for data in runs:
         if len(runs) > 1:
@@ -121,7 +116,7 @@ def _say_answers(runs: Sequence[ReportData]) -> None:
 
 def _say_shared(shared: Shared, as_json: bool) -> None:
     if as_json:
-        replaced = replaced_facts(shared.replaced)
+        replaced = list(map(asdict, shared.replaced))
         frame.facts({"schema_version": 1, "report": str(shared.path), "replaced": replaced})
         return
     say_replaced(shared.replaced)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
-from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.progress import measuring
 from model_profiling.run.evidence import Factors
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
@@ -21,17 +22,16 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
     sme2prof run my_config.json --precision 0.01""",
     facts=True,
 )
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=frame.PATH)
 @click.option("--target", help=f"Where, if the config does not say: {', '.join(target_kinds()[1:])}.")
 @click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
 @click.option("--builtin-runner", is_flag=True, help="Use the kit's own runner in place of the config's.")
 @click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
-@click.option("--resume", is_flag=True, help="Continue a run that was cut short.")
-@click.option("--force", is_flag=True, help="Discard an unfinished run that is in the way.")
+@frame.resume_options("Continue a run that was cut short.", "Discard an unfinished run that is in the way.")
 @frame.quiet_option
 @click.option(
     "--precision",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=frame.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
     help="Stop once every speedup is known to plus or minus this share, such as 0.01.",
 )
@@ -43,16 +43,13 @@ def command(
     config: Path,
     target: str | None,
     only: tuple[str, ...],
-    builtin_runner: bool,
     analysis_only: bool,
     resume: bool,
     force: bool,
-    precision: float | None,
-    budget_s: float | None,
-    sample: bool,
     factors: Factors | None,
     quiet: bool,
     as_json: bool,
+    **asked: Any,  # click has typed them; they are parameters of run_file
 ) -> int:
     """Run the experiments of CONFIG and analyse them.
 
@@ -60,8 +57,6 @@ def command(
     date and time, or joined where CONFIG only adds experiments to it; an unfinished one is
     continued with --resume or discarded with --force.
     """
-    if resume and force:
-        raise click.UsageError("--resume continues what --force discards: give one of them")
     options = RunOptions(
         only=frozenset(only),
         resume=resume,
@@ -70,22 +65,10 @@ def command(
         command_line=frame.command_line(),
         factors=factors,
     )
-    try:
-        with shown_progress(lines=True, quiet=quiet) as progress:
-            where = parse_target(target) if target else None
-            outcome = run_file(
-                config,
-                options,
-                target=where,
-                builtin_runner=builtin_runner,
-                precision=precision,
-                budget_s=budget_s,
-                sample=sample,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        frame.warn(f"everything measured so far is kept; continue with: sme2prof run {config} --resume")
-        raise
+    kept = f"everything measured so far is kept; continue with: sme2prof run {config} --resume"
+    with measuring(kept, quiet=quiet) as progress:
+        where = parse_target(target) if target else None
+        outcome = run_file(config, options, target=where, **asked, progress=progress)
     if factors is not None:
         frame.warn_without_projection([outcome.data.outlook])
     for_tools.tell_github([(outcome.data, outcome.report)])

@@ -12,9 +12,8 @@ from pathlib import Path
 from model_profiling.cli import frame
 from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
-from model_profiling.cli.main import report_unexpected
-from model_profiling.core.errors import ArgumentParser, InputError, ProfilingError
-from model_profiling.core.signals import end_like_ctrl_c
+from model_profiling.cli.main import run_reporting_failures
+from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.stdio import answered
 
 _COMBINED = "combined_report.md"
@@ -49,17 +48,7 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
 @answered
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
     """Do the work of a tool; a failure is one line and exit code 2, as everywhere."""
-    end_like_ctrl_c()
-    try:
-        return work(options) or 0
-    except KeyboardInterrupt:
-        fail("interrupted")
-        return 130
-    except ProfilingError as problem:
-        fail(str(problem))
-        return 2
-    except Exception as problem:  # noqa: BLE001  as in `main`
-        return report_unexpected(problem)
+    return run_reporting_failures(lambda: work(options))
 
 
 @answered

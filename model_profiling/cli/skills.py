@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -23,12 +24,7 @@ from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
     type=click.Choice(tuple(ASSISTANTS)),
     help=f"Whose folder of this project to write to [default: {STANDARD}, the open standard's].",
 )
-@click.option(
-    "--dir",
-    "folder",
-    type=frame.FOLDER,
-    help="Any other folder, such as a person's own.",
-)
+@click.option("--dir", "folder", type=frame.FOLDER, help="Any other folder, such as a person's own.")
 @click.option("--force", is_flag=True, help="Replace files that were changed since.")
 def install(assistant: str | None, folder: Path | None, force: bool, as_json: bool) -> None:
     """Write the kit's skills where a coding assistant finds them, below this folder.
@@ -40,16 +36,7 @@ def install(assistant: str | None, folder: Path | None, force: bool, as_json: bo
         raise click.UsageError("--for and --dir both say where to write; give one")
     done = install_skills(folder or Path(ASSISTANTS.get(assistant or "", STANDARD)), force=force)
     if as_json:
-        frame.facts(
-            {
-                "schema_version": 1,
-                "folder": str(done.folder),
-                "skills": list(done.skills),
-                "written": list(done.written),
-                "unchanged": list(done.unchanged),
-                "removed": list(done.removed),
-            }
-        )
+        frame.facts({"schema_version": 1, **asdict(done)})
         return
     for name in done.skills:
         frame.say(f"{done.folder / name}")
@@ -74,10 +61,9 @@ def list_(as_json: bool) -> None:
     frame.table(("NAME", "DOES"), [(skill.name, skill.description.partition(". ")[0]) for skill in skills])
 
 
-command = click.Group(
+command = frame.group(
     "skills",
-    commands=[install, list_],
-    help="Give the kit's skills to a coding assistant.",
-    epilog="\b\nExample:\n  sme2prof skills install --for claude",
-    params=[frame.debug_option()],
+    "Give the kit's skills to a coding assistant.",
+    [install, list_],
+    example="sme2prof skills install --for claude",
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,23 +17,14 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 10_000
 
 
-def store_option(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`--store`: which one; passed on as `store`."""
-    return click.option(
-        "--store",
-        metavar="FOLDER",
-        help="The store [default: $SME2PROF_STORE, else sme2prof_store here].",
-    )(function)
-
-
 @frame.command(
     "add",
     example="""sme2prof store add out_toy_cnn/runs
     sme2prof store add out_toy_cnn/runs/xnnpack_fp16/linux --tag release-1.2 --store team_store""",
     facts=True,
 )
-@click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=click.Path(path_type=Path))
-@store_option
+@click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=frame.PATH)
+@frame.store_option
 @click.option("--commit", help="Of the code that was measured [default: CI's, else git's here].")
 @click.option("--branch", help="Its branch.")
 @click.option("--tag", "tags", multiple=True, help="What to call the runs; may be given several times.")
@@ -44,12 +34,8 @@ def add(
     *,
     run_dirs: tuple[Path, ...],
     store: str | None,
-    commit: str | None,
-    branch: str | None,
-    tags: tuple[str, ...],
-    name: str | None,
-    device: str | None,
     as_json: bool,
+    **labels: Any,  # click has typed them; they are the fields of Labels
 ) -> int:
     """Add the runs in each RUN_DIR, or in the folders below it; each once, however often it is added.
 
@@ -61,22 +47,13 @@ def add(
     from model_profiling.store.labels import Labels
     from model_profiling.store.store import Store
 
-    labels = Labels(commit=commit, branch=branch, tags=tags, device=device, name=name)
     with shown_progress() as progress:
         opened = Store.open(store, make=True)
-        added = opened.add(run_dirs, labels, progress)
+        added = opened.add(run_dirs, Labels(**labels), progress)
     if as_json:
         runs, refused = [asdict(run) for run in added.runs], [asdict(run) for run in added.refused]
-        left_out = list(map(str, added.files_left_out))
-        frame.facts(
-            {
-                "schema_version": 1,
-                "store": str(opened.root),
-                "runs": runs,
-                "refused": refused,
-                "files_left_out": left_out,
-            }
-        )
+        facts = {"runs": runs, "refused": refused, "files_left_out": list(map(str, added.files_left_out))}
+        frame.facts({"schema_version": 1, "store": str(opened.root), **facts})
         return 1 if added.refused else 0
     for run in added.runs:
         frame.say(f"{run.run_id[:12]}  {run.outcome}: {run.run_dir}")
@@ -97,25 +74,23 @@ def add(
     sme2prof store list --model toy_cnn --tag release-1.2 --json""",
     facts=True,
 )
-@store_option
+@frame.store_option
 @click.option("--model", help="Only runs of this model.")
 @click.option("--device", help="Only runs of this device.")
 @click.option("--tag", help="Only runs that have this tag.")
 @click.option(
     "--last",
-    type=click.IntRange(1, _MOST_SHOWN),
+    type=frame.IntRange(1, _MOST_SHOWN),
     default=50,
     show_default=True,
     help="So many, newest first.",
 )
-def list_runs(
-    *, store: str | None, model: str | None, device: str | None, tag: str | None, last: int, as_json: bool
-) -> None:
+def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | None) -> None:
     """List the runs of a store, the newest first: what was measured, where, of which commit."""
     from model_profiling.store.store import Store, listed_runs
 
     opened = Store.open(store)
-    found = listed_runs(opened, model=model, device=device, tag=tag, last=last)
+    found = listed_runs(opened, **wanted, last=last)
     if as_json:
         runs = [asdict(run) for run in found.runs]
         frame.facts(
@@ -123,7 +98,7 @@ def list_runs(
         )
         return
     if not found.runs:
-        frame.say(f"{opened.root} holds no such run" if model or device or tag else f"{opened.root} is empty")
+        frame.say(f"{opened.root} {'holds no such run' if any(wanted.values()) else 'is empty'}")
         return
     rows = [
         (
@@ -153,7 +128,7 @@ def list_runs(
 )
 @click.argument("run")
 @click.argument("tags", nargs=-1, required=True, metavar="TAG...")
-@store_option
+@frame.store_option
 @click.option("--note", default="", help="Why; kept with the tag.")
 @click.option("--remove", is_flag=True, help="Take the tags away.")
 def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, remove: bool) -> None:
@@ -170,7 +145,7 @@ def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, re
 
 
 @frame.command("compact", example="sme2prof store compact", facts=True)
-@store_option
+@frame.store_option
 def compact(store: str | None, as_json: bool) -> None:
     """Merge the many small files that adding leaves into few; adding does so by itself now and then.
 
@@ -190,7 +165,7 @@ def compact(store: str | None, as_json: bool) -> None:
 
 
 @frame.command("check", example="sme2prof store check\nsme2prof store check --repair", facts=True)
-@store_option
+@frame.store_option
 @click.option("--repair", is_flag=True, help="Leave out what is damaged, and say which runs that concerns.")
 def check(store: str | None, repair: bool, as_json: bool) -> int:
     """Check that everything is there, as it was written: changes, files, all rows of every run.
@@ -231,10 +206,9 @@ def _say_repaired(done: Repaired) -> None:
     frame.say(f"repaired; {plural(len(done.runs_left_out), 'run')} left out")
 
 
-command = click.Group(
+command = frame.group(
     "store",
-    commands=[add, list_runs, tag_run, compact, check],
-    help="Keep many runs in one place, to be asked and compared.",
-    epilog="\b\nExample:\n  sme2prof store add out_toy_cnn/runs",
-    params=[frame.debug_option()],
+    "Keep many runs in one place, to be asked and compared.",
+    [add, list_runs, tag_run, compact, check],
+    example="sme2prof store add out_toy_cnn/runs",
 )

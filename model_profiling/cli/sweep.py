@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,28 +11,17 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.for_tools import page_facts, pages
-from model_profiling.cli.progress import shown_progress
+from model_profiling.cli.progress import measuring
 from model_profiling.core.formatting import duration, listing, plural, size
 
 if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
-    from model_profiling.sweep.cells import CellRecord, JobCost, SweepCost, SweepRecord
-    from model_profiling.sweep.engine import SweepOptions
+    from model_profiling.sweep.cells import CellRecord, JobCost, SweepCost
+    from model_profiling.sweep.engine import SweepOutcome
     from model_profiling.sweep.publishing import Concluded
 
 _MOST_ROWS = 40
 """Of a table on a terminal; the report and --json have all."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the command was given."""
-
-    file: Path
-    sweep: SweepConfig
-    outdir: Path
-    as_json: bool
-    quiet: bool
 
 
 @frame.command(
@@ -42,33 +31,32 @@ class _Asked:
     sme2prof sweep nightly.json --scheduler 127.0.0.1:8786 --store /data/runs""",
     facts=True,
 )
-@click.argument("file", metavar="SWEEP.json", type=click.Path(path_type=Path))
+@click.argument("file", metavar="SWEEP.json", type=frame.PATH)
 @click.option("--dry-run", is_flag=True, help="Show the cells and what they cost; measure nothing.")
 @click.option("--outdir", type=frame.FOLDER, help="Folder for everything [default: sweep_NAME].")
 @click.option(
     "--scheduler", metavar="ADDRESS", help="A Dask scheduler, HOST:PORT, whose workers do the work."
 )
-@click.option(
-    "--tls-ca", type=click.Path(path_type=Path), help="Authority that the scheduler's is checked by."
-)
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Your certificate for the scheduler.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its key.")
+@click.option("--tls-ca", type=frame.PATH, help="Authority that the scheduler's is checked by.")
+@click.option("--tls-cert", type=frame.PATH, help="Your certificate for the scheduler.")
+@click.option("--tls-key", type=frame.PATH, help="Its key.")
 @click.option(
     "--store", metavar="FOLDER", help="Add the runs to this store [default: the sweep's, or the usual]."
 )
 @click.option("--no-store", is_flag=True, help="Add them to none.")
 @click.option(
     "--device-wait",
-    type=click.FloatRange(0),
+    type=frame.FloatRange(0),
     metavar="SECONDS",
     default=300.0,
     show_default="300",
     help="How long to wait for a device that nobody offers or that went away.",
 )
-@click.option(
-    "--resume", is_flag=True, help="Continue a sweep that was cut short; what failed is tried again."
+@frame.resume_options(
+    "Continue a sweep that was cut short; what failed is tried again.",
+    "Begin anew; an unfinished sweep is kept under its date.",
+    discards="keeps aside",
 )
-@click.option("--force", is_flag=True, help="Begin anew; an unfinished sweep is kept under its date.")
 @frame.quiet_option
 def command(
     *,
@@ -93,8 +81,6 @@ def command(
     what fails is kept with its reason while the rest goes on. Without --scheduler everything runs on
     this machine and the devices it reaches.
     """
-    if resume and force:
-        raise click.UsageError("--resume continues what --force keeps aside: give one of them")
     if no_store and store is not None:
         raise click.UsageError("--store and --no-store contradict each other: give one of them")
     from model_profiling.config.sweep import load_sweep
@@ -109,33 +95,23 @@ def command(
     frame.warn_of_skipped_models()
     sweep = load_sweep(file)
     folder = outdir or Path(f"sweep_{sweep.name}")
-    asked = _Asked(file, sweep, folder, as_json, quiet)
     cost = sweep_cost(jobs(sweep), folder / ARTIFACTS)
     if dry_run:
-        _show_plan(asked, cost, alone=where is None)
+        _show_plan(sweep, folder, cost, alone=where is None, as_json=as_json)
         return 0
-    from model_profiling.sweep.engine import SweepOptions
+    from model_profiling.sweep.engine import SweepOptions, run_sweep
+    from model_profiling.sweep.publishing import conclude
 
     if not quiet and not as_json:
         frame.say(f"{_in_short(cost, alone=where is None)}\n")
     opened = None if no_store else check_store(store or sweep.store)
     options = SweepOptions(folder, where, resume=resume, force=force, device_wait_s=device_wait, store=opened)
-    return _measure(asked, options)
-
-
-def _measure(asked: _Asked, options: SweepOptions) -> int:
-    from model_profiling.sweep.engine import run_sweep
-    from model_profiling.sweep.publishing import conclude
-
-    try:
-        with shown_progress(lines=True, quiet=asked.quiet) as progress:
-            outcome = run_sweep(asked.sweep, options, progress)
-            concluded = conclude(outcome.folder, outcome.record, options.store, progress)
-    except KeyboardInterrupt:
-        words = [word for word in frame.command_line() if word not in ("--force", "--resume")]
-        frame.warn(f"every launch that ended is kept; continue with: {shlex.join([*words, '--resume'])}")
-        raise
-    return _show(asked, outcome.record, concluded, outcome.moved)
+    words = [word for word in frame.command_line() if word not in ("--force", "--resume")]
+    kept = f"every launch that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
+    with measuring(kept, quiet=quiet) as progress:
+        outcome = run_sweep(sweep, options, progress)
+        concluded = conclude(outcome.folder, outcome.record, options.store, progress)
+    return _show(outcome, concluded, quiet=quiet, as_json=as_json)
 
 
 def _in_short(cost: SweepCost, *, alone: bool) -> str:
@@ -150,14 +126,15 @@ def _in_short(cost: SweepCost, *, alone: bool) -> str:
     return f"{cells_on}; {exports}{time}{open_ones}"
 
 
-def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:
+def _show_plan(sweep: SweepConfig, outdir: Path, cost: SweepCost, *, alone: bool, as_json: bool) -> None:
     """What would be measured, and what that costs."""
     from model_profiling.sweep.cells import all_cells
     from model_profiling.sweep.folder import is_unfinished
 
-    cells = all_cells(asked.sweep)
-    if asked.as_json:
-        frame.facts(_plan_facts(asked, cost, cells, alone=alone))
+    cells = all_cells(sweep)
+    if as_json:
+        facts = _plan_facts(cost, cells, alone=alone)
+        frame.facts({"schema_version": 1, "name": sweep.name, "outdir": str(outdir), **facts})
         return
     rows = [_plan_row(each) for each in cost.jobs]
     frame.table(
@@ -166,17 +143,13 @@ def _show_plan(asked: _Asked, cost: SweepCost, *, alone: bool) -> None:
     if rows[_MOST_ROWS:]:
         frame.say(f"... and {plural(len(rows) - _MOST_ROWS, 'run')} more; --json lists all")
     frame.say()
-    reasons: dict[str, int] = {}
-    for each in cells:
-        if each.state == "left out":
-            reasons[each.reason] = reasons.get(each.reason, 0) + 1
-    for reason, count in reasons.items():
+    for reason, count in Counter(each.reason for each in cells if each.state == "left out").items():
         frame.say(f"left out: {plural(count, 'cell')} ({reason})")
     if any(each.unknown for each in cost.jobs):
         frame.say("?: " + listing(dict.fromkeys(each.unknown for each in cost.jobs if each.unknown)))
     frame.say(_in_short(cost, alone=alone))
     words = [word for word in frame.command_line() if word != "--dry-run"]
-    if is_unfinished(asked.outdir) and not {"--resume", "--force"} & set(words):
+    if is_unfinished(outdir) and not {"--resume", "--force"} & set(words):
         words.append("--resume")
     frame.say(f"next: {shlex.join(words)}")
 
@@ -196,13 +169,8 @@ def _plan_row(cost: JobCost) -> tuple[str, ...]:
     )
 
 
-def _plan_facts(
-    asked: _Asked, cost: SweepCost, cells: tuple[CellRecord, ...], *, alone: bool
-) -> dict[str, object]:
+def _plan_facts(cost: SweepCost, cells: tuple[CellRecord, ...], *, alone: bool) -> dict[str, object]:
     return {
-        "schema_version": 1,
-        "name": asked.sweep.name,
-        "outdir": str(asked.outdir),
         "cells": [_cell_facts(each) for each in cells],
         "runs": [
             {
@@ -236,30 +204,35 @@ def _cell_facts(each: CellRecord) -> dict[str, object]:
     }
 
 
-def _show(asked: _Asked, record: SweepRecord, concluded: Concluded, moved: Path | None) -> int:
+def _show(outcome: SweepOutcome, concluded: Concluded, *, quiet: bool, as_json: bool) -> int:
     """What came of it; exit code 2 where a cell failed, as for a run's experiments."""
     from model_profiling.report.text import render_terminal
     from model_profiling.sweep.report import counted, failures, fastest_table
 
-    added, found = concluded.added, concluded.found
-    if asked.as_json:
+    record, added, found = outcome.record, concluded.added, concluded.found
+    if as_json:
         medians = {
             each.cell.id: row.latency and row.latency.median for row in found.rows for each in row.cells
         }
         cells = [{**_cell_facts(each), "median_ms": medians.get(each.cell.id)} for each in record.cells]
         stored = len(added.runs) if added else 0
-        facts = {"name": record.name, "outdir": str(asked.outdir), "counts": record.counts(), "cells": cells}
+        facts = {
+            "name": record.name,
+            "outdir": str(outcome.folder),
+            "counts": record.counts(),
+            "cells": cells,
+        }
         frame.facts(
             {"schema_version": 1, **facts, "store": concluded.store, "stored": stored}
             | page_facts(concluded.report)
         )
     else:
-        if found.fastest and not asked.quiet:
+        if found.fastest and not quiet:
             frame.say(render_terminal([fastest_table(found)]) + "\n")
         frame.say(f"Sweep {record.name}: {counted(record)}")
-        if moved is not None and not asked.quiet:
-            frame.say(f"The earlier sweep is kept in {moved}")
-        if added is not None and not asked.quiet:
+        if outcome.moved is not None and not quiet:
+            frame.say(f"The earlier sweep is kept in {outcome.moved}")
+        if added is not None and not quiet:
             frame.say(f"Store: {plural(len(added.runs), 'run')} in {concluded.store}")
         for path in pages(concluded.report):
             frame.say(f"Report: {path}")

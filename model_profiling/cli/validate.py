@@ -12,7 +12,7 @@ from model_profiling.validation.validate import validate
 
 
 @frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("run_dir", type=frame.PATH)
 def command(run_dir: Path, as_json: bool) -> int:
     """Check that RUN_DIR holds what it promises and that it makes sense, each line with its cure.
 

@@ -51,9 +51,9 @@ def _cores(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option(
     "--listen", metavar="ADDRESS", help="An address of this machine to be reached at [default: loopback]."
 )
-@click.option("--tls-ca", type=click.Path(path_type=Path), help="Certificate of the authority, in PEM.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="This worker's certificate, in PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its key, in PEM.")
+@click.option("--tls-ca", type=frame.PATH, help="Certificate of the authority, in PEM.")
+@click.option("--tls-cert", type=frame.PATH, help="This worker's certificate, in PEM.")
+@click.option("--tls-key", type=frame.PATH, help="Its key, in PEM.")
 def command(
     *,
     scheduler: str,
