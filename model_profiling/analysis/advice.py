@@ -51,8 +51,7 @@ def about_series(
     repacking: Mapping[str, int] | None = None,
     walked: ProgramFlows | None = None,
 ) -> Iterator[Finding]:
-    """What is found in a series; where it is `timed`, only what could save enough. `walked` keeps the flows
-    of programs for the next series; the other parameters are those of `FindingContext`."""
+    """What is found in a series; where it is `timed`, only what could save enough."""
     context = FindingContext(
         series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked)
     )

@@ -2,8 +2,7 @@
 
 `Method::execute` holds calls (`OPERATOR_CALL`, `DELEGATE_CALL`, ...), a call holds the operators that ran in
 it. Self time is an event's duration less that of its direct children, so self times of a run add up to its
-end-to-end time exactly, whatever the events say. The runs of a dump share one structure, or a few; each is
-worked out once and applied to all its runs at a time.
+end-to-end time exactly. The runs of a dump share a few structures; each is worked out once for all its runs.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ class Share(str, Enum):
     OPERATOR = "operator"
     """An operator's own time: it goes into a category."""
     FRAMEWORK = "framework"
-    """The runtime's own work: between calls, preparing a call, moving and freeing values. Where it is known
-    when a delegate's operators began and ended, also what its call takes around them: handing tensors to the
-    delegate before, telling the tracer after."""
+    """The runtime's own work: between calls, preparing a call, moving and freeing values. Also what a
+    delegate call takes around its operators, where it is known when those began and ended."""
     DELEGATE = "delegate"
     """Inside a delegate's call but in none of the operators the delegate reported."""
     OPAQUE = "opaque"
@@ -87,8 +85,8 @@ class RunGroup:
     duration_ns: Int64
     self_ns: Int64
     tracing_ns: Int64
-    """For each run: what telling the tracer took after the operators of delegate calls. Part of the self time
-    of those calls, and known only of calls whose operators have their true times."""
+    """For each run: what telling the tracer took after the operators of delegate calls, where that is
+    known."""
 
     @property
     def e2e_ns(self) -> Int64:
@@ -120,8 +118,7 @@ class OutsideEvents:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """All runs of a dump that count, grouped by structure; the largest group first. Runs that do not count,
-    because they are the first of a turn, are nowhere in it."""
+    """The runs of a dump that count, grouped by structure, the largest group first."""
 
     source: str
     groups: tuple[RunGroup, ...]
@@ -160,8 +157,8 @@ class Attribution:
 
 
 def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
-    """Which of a dump's runs count, by number: those after `warmup_runs`, but not the first of each turn: it
-    finds another program in the caches. Of turns of one, each counts."""
+    """Which of a dump's runs count, by number: those after `warmup_runs`, but not the first of each turn of
+    several, which finds another program in the caches."""
     numbers = np.arange(warmup_runs, runs, dtype=np.int64)
     return numbers[(numbers - warmup_runs) % turn_length > 0] if turn_length > 1 else numbers
 
@@ -169,8 +166,8 @@ def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64
 def attribute(
     table: EventTable, warmup_runs: int = 0, turn_length: int = 0, exact_calls: Bools | None = None
 ) -> Attribution:
-    """Attribute every nanosecond of every run in `table` that counts (see `counted_runs`). `exact_calls` says
-    of each event whether it is a delegate's call whose operators have their true times."""
+    """Attribute every nanosecond of every run that counts. `exact_calls` says of each event whether it is a
+    delegate's call whose operators have their true times."""
     exact = np.zeros(len(table), np.bool_) if exact_calls is None else exact_calls
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):

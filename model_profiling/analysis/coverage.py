@@ -129,8 +129,7 @@ class Coverage:
     isa: str = ""
     """The strongest instruction set that ran: SME2, SME, or empty for neither."""
     operators: tuple[MatrixOperator, ...] = ()
-    """Every operator of the program that multiplies matrices; also where it was not tested what they ran
-    on."""
+    """Every operator of the program that multiplies matrices, tested or not."""
     work: tuple[MatrixWork, ...] = ()
     """What the program says of each of `operators`; empty where none is at hand."""
     proven_by: Series | None = None
@@ -187,8 +186,7 @@ class Coverage:
 def coverage_of(
     run: Run, evidence: Sequence[PlaceEvidence], series: Sequence[SeriesAnalysis] = ()
 ) -> Coverage:
-    """What the places that prove anything about `run` prove about its operators; its own word goes first.
-    `series` are those of the run: what explained them knows the program."""
+    """What the evidence proves about the operators of `run`, its own first; `series` know the program."""
     work, unseen = _work(series)
     proofs = [(place, place.operators) for place in evidence if place.operators is not None]
     for place, proof in proofs:
@@ -205,8 +203,8 @@ def coverage_of(
 def on_sme_of(
     coverage: Coverage, found: SeriesEvidence, series: SeriesAnalysis | None
 ) -> tuple[int, int] | None:
-    """Of the operators that `coverage` is about, how many ran on SME kernels in one series, and of how many;
-    None where nothing tells. `series` are the dumps of it, where they are at hand."""
+    """How many of the operators of `coverage` ran on SME kernels in one series, and of how many; None where
+    nothing tells. `series` are its dumps, where they are at hand."""
     every = coverage.operators
     if not every or found.sme.answer in ("untested", "unknown"):
         return None
@@ -223,8 +221,7 @@ def on_sme_of(
 
 
 def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tuple[str, ...]]:
-    """What the program of a run has to multiply, in the methods that ran; and delegates nobody can look
-    into."""
+    """What the program has to multiply in the methods that ran, and delegates nobody can look into."""
     graph = next((found.graph for found in series if found.graph), None)
     if graph is None:
         return (), ()

@@ -24,8 +24,8 @@ Column = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class DumpEvents:
-    """The events of one dump in file order: the columns of `EventTable.to_pandas` under the same names, with
-    the most exact times there are."""
+    """The events of one dump in file order, as in `EventTable.to_pandas`, with the most exact times there
+    are."""
 
     dump: Dump
     texts: tuple[str, ...]
@@ -143,10 +143,8 @@ def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
 
 
 def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, int]:
-    """For each dump whose turns the journal timed: its clock's zero on the machine's monotonic clock.
-
-    A turn is noted just before its first inference, so the turn with the least delay tells best.
-    """
+    """For each dump whose turns the journal timed: its clock's zero on the machine's monotonic clock, by the
+    turn with the least delay."""
     journal = run.whole.journal
     if journal is None:
         return {}

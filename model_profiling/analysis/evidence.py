@@ -103,8 +103,8 @@ def kept_evidence(run: Run) -> Evidence | None:
 
 
 def _proven_beside(run: Run) -> Evidence | None:
-    """Where a run of a CPU without SME2 keeps no evidence, an emulated run of its program beside it is asked:
-    it may have been made later, and 0.1.0 kept none."""
+    """Evidence of an emulated run of the program beside one that keeps none, made later or by version
+    0.1.0."""
     manifest = run.manifest
     if manifest is None or manifest.has_sme2 is not False or not manifest.target.times.are_latencies:
         return None

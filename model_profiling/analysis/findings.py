@@ -81,8 +81,7 @@ class Finding:
     evidence: Mapping[str, object] = field(default_factory=dict)
     """Further numbers."""
     max_gain_pct: float | None = None
-    """Of end-to-end time without the tracer, where that was measured: what it would be shorter by at the very
-    most; None where times do not tell."""
+    """The most that an inference would be shorter by; None where times do not tell."""
     besides: Spent | None = None
     """What is part of the bound and in none of the operators."""
     besides_what: str = ""

@@ -21,11 +21,8 @@ MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
 
 
 def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
-    """Amdahl's law: `parts` are shares of the time, each with how many times faster it gets; the rest stays.
-
-    A factor of infinity takes a part away. What is left of a whole that is all taken away is no time: then
-    there is no bound.
-    """
+    """Amdahl's law: `parts` are shares of the time, each with how many times faster it gets; infinity takes a
+    part away, and all of it leaves no bound."""
     known = list(parts)
     left = 1 - sum(share for share, _ in known) + sum(share / factor for share, factor in known)
     return 1 / left if left > 0 else float("inf")
@@ -136,8 +133,7 @@ def unfit_times(run: Run) -> str:
 
 
 def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
-    """One for each number of threads: the one that had most of what the CPU has, which is the best that can
-    be had without SME2."""
+    """For each number of threads the series that had most of what the CPU has: the best without SME2."""
     alike: dict[int | None, list[SeriesAnalysis]] = {}
     for found in analysis.series if analysis else ():
         if found.times.are_latencies:
@@ -207,10 +203,8 @@ def _largest(shares: Mapping[str, float]) -> Part:
 
 
 def proven_on_sme(series: SeriesAnalysis, coverage: Coverage) -> Mapping[int, str]:
-    """For each operator of `series` that was proven to: what was. Keys are places in `series.operators`.
-
-    With SME2 switched off nothing of it holds; what only emulation proved says so.
-    """
+    """The operators of `series` that were proven to, by place: on what, and whether under emulation. None
+    with SME2 switched off."""
     if not coverage.tested or series.sme2 is False:
         return {}
     where = " under emulation" if coverage.emulated else ""

@@ -21,10 +21,8 @@ SME_OR_SME2 = "SME or SME2"
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel or one operator family, as its name describes it.
-
-    `has_sme` covers SME and SME2; `has_sme2` is None where the name proves one of the two but not which.
-    """
+    """One kernel or one operator family, as its name describes it. `has_sme2` is None where the name proves
+    SME or SME2 but not which."""
 
     name: str
     library: str

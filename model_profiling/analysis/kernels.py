@@ -126,8 +126,7 @@ class KernelPair:
 
 @dataclass(frozen=True, slots=True)
 class SmeVerdict:
-    """Whether SME2 or SME kernels ran; `unknown` where there is no executed evidence, `untested` where the
-    CPU could not have run any."""
+    """Whether SME2 or SME kernels ran; `untested` where the CPU could not have run any."""
 
     answer: Literal["sme2", "sme", "sme-or-sme2", "none", "unknown", "untested"]
     text: str
@@ -148,8 +147,7 @@ class MatrixShare:
 def executed_kernels(
     calls: Mapping[str, int | None], sizes: Mapping[str, Sequence[Sequence[int]]] | None = None
 ) -> tuple[KernelUse, ...]:
-    """Uses from a trace run's list of called symbols; a count of zero is a kernel that did not run. `sizes`
-    holds what they were called with."""
+    """Uses from a trace run's list of called symbols, and the `sizes` they were called with."""
     ran = ((symbol, count) for symbol, count in calls.items() if count != 0)
     return _ordered(
         KernelUse(classify(symbol), "executed", count, work_of(symbol, (sizes or {}).get(symbol, ())))
@@ -170,8 +168,8 @@ def configured_kernels(names: Iterable[str]) -> tuple[KernelUse, ...]:
 
 
 def unknown_kernels(uses: Iterable[KernelUse]) -> tuple[str, ...]:
-    """Kernels whose name the classifier cannot read, to be shown. An operator's label often does not tell the
-    instruction set: that is not a gap in the classifier."""
+    """Kernels whose name the classifier cannot read; an operator's label need not tell the instruction
+    set."""
     return tuple(use.kernel.name for use in uses if use.kernel.library != "operator" and not use.kernel.known)
 
 
@@ -207,10 +205,8 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
 
 
 def matrix_share(uses: Iterable[KernelUse]) -> MatrixShare | None:
-    """How much of the matrix work went to SME, by operators; None where no dump or log names any.
-
-    A model may run one operator on SME2 and forty beside it: that SME2 ran does not say how much of it did.
-    """
+    """How many matrix operators took an SME path: that SME2 ran does not say how much of it did. None where
+    no dump or log names any."""
     counted = [use for use in uses if _multiplies(use.kernel)]
     sme = sum(use.calls or 0 for use in counted if use.kernel.has_sme)
     return MatrixShare(sme, total=sum(use.calls or 0 for use in counted)) if counted else None
@@ -279,8 +275,7 @@ def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
 
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
-    """Read a kernels.csv back; rows of kits that had no `evidence` column are taken as configured. `follow`
-    links where the user named it."""
+    """Read a kernels.csv back; rows of kits without an `evidence` column are taken as configured."""
     columns, rows = read_table(read_text(path, _MOST_BYTES, follow=follow), path, "give a kernels.csv")
     if _NAME not in columns:
         raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")

@@ -59,9 +59,8 @@ class Operator:
     kind: str
     family: str
     precision: str
-    """What it computed in: `fp32`, `fp16`, `bf16`, `int8`, `int8 dynamic` (scaled at run time), with the bits
-    of its weights where they differ; of a conversion `fp32 to int8`. By its kernel's label, else by its
-    tensors; empty where neither is known."""
+    """`fp32`, `fp16`, `bf16`, `int8`, `int8 dynamic` (scaled at run time), with the bits of its weights where
+    they differ; of a conversion `fp32 to int8`. Empty where neither label nor tensors tell."""
     known: bool
     """The table of categories knows the name."""
     packed: bool
@@ -140,28 +139,20 @@ class OperatorList:
 _Key = tuple[str, int, int, int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    method: str
-    node: Node
-    source: OperatorSource
-    times: list[Int64]
-
-
 def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
     """Every operator of the dump, runs of all structures taken together."""
-    found: dict[_Key, _Found] = {}
+    found: dict[_Key, tuple[str, Node, OperatorSource]] = {}
+    times: dict[_Key, list[Int64]] = {}
     for group in attribution.groups:
         method, sources = view.method_of(group), view.sources(group)
         for node in group.operators:
-            source = sources.get(node.column, UNKNOWN_SOURCE)
-            entry = found.setdefault(_key(method, node), _Found(method, node, source, []))
-            entry.times.append(group.self_ns[:, node.column])
-    ordered = sorted(found, key=lambda key: (key[0], found[key].node.call, found[key].node.position))
-    entries = [found[key] for key in ordered]
+            key = _key(method, node)
+            found.setdefault(key, (method, node, sources.get(node.column, UNKNOWN_SOURCE)))
+            times.setdefault(key, []).append(group.self_ns[:, node.column])
+    ordered = sorted(found, key=lambda key: (key[0], found[key][1].call, found[key][1].position))
     places = {key: index for index, key in enumerate(ordered)}
-    statistics = time_statistics([entry.times for entry in entries])
-    operators = (_operator(entry, times) for entry, times in zip(entries, statistics, strict=True))
+    statistics = time_statistics([times[key] for key in ordered])
+    operators = (_operator(*found[key], spread) for key, spread in zip(ordered, statistics, strict=True))
     of_event = []
     for group in attribution.groups:
         method = view.method_of(group)
@@ -174,13 +165,12 @@ def _key(method: str, node: Node) -> _Key:
     return method, node.chain_index, node.instruction_id, node.occurrence, node.position, node.name
 
 
-def _operator(found: _Found, times: OperatorTimes) -> Operator:
-    node, source = found.node, found.source
+def _operator(method: str, node: Node, source: OperatorSource, times: OperatorTimes) -> Operator:
     name = source.operator or node.name if node.level == "call" else node.name
     known = source.described or describe(name, source.backend)
     category, kind = source.stated or (known.category, known.kind)
     return Operator(
-        method=found.method,
+        method=method,
         call=node.call,
         position=node.position,
         chain_index=node.chain_index,
@@ -215,20 +205,10 @@ def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
         mean = total / runs
         deviation = matrix.std(axis=1, ddof=1) if runs > 1 else np.zeros(len(members))
         cv = np.divide(deviation, mean, out=np.zeros(len(members)), where=mean > 0)
-        for row, index in enumerate(members):
-            result[index] = OperatorTimes(
-                runs=runs,
-                total_ns=int(total[row]),
-                mean_ns=float(mean[row]),
-                median_ns=float(median[row]),
-                p10_ns=float(p10[row]),
-                p90_ns=float(p90[row]),
-                p99_ns=float(p99[row]),
-                min_ns=int(matrix[row, 0]),
-                max_ns=int(matrix[row, -1]),
-                cv=float(cv[row]),
-                typical_ns=float(mean[row]),
-            )
+        # In the order of the record's fields.
+        figures = (total, mean, median, p10, p90, p99, matrix[:, 0], matrix[:, -1], cv, mean)
+        for index, row in zip(members, zip(*figures, strict=True), strict=True):
+            result[index] = OperatorTimes(runs, *(value.item() for value in row))
     return [times for times in result if times is not None]
 
 
@@ -303,8 +283,9 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
     """`table` with the true times of the operators in every delegate call that `exact` fits."""
     is_operator = table.is_delegated
     calls = np.flatnonzero((table.name == table.name_index(DELEGATE_CALL)) & ~is_operator)
+    source = Path(exact.source).name
     if len(calls) != exact.invocations:
-        told = f"{Path(exact.source).name} tells of {plural(exact.invocations, 'invocation')} of delegates"
+        told = f"{source} tells of {plural(exact.invocations, 'invocation')} of delegates"
         seen = f"{told}, the dump of {plural(len(calls), 'call')}"
         return TimedDump(table, clock_of(table), remarks=(_unused(seen),))
     # An event is written when it ends: operators stand before the call they ran in.
@@ -338,7 +319,7 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
     if count == len(calls):
         return TimedDump(refined, EXACT if len(events) else clock_of(table), exact_calls)
     every = plural(len(calls), "delegate call")
-    seen = f"{Path(exact.source).name} does not fit {len(calls) - count} of {every} in the dump"
+    seen = f"{source} does not fit {len(calls) - count} of {every} in the dump"
     clock = f"{EXACT} in {count} of {every}, else {clock_of(table)}"
     return TimedDump(refined, clock if count else clock_of(table), exact_calls, (_unused(seen),))
 

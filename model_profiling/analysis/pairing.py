@@ -1,8 +1,7 @@
 """Two series of one model side by side: operator by operator, category by category.
 
-Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by what they are: the same
-node of the same graph when a program tells, the same place in the model when two programs' records do, and
-otherwise the same kind in the same order.
+Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by graph node, by place in
+the model, or by kind and order.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import Measured, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import plural
+from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
 from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
@@ -45,8 +44,8 @@ Operators = Sequence[Operator]
 
 
 def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleaved: bool = True) -> Way:
-    """What dumps of one run (`interleaved`), or of two, allow. A process that had the machine to itself met
-    other moments than one that took turns; series of two runs may have been in the same launches."""
+    """What dumps of one run (`interleaved`), or of two, allow: a process that had the machine to itself met
+    other moments than one that took turns."""
     if baseline.took_turns and candidate.took_turns:
         shared = _launches(baseline) & _launches(candidate)
         named = all(dump.dump.launch for side in (baseline, candidate) for dump in side.rounds)
@@ -89,8 +88,7 @@ class SideBySide:
     def _judged(
         self, pairs: Mapping[str, tuple[Measured, Measured]], correction: Correction
     ) -> Mapping[str, Speedup]:
-        """Verdicts for what took time in every round, or in every run of a launch that has it; a single round
-        or launch on one side allows none."""
+        """Verdicts for what took time in every round or turn; a single round or launch allows none."""
         if self.why_not:
             return {}
         if self.measured == "lockstep":
@@ -145,8 +143,8 @@ class OperatorPair:
     speedup: Speedup | None
     """With confidence, from rounds or launches; None where there were too few or the times mean nothing."""
     ratio: float | None
-    """How many times faster the candidate is: with confidence where rounds or launches gave it, else from the
-    times shown; None where one side has no time, or the two may not be compared."""
+    """With confidence where rounds or launches gave it, else from the times shown; None where there is
+    none."""
 
     def __repr__(self) -> str:
         return f"<OperatorPair {self.main.name}: {self.change}>"
@@ -243,12 +241,11 @@ def pair_series(
     not_comparable: str | None = None,
     answer: PairSpeedup | None = None,
 ) -> Pairing:
-    """Pair the operators and categories of two series; rounds, or launches where they took turns, give each
-    ratio its confidence.
+    """Pair the operators and categories of two series.
 
-    `interleaved` series are of one run: their rounds ran side by side, or they took turns in the same
-    launches, so that each stands against its neighbour. `not_comparable` says why the times must not be
-    compared; `answer` is what the run's latencies said about the pair already.
+    `interleaved` series are of one run, so that each round or launch stands against its neighbour.
+    `not_comparable` says why the times must not be compared; `answer` is what the run's latencies said
+    already.
     """
     matched_by, pairs = match_operators(baseline.operators, candidate.operators)
     measured = how_measured(baseline, candidate, interleaved)

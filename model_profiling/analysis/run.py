@@ -56,10 +56,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """The facts of a run: what its dumps say, series by series and pair by pair.
-
-    It has no slots: it remembers where each series and pair stands.
-    """
+    """The facts of a run: what its dumps say, series by series and pair by pair."""
 
     run: Run
     series: tuple[SeriesAnalysis, ...]
@@ -139,8 +136,8 @@ def analyse_run(
     roofline: Roofline | None = None,
     progress: Progress | None = None,
 ) -> RunAnalysis:
-    """Read and analyse every dump of `run`. A damaged one is left out and said, unless it is the only one or
-    not `tolerant`."""
+    """Read and analyse every dump of `run`; a damaged one is left out, unless it is the only one or not
+    `tolerant`."""
     shown = progress or Silent()
     shown.stage("analysing dumps")
     analysed: list[DumpAnalysis] = []
@@ -179,8 +176,8 @@ def analyse_run(
 
 
 def _repacking(run: Run, series: Series) -> dict[str, int]:
-    """The kernels that packed weights while the program ran, with their calls; those that did so while it was
-    loaded are not in the list."""
+    """The kernels that packed weights while the program ran, not only while it was loaded, with their
+    calls."""
     try:
         uses = listed_kernels(run, series)
     except FormatError:
@@ -250,10 +247,10 @@ def advise(
     coverage: Coverage | None = None,
     executorch: str = "",
 ) -> tuple[Finding, ...]:
-    """Everything found in a run and the pairs compared in it, the largest gain first.
+    """Everything found in a run and its pairs, the largest gain first.
 
-    The gain is Amdahl's bound on measured time: if what a finding is about took no time at all. Where times
-    are not latencies, or are those of a CPU that the advice is not for, there is structure and no gain.
+    The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU that the
+    advice is for, there is structure and no gain.
     """
     timed = [found for found in series if about_time and found.times.are_latencies]
     bounded = {found.series for found in timed}
@@ -286,8 +283,8 @@ def advise(
 
 
 def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
-    """Each cause once, the largest gain first: in the series that is spoken of first among those that show
-    it. What only a baseline shows is already solved."""
+    """Each cause once, in the series that is spoken of first; what only a baseline shows is already
+    solved."""
     solved = {pairing.baseline.series for pairing in pairings if pairing.comparable}
     solved -= {pairing.candidate.series for pairing in pairings}
     alike: dict[str, list[Finding]] = {}

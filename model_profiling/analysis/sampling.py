@@ -1,8 +1,5 @@
-"""Inside the operators: where threads were seen while each ran, and so which kernels its time went to.
-
-A run of its own looks at random moments where every working thread is. What share of an operator's samples
-lie in one kernel is what share of its time that kernel takes, as far as a sample can say it.
-"""
+"""Inside the operators: where threads were seen at random moments, and so which kernels their time went
+to."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class SampledPart(str, Enum):
     """What an operator's time divides into."""
 
     MULTIPLICATION = "multiplication"
-    """A matrix kernel, or a function without a name, in an operator that multiplies matrices, whose
-    instructions multiply and add."""
+    """A matrix kernel, or a nameless function that multiplies and adds in a matrix operator."""
     PACKING = "packing"
     """Copies an operand into the order that a kernel wants."""
     INDIRECTION = "indirection"
@@ -87,8 +83,8 @@ class SeenKernel:
 
 @dataclass(frozen=True, slots=True)
 class InsideOperator:
-    """One operator, divided. `operator` is None where nothing tells which one the samples are of; `call`
-    counts the calls of delegates alone."""
+    """One operator, divided; `operator` is None where it is not known. `call` counts calls of delegates
+    alone."""
 
     call: int
     position: int
@@ -171,8 +167,7 @@ class InsideSeries:
 
 
 def entry_of(name: str) -> str:
-    """`kai_run_...` of a kernel `kai_kernel_...`; some have a variant for blocks of 32, called by the same
-    one."""
+    """`kai_run_...` of `kai_kernel_...`, whose variants for blocks of 32 have the same entry."""
     return name.replace("kai_kernel_", "kai_run_", 1).replace("_opt32_", "_")
 
 

@@ -1,9 +1,8 @@
 """All rounds of one experiment at one number of threads, taken together: what its time typically is.
 
-A round is one process and its dump; where experiments took turns, it is its process in one launch.
-
-One process may be unlucky as a whole, and one slow run decides a mean. So a time here is a mean over the
-middle half of all runs by end-to-end time: slow runs have no say, and the parts still add up to the whole.
+A round is one process and its dump; where experiments took turns, its process in one launch. A time here is a
+mean over the middle half of all runs by end-to-end time: slow runs have no say, and parts add up to the
+whole.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ class Spent:
 
 @dataclass(frozen=True, eq=False)
 class SeriesAnalysis:
-    """The rounds of one series; what they have in common is told by the first.
-
-    It has no slots: what every bound and share is held against is taken once.
-    """
+    """The rounds of one series; what they have in common is told by the first."""
 
     rounds: tuple[DumpAnalysis, ...]
     breakdown: Breakdown
@@ -169,18 +165,17 @@ class SeriesAnalysis:
 
     @cached_property
     def tracing(self) -> Spent:
-        """What the tracer takes of the time with it: told by the calls, or by the latency without it. It is
-        in framework and unattributed time, never in operators."""
+        """What the tracer takes of the time with it: it is in framework and unattributed time, never in
+        operators."""
         seen = self.spent(self.breakdown.tracing).ms
         # By runs that took turns: a slow moment of the traced ones alone is not the tracer's.
         more = (self.untraced_ms or 0.0) * (self.tracer_cost or 0.0)
         return self.spent_ms(min(max(seen, more), self._overheads_ms))
 
     def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float:
-        """What saving `ms` of operators and `overhead_ms` of what is around them would shorten an inference
-        by at the very most, in percent: of the time without the tracer where that was measured. What the
-        tracer takes of the overheads cannot be saved. Where operators alone took longer than an inference
-        without the tracer, as in a slow moment, they are held against their own time: nobody saves 100%."""
+        """The most, in percent, that saving `ms` of operators and `overhead_ms` around them would shorten an
+        inference by: of the time without the tracer where that was measured. What the tracer takes of the
+        overheads cannot be saved."""
         real = 1 - self.tracing.ms / self._overheads_ms if self._overheads_ms > 0 else 0.0
         saved, whole = ms + overhead_ms * real, self._bounded_ms
         return round(min(100.0, 100 * saved / whole), 2) if whole > 0 else 0.0
@@ -241,8 +236,7 @@ class SeriesAnalysis:
 
 
 def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -> SeriesAnalysis:
-    """Take the dumps of one series together, in the order of their rounds; `measured` is what its run says of
-    its latency."""
+    """Take the dumps of one series together, in the order of their rounds."""
     found: dict[_Key, Operator] = {}
     for dump in rounds:
         for operator in dump.operators:
@@ -293,8 +287,7 @@ def _joined(breakdowns: Sequence[Breakdown]) -> Breakdown:
 
 
 def _by_turn(nanoseconds: Int64, turns: Int64) -> list[list[float]]:
-    """Runs in their turns, which are numbered from 0; a turn without runs is empty, so that cycles stay
-    aligned."""
+    """Runs in their turns; a turn without runs is empty, so that cycles stay aligned."""
     count = int(turns[-1]) + 1 if len(turns) else 0
     return [_ms(values) for values in np.split(nanoseconds, np.searchsorted(turns, np.arange(1, count)))]
 

@@ -40,8 +40,7 @@ class Calls:
 
     @property
     def gaps(self) -> list[tuple[int, ...]]:
-        """The calls of operators between each two neighbouring calls of delegates, where there are any: what
-        keeps those two apart. Neighbours with nothing between them were parted by the partitioner."""
+        """The calls of operators that keep each two neighbouring calls of delegates apart."""
         gaps: list[tuple[int, ...]] = []
         between: list[int] = []
         entered = False
@@ -59,8 +58,8 @@ class Calls:
         return sum(any(number in numbers for number in gap) for gap in self.gaps)
 
     def joined(self, taken: Collection[int], aside: Collection[int] = ()) -> int:
-        """How many calls of delegates join another when they take over the calls `taken`; those `aside` wait
-        for no delegate and part none."""
+        """How many calls of delegates join another when they take over the calls `taken`; `aside` parts
+        none."""
         gaps = [[number for number in gap if number not in aside] for gap in self.gaps]
         return sum(bool(gap) and all(number in taken for number in gap) for gap in gaps)
 
@@ -72,8 +71,8 @@ class Calls:
 
     @property
     def entering_ns(self) -> float:
-        """What entering and leaving a delegate takes, whatever runs in it: the part of what calls take beside
-        their operators that does not grow with their operators, and never more than in the cheapest call."""
+        """What entering and leaving a delegate takes: the part that does not grow with the operators of a
+        call, and never more than in the cheapest call."""
         inside = [call for call in self.calls if call.delegate and call.operators]
         if not inside:
             return 0.0
@@ -115,8 +114,8 @@ def calls_of(series: SeriesAnalysis) -> Calls:
 
 
 def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
-    """The runs of the first round's most common structure, in every round that has it: the typical ones, or
-    all of the first round where none is."""
+    """The typical runs of the first round's most common structure, in every round; all where none is
+    typical."""
     first = series.first.attribution.groups[0]
     typical, before, found = set(series.typical.tolist()), 0, False
     for dump in series.rounds:

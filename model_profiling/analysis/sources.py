@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -123,11 +123,15 @@ def best_fit(methods: Sequence[Method], group: RunGroup) -> MethodFit:
 def _fit(method: Method, group: RunGroup, absent: int, call_count: int) -> MethodFit:
     """Lay the calls of these runs along the method's instructions."""
     steps = _steps(method)
-    inside: dict[int, list[Node]] = {}
-    for node in group.operators:
-        inside.setdefault(node.call, []).append(node)
-    calls = (_fit_call(method, steps.get(_place(found[0])), found) for found in inside.values())
+    calls = (_fit_call(method, steps.get(_place(found[0])), found) for found in _by_call(group.operators))
     return MethodFit(method, tuple(calls), absent, call_count)
+
+
+def _by_call(operators: Iterable[Node]) -> list[list[Node]]:
+    calls: dict[int, list[Node]] = {}
+    for node in operators:
+        calls.setdefault(node.call, []).append(node)
+    return list(calls.values())
 
 
 def _steps(method: Method) -> dict[_Place, Instruction]:
@@ -257,9 +261,12 @@ class ProgramView:
     def sources(self, group: RunGroup) -> Mapping[int, OperatorSource]:
         """What is known about each operator, by its column in `group`."""
         fit = self._fit(group)
-        if fit is None:
-            return _by_names(group)
         known: dict[int, OperatorSource] = {}
+        if fit is None:
+            # The names of operators alone say whose they are.
+            for inside in _by_call(node for node in group.operators if node.call_kind == "delegate"):
+                known.update(_of_backend(inside))
+            return known
         for call in fit.calls:
             if call.operators[0].call_kind == "delegate":
                 known.update(self._delegated(fit.method.name, call))
@@ -344,15 +351,6 @@ class ProgramView:
             bytes_moved=step.bytes_moved,
             place=refs[0] if refs else NOWHERE,
         )
-
-
-def _by_names(group: RunGroup) -> dict[int, OperatorSource]:
-    """What the names of operators alone say: whose they are."""
-    calls: dict[int, list[Node]] = {}
-    for node in group.operators:
-        if node.call_kind == "delegate":
-            calls.setdefault(node.call, []).append(node)
-    return {column: source for inside in calls.values() for column, source in _of_backend(inside).items()}
 
 
 def _of_backend(inside: Sequence[Node]) -> dict[int, OperatorSource]:

@@ -1,8 +1,5 @@
-"""What two runs did differently apart from time: operators, delegation, kernels, SME2.
-
-None of it is a time, so it holds for emulated runs too, and a machine without Arm hardware can keep it from
-changing unseen. Structure is what the program asks for; kernels are what it was given.
-"""
+"""What two runs did differently apart from time, so also emulated ones: operators, delegation, kernels,
+SME2."""
 
 from __future__ import annotations
 
@@ -142,8 +139,8 @@ def _flops(operator: Operator) -> str:
 def kernel_changes(
     before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Kernels that ran on one side only or were called more or less often, and what became of SME2; and what
-    is to be known about it. Without `labels` operators are left out: they were compared one by one."""
+    """Kernels that ran on one side only or more or less often, what became of SME2, and notes. Without
+    `labels` operators are left out."""
     ours, theirs = (_executed(side.uses, labels) for side in (before, after))
     changes, notes = [], []
     for pair in compare_kernels(theirs, ours):
@@ -188,8 +185,7 @@ def _calls(use: KernelUse | None) -> str:
 
 
 def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) -> list[Change]:
-    """By how often each was called in an inference. Sides may have counted over another number of them: most
-    kernels then were called so many times as often, and those that were not have changed."""
+    """By how often each was called in an inference; sides may have counted over another number of them."""
     counts = {use.kernel.name: use.calls for use in ours if use.calls}
     both = [(use, counts[use.kernel.name]) for use in theirs if use.calls and use.kernel.name in counts]
     ratios = Counter(Fraction(use.calls or 0, before) for use, before in both)

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator, OperatorList, TimedDump, clock_of, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, percent, plural
 from model_profiling.etdump import EventTable
+from model_profiling.program.category import Category
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.run.remarks import Remark
 from model_profiling.run.run import Dump
@@ -141,8 +141,7 @@ def analyse_dump(
     *,
     proven: bool = False,
 ) -> DumpAnalysis:
-    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators. `proven`
-    where the graph is known to be that of the program that was run."""
+    """Attribute, classify and summarise one dump; `graph`, or else `view`, explains its operators."""
     timed = table if isinstance(table, TimedDump) else TimedDump(table, clock_of(table))
     attribution = attribute(timed.table, dump.warmup_runs, dump.turn_length, timed.exact_calls)
     if view is None:

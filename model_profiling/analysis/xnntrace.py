@@ -1,8 +1,5 @@
-"""XNNPACK's own log, from a runner built with it: kernels it configured and operators it ran, in order.
-
-Text in, records out. Lines may come from a terminal (`Debug (XNNPACK): ...`) or from Android's logcat
-(tag XNNPACK); everything else in the log is ignored.
-"""
+"""XNNPACK's own log, from a terminal or Android's logcat: kernels it configured and operators it ran, in
+order."""
 
 from __future__ import annotations
 
@@ -120,11 +117,8 @@ def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
 
 
 def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> SequenceMatch:
-    """Pair the steps of a log with the names of a dump's delegate events, in order.
-
-    A dump names an operator when it is created, the log when it runs; what is chosen in between
-    (`Mean (ND)` becoming `Mean (ND) Reduce`) is at the end of the log's name only.
-    """
+    """Pair the steps of a log with the names of a dump's delegate events, in order. What XNNPACK chooses
+    after an operator is created (`Mean (ND) Reduce`) is at the end of the log's name only."""
     pairs: list[tuple[OperatorStep, str]] = []
     departure = ""
     for position, (step, event) in enumerate(itertools.zip_longest(steps, event_names)):

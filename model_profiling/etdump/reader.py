@@ -38,10 +38,8 @@ _MASKS = np.ascontiguousarray(np.array([(1 << bits) - 1 for bits in range(65)], 
 
 
 class Interner:
-    """Distinct byte strings of one flatbuffer, numbered in the order they are first met.
-
-    Each string is cut into 8-byte words and hashed; a hash only proposes a value, the words decide.
-    """
+    """Distinct byte strings of one flatbuffer, in the order they are first met. Each is cut into 8-byte words
+    and hashed; a hash only proposes a value, the words decide."""
 
     def __init__(self, buffer: FlatBuffer) -> None:
         self.buffer = buffer
@@ -54,10 +52,7 @@ class Interner:
         self._length = np.empty(0, np.int64)
 
     def intern(self, at: Int64, what: str) -> Int32:
-        """The value index of each string (or byte vector) that begins at `at`.
-
-        -1 where `at` is 0 or the string is empty: ETDump writes both for "nothing".
-        """
+        """The value index of each string that begins at `at`; -1 where `at` is 0 or the string is empty."""
         result = np.full(len(at), -1, np.int32)
         rows = np.flatnonzero(at > 0)
         start = at[rows] + 4
@@ -255,10 +250,8 @@ class _Reading:
         return Tables(self.buffer, slots + gather(self.buffer, slots, "u32", "the list of blocks"), "a block")
 
     def _lists(self, runs: Tables, field: int, what: str, item_bytes: int) -> tuple[Int64, Int32]:
-        """The slots of every block's list, one after the other, and the block each belongs to.
-
-        Items need `item_bytes` each at the least, which bounds what lists that overlap can pretend to hold.
-        """
+        """The slots of every block's list and the block of each. `item_bytes`, the least that an item needs,
+        bounds what lists that overlap can pretend to hold."""
         at = runs.targets(field)
         counts = np.zeros(len(at), np.int64)
         counts[at > 0] = gather(self.buffer, at[at > 0], "u32", what)

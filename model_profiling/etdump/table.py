@@ -25,11 +25,8 @@ Bool = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class BlockTable:
-    """The dump's blocks (RunData) in file order; one entry per block in every array.
-
-    ExecuTorch opens a block named `Execute` for each execution of a method; what happened before the
-    first one (loading) is in a block named `Default`.
-    """
+    """The dump's blocks (RunData) in file order: `Execute` for each execution of a method, `Default` for
+    loading."""
 
     name: Int32
     """Index into `EventTable.names`."""
@@ -38,8 +35,7 @@ class BlockTable:
     bundled_input: Int32
     """Index of the bundled input that was run, -1 where there was none."""
     first_event: Int64
-    """Block b holds the profile events `first_event[b]` up to, not including, `first_event[b + 1]`;
-    this array therefore has one entry more than there are blocks."""
+    """Block b holds the profile events `first_event[b]` up to, not including, `first_event[b + 1]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +68,7 @@ class DebugTable:
 @dataclass(frozen=True, slots=True)
 class EventTable:
     """Every profile event of an ETDump, in file order (a parent event follows its children).
-
-    `names[table.name[i]]` is the operator's own name of event i, as Inspector shows it: a delegate's
-    identifier for a delegate's operator, the runtime's name for everything else.
-    """
+    `names[table.name[i]]` is the name of event i as Inspector shows it."""
 
     source: str
     """Where the dump came from, for messages."""
@@ -97,8 +90,7 @@ class EventTable:
     """The delegate's number for the operator, -1 where there is none."""
     chain_index: Int32
     instruction_id: Int32
-    """Index of the instruction in its chain; -1 where unset. `Method::execute` and loading events carry 0
-    and chain index -1."""
+    """Index of the instruction in its chain; -1 where unset. `Method::execute` has 0 and chain index -1."""
     start_ns: Int64
     end_ns: Int64
     duration_ns: Int64
@@ -134,10 +126,8 @@ class EventTable:
         return chosen
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per profile event, in file order; texts are missing and numbers -1 where unset.
-
-        Needs the extra `pandas`; reading and every array above do not.
-        """
+        """One row per profile event; texts are missing and numbers -1 where unset. Needs the extra
+        `pandas`."""
         needed("pandas", "pandas")
         import pandas
 
@@ -159,12 +149,8 @@ class EventTable:
         )
 
 
-# The file beside a dump that says to the nanosecond when a delegate's operators began and ended.
-# The kit's runner writes it (`runner/backend_clock.cpp`). Little-endian, with nothing after its end:
-#     8 bytes   SME2PBND     u32       version, 1     u32       delegates     u64       invocations     u32
-# ...   operators of each delegate     u32 ...   for each operator of each delegate, how often the backend
-# read the clock for it     u32 ...   the delegate of each invocation               zeros up to a multiple of
-# 8     i64 ...   for each invocation the clock at its start and at each operator's end
+# The file beside a dump that says to the nanosecond when a delegate's operators began and ended, as the kit's
+# runner writes it (`runner/backend_clock.cpp`); docs/etdump.md has its layout.
 
 _MAGIC = b"SME2PBND"
 _VERSION = 1

@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 
 
 def first_not_finite(traced: Traced) -> str:
-    """`aten.mul.Tensor in layers.0 at model.py:12 in forward: the line`; empty where no operator made one.
-
-    Of all operators whose NaN or infinity reaches an output, the first. An infinity that the model writes
-    itself (a mask) is not blamed, but the operator that makes NaN of it is.
-    """
+    """`aten.mul.Tensor in layers.0 at model.py:12 in forward: the line`: the first operator whose NaN or
+    infinity reaches an output. An infinity that the model writes itself (a mask) is not blamed."""
     graph = traced.program.module()
     found = _kinds_by_node(graph, traced)
     order = {node: place for place, node in enumerate(graph.graph.nodes)}
@@ -166,8 +163,7 @@ _MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")
 def check_outputs(
     name: str, pte: Path, traced: Traced, eager: Eager, *, dtype: str, written_inputs: int
 ) -> Accuracy:
-    """Compare the program with eager PyTorch. One that does not run, or gives what cannot be compared, has a
-    `problem` instead of figures; NaN and infinity that are not meant are one beside them."""
+    """Compare the program with eager PyTorch; one that does not run or gives no numbers has a `problem`."""
     same_dtype, float32 = traced.eager.run(), eager.run()
     try:
         produced = _run_program(name, pte, traced.eager)[written_inputs:]

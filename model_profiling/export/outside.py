@@ -216,11 +216,8 @@ def with_instructions(
     handles: Mapping[int, int | Sequence[int]],
     method: Method,
 ) -> tuple[Undelegated, ...]:
-    """Tell each operator which instruction of `method` runs it, and whether an input reaches that.
-
-    What was taken apart shares a debug handle: then the operator's name tells, and at last the order, which
-    the program keeps. `handles` are the emitter's, by instruction.
-    """
+    """Tell each operator which instruction of `method` runs it, and whether an input reaches that: by debug
+    handle (`handles`, by instruction), then by name, at last by order."""
     waiting: dict[tuple[object, str], list[Instruction]] = {}
     for step in method.operators:
         waiting.setdefault((handles.get(step.instruction_id), _stem(step.name)), []).append(step)

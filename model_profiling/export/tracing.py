@@ -61,9 +61,8 @@ def quoted_line(node: torch.fx.Node) -> str:
 
 
 def place_named_in(message: str, program: ExportedProgram) -> str:
-    """Where the model calls the operator that a library's message names: `aten.linalg_svd`, `aten::item`.
-
-    Lowering takes calls apart: `aten._linalg_svd` is a part of `aten.linalg_svd`."""
+    """Where the model calls the operator that a message names: `aten.linalg_svd`, or `aten._linalg_svd` as a
+    part."""
     for node in program.graph.nodes:
         if node.op == "call_function" and (schema := getattr(node.target, "_schema", None)):
             space, _, name = schema.name.partition("::")
@@ -116,8 +115,7 @@ class Eager:
         return [leaf for leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
 
     def leaves(self) -> list[object]:
-        """All that a first inference returns, flattened: what it writes into its inputs and buffers is
-        undone, so that every run, the export and the program start from the same state."""
+        """All that a first inference returns, flattened; what it writes into inputs and buffers is undone."""
         import torch
 
         args, kwargs = _map_tensors(torch.clone, (self.args, dict(self.kwargs)))

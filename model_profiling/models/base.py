@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 
 
 class EagerModelBase(ABC):
-    """A PyTorch model together with the inputs that stand for its real use.
-
-    The first two methods are required. The method names and their meaning match ExecuTorch's own example
-    models, so a class written for one works with the other.
-    """
+    """A PyTorch model together with the inputs that stand for its real use. Method names and their meaning
+    match ExecuTorch's own example models, so a class written for one works with the other."""
 
     @abstractmethod
     def get_eager_model(self) -> torch.nn.Module:

@@ -97,11 +97,8 @@ def load_upstream(name: str) -> EagerModelBase:
 
 
 def add_to_executorch() -> tuple[str, ...]:
-    """Enter the kit's models into ExecuTorch's tables, for its own scripts run in this process.
-
-    Only those tables and `sys.modules` change; ExecuTorch's files stay as installed. Returns the added names:
-    a model that cannot be loaded is left out, and says why when it is asked for.
-    """
+    """Enter the kit's models into ExecuTorch's tables, for its own scripts run in this process; its files
+    stay as installed. Returns the added names; a model that cannot be loaded is left out."""
     table: dict[str, tuple[str, str]] = importlib.import_module(PACKAGE).MODEL_NAME_TO_MODEL
     xnnpack = importlib.import_module("executorch.examples.xnnpack")
     added = []

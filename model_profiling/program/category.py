@@ -62,8 +62,8 @@ class OperatorClass:
     kind: str
     """Finer than the category: `depthwise convolution`, `transpose`, `quantize` ..."""
     family: str = ""
-    """The kernel's data types in the backend's own words: `F16`, `PF16`, `QS8, QC8W`. No other backend writes
-    such a name; empty where the name has none."""
+    """The kernel's data types in the backend's own words: `F16`, `PF16`, `QS8, QC8W`; empty where not
+    told."""
     known: bool = True
     """A table has a row for it."""
     packed: bool = False
@@ -71,8 +71,7 @@ class OperatorClass:
     preparation: bool = False
     """The backend added it at run time, to rearrange or convert what another operator takes or gives."""
     ends_node: bool = False
-    """It is only the activation that ends its graph node, split off; the rest of the node is another
-    operator."""
+    """It is only the activation that ends its graph node, split off from the rest."""
     precision: str = ""
     """What its kernel computes in, `fp16` or `int8` say; empty where the name does not tell."""
     dtype: str = ""

@@ -136,11 +136,8 @@ def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, s
 
 
 def _sources(graph: Json) -> dict[int, SourceRef]:
-    """What each debug handle stands for.
-
-    Nodes share a handle when one was made from the other: the last makes the result, and an operator
-    says more than the quantizing around it.
-    """
+    """What each debug handle stands for. Of nodes that share one the last, but an operator before its
+    quantizing."""
     body = _table(_table(_table(graph).get("graph_module")).get("graph"))
     tensors = _table(body.get("tensor_values"))
     nodes = [_table(entry) for entry in _list(body.get("nodes"))]
@@ -184,8 +181,8 @@ def called(function: str) -> str:
 
 
 def _modules(nodes: list[dict[str, Json]]) -> list[tuple[str, str]]:
-    """Each node's module; quantizing belongs to the module whose result it converts, or else to the one it
-    converts for, because the quantizer itself leaves no trace of where it worked."""
+    """Each node's module; quantizing, which leaves no trace of where it worked, belongs to the module whose
+    result it converts, or else to the one it converts for."""
     found = [_module(_text(_table(node.get("metadata")).get("nn_module_stack"))) for node in nodes]
     place = {_text(node.get("name")): index for index, node in enumerate(nodes)}
     producers = [place.get(_first_input(node), -1) for node in nodes]

@@ -188,9 +188,8 @@ def _nodes(method: Method, number: int, call: Instruction) -> tuple[list[Step], 
 def input_independent(flow: Flow) -> frozenset[int]:
     """The steps whose results are the same whatever the method is given.
 
-    Everything they read is stored in the program or made by such steps; state that lives from one execution
-    to the next is neither. What may be written twice, in place or at random counts as dependent, and so does
-    everything where steps may be skipped or repeated.
+    Everything they read is stored in the program or made by such steps. What may be written twice, in place
+    or at random counts as dependent, and so does everything where steps may be skipped or repeated.
     """
     if not flow.straight or not flow.known:
         return frozenset()
@@ -263,8 +262,8 @@ def _undone_by(flow: Flow, last: Step, taken: set[int]) -> Undone | None:
 
 
 def _removable(flow: Flow, path: Sequence[Step]) -> Undone | None:
-    """What of a chain that moves nothing can be left out: all of it if nothing else looks at what is between,
-    else only the last transpose, whose result is there already unless elements were worked on."""
+    """What of a chain that moves nothing can be left out: all of it, or only the last transpose where
+    something else looks at what is between."""
     transposes = tuple(step for step in path if step.permutation)
     alone = all(
         not flow.returned(step)

@@ -148,8 +148,7 @@ def _group(lefts: Sequence[Undelegated]) -> OutsideGroup:
 
 
 def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each group's line, and the lines below it: where that is and what to write instead. They are given once
-    for groups that share them, below the last."""
+    """Each group's line, and the lines below it: where and what instead, once for groups that share them."""
     for group, following in zip_longest(groups, groups[1:]):
         same_call = following is not None and following.call == group.call
         places = () if same_call and following and following.places == group.places else group.places
@@ -240,8 +239,7 @@ def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
 
 
 def read_undelegated(pte: Path, sha256: str = "") -> tuple[Undelegated, ...] | None:
-    """What the export of a program says it left outside; None where no export of this kit lies beside it,
-    or one of another program."""
+    """What the export of a program left outside; None where no export of this kit lies beside it."""
     summary = Path(f"{pte}.json")
     if not is_regular(summary):
         return None

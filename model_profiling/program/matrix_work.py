@@ -1,8 +1,4 @@
-"""All matrix arithmetic of a program: every operator that multiplies matrices, delegated or not.
-
-It is read from the program alone, so it is the same whatever ran it, and however well its events were
-understood.
-"""
+"""All matrix arithmetic of a program, read from it alone: every operator that multiplies matrices."""
 
 from __future__ import annotations
 
@@ -66,8 +62,8 @@ def unseen_delegates(method: Method) -> tuple[str, ...]:
 
 
 def rows_of_result(kind: str, shape: tuple[int, ...]) -> int | None:
-    """Every position of a convolution's output (channels last), every vector a linear layer gives, the rows
-    of each product of a batch."""
+    """The rows of a result seen as one matrix: positions of an image (channels last), or rows of one
+    product."""
     if not shape:
         return None
     if kind == "matmul":

@@ -90,11 +90,8 @@ class _Values:
         return tuple(order) if sorted(order) == list(range(rank)) else ()
 
     def split_outputs(self, arguments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What a kernel is given and what it makes.
-
-        The last argument is what it returns: an output, or a list of them. The outputs stand before it
-        once more, as the arguments the kernel writes to.
-        """
+        """What a kernel is given and what it makes: the last argument, an output or a list of them. The
+        outputs stand before it once more, as the arguments the kernel writes to."""
         made = arguments[-1:]
         written = {member for index in made for member in self.opened(index)}
         count = len(arguments) - len(made)

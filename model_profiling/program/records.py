@@ -39,9 +39,8 @@ def dtype_in_words(dtype: str) -> str:
 class Tensor:
     """Shape and type of a tensor; its shape is the upper bound where it is dynamic.
 
-    `dtype` is one of fp64 fp32 fp16 bf16 int64 int32 int16 int8 uint8 bool ..., or a quantized
-    type: qint8 quint8 qint32 (one scale), qcint8 qcint32 qcint4 (a scale per channel), qdint8 (scaled at
-    run time), qbint4 (a scale per block).
+    `dtype` is fp32, int8, bool ..., or a quantized type: qint8 quint8 qint32 (one scale), qcint8 qcint32
+    qcint4 (a scale per channel), qdint8 (scaled at run time), qbint4 (a scale per block).
     """
 
     shape: tuple[int, ...]
@@ -122,8 +121,7 @@ class Delegate:
     output_count: int
     """How many tensors it hands back; 0 where its payload is not understood."""
     arguments: tuple[tuple[int, int], ...] = ()
-    """Positions among the arguments of a call, each with its value id in the graph; what no node uses is
-    missing."""
+    """Positions among the arguments of a call, each with its value id in the graph."""
 
 
 class OperatorKey(NamedTuple):
@@ -167,8 +165,7 @@ class Instruction:
     """For an operator outside delegates; for a delegate the sum over its nodes."""
     bytes_moved: int
     input_ids: tuple[int, ...] = ()
-    """Ids of the method's values it is given: tensors, lists of them opened, and numbers that another
-    instruction computes; for a delegate every argument that is no output, in order."""
+    """Ids of the values it is given: tensors, and numbers that another instruction computes; in order."""
     output_ids: tuple[int, ...] = ()
     """Ids of what it writes; for a delegate its last arguments."""
     permutation: tuple[int, ...] = ()
@@ -234,8 +231,8 @@ class SourceRef:
     """Of the output."""
     dtype: str = ""
     call: str = ""
-    """The function of torch that the model called, of which it is a part: `scaled_dot_product_attention`.
-    Unlike `code` it says nothing of the model's own text, so it stays in what is shared."""
+    """The function of torch that the model called: `scaled_dot_product_attention`. It stays in what is
+    shared."""
 
     @property
     def source_line(self) -> str:

@@ -47,8 +47,7 @@ _RANKS = {0: 0.005, 20: 0.0007}
 """From so many runs on, chance alone orders before and after like this at most so often."""
 _EXACT_RANKS = 8
 _BY_CHANCE = 0.5
-"""Of what independent neighbours resemble each other by (1 over the root of the runs), so much holds no alarm
-up: steps would be found later for nothing."""
+"""Resemblance of neighbours, over the root of the runs, that prevents no alarm."""
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_TO_MEAN = 1.2533
 """How much wider a median scatters than a mean."""
@@ -213,8 +212,7 @@ def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
 
 
 def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
-    """Whether an alarm stands by ranks, and where neighbours resemble each other. `beyond`: the
-    statistic as a multiple of its limit."""
+    """Whether an alarm stands by ranks and by resemblance; `beyond`: the statistic over its limit."""
     from scipy.stats import mannwhitneyu
 
     allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
@@ -227,8 +225,8 @@ def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
 
 
 def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
-    """Where the level that begins at `start` ends, and the run after which that is first seen, from `run` on.
-    Many looks are taken at once, for speed."""
+    """Where the level that begins at `start` ends, and the run after which that is first seen, from `run`
+    on."""
     for first in range(max(run, start + FEWEST_RUNS - 1), len(logs), _LOOKS_AT_ONCE):
         looks = np.arange(first, min(first + _LOOKS_AT_ONCE, len(logs)))
         begins = np.maximum(start, looks + 1 - LONGEST_LOOK)
@@ -245,8 +243,7 @@ def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[in
 
 
 def _resemblance(logs: Floats, split: int, noise: float, by_chance: float = 0.0) -> float:
-    """How much wider levels scatter because neighbours resemble each other (beyond `by_chance`): 1 where they
-    do not."""
+    """How much wider levels scatter because neighbours resemble each other: 1 where they do not."""
     sides = (logs[:split], logs[split:])
     left = np.concatenate([np.clip((side - np.median(side)) / noise, -FARTHEST, FARTHEST) for side in sides])
     left -= left.mean()

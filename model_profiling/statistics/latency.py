@@ -133,10 +133,8 @@ def find_outliers(values: Floats) -> tuple[int, ...]:
 
 
 def _dependence(values: Floats) -> tuple[float, float]:
-    """Autocorrelation of neighbours and the effective count, by Geyer's initial positive sequence.
-
-    Ranks stand in for the values, so that one huge latency does not hide what the rest do.
-    """
+    """Autocorrelation of neighbours and the effective count, by Geyer's initial positive sequence of
+    ranks."""
     count = len(values)
     if count < 4 or np.ptp(values) == 0:
         return 0.0, float(count)

@@ -53,8 +53,8 @@ from model_profiling.statistics.verdict import (
 Turns = Sequence[Sequence[float]]
 """One experiment's turns in one launch, by cycle: the time of every inference in order."""
 Launches = Sequence[Turns]
-"""One experiment's launches; a launch or turn that failed is empty. Turn `i` of launch `j` belongs to the
-same cycle for every experiment."""
+"""One experiment's launches; what failed is empty. Turn `i` of launch `j` is of the same cycle for every
+one."""
 
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""
@@ -170,8 +170,7 @@ def compare_many_launches(
 
 
 def counted(launches: Launches) -> Rounds:
-    """The inferences of each launch that count, in order: all but the first of each turn, unless turns are of
-    one. Empty where the launch failed."""
+    """The inferences of each launch that count: all but the first of each turn, unless turns are of one."""
     return [[value for turn in launch for value in turn[_skipped(launch) :]] for launch in launches]
 
 
@@ -231,8 +230,7 @@ def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, L
 
 
 def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
-    """For every launch that counts a row for each cycle, with what the turn of each side comes to; the first
-    inference of a turn is left out."""
+    """For every launch that counts a row for each cycle, with what the turn of each side comes to."""
     return _paired_cycles(*_without_first(baseline, candidate))
 
 
@@ -245,8 +243,7 @@ def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
 
 
 def _cycles(ours: Turns, theirs: Turns) -> Floats:
-    """One row per cycle. Turns of unequal length are cut to the shorter: the fastest of more is faster by
-    chance."""
+    """One row per cycle. Turns are cut to the shorter: the fastest of more is faster by chance."""
     rows = []
     for our_turn, their_turn in zip(ours, theirs, strict=False):
         shared = min(len(our_turn), len(their_turn))

@@ -52,8 +52,8 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """How two versions of one output differ. `top1_agrees` is None where the last dimension holds no scores;
-    what else is None was not kept by earlier versions of the kit."""
+    """How two versions of one output differ; what is None was not kept by earlier versions, or is no
+    score."""
 
     index: int
     dtype: str

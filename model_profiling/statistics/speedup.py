@@ -179,8 +179,7 @@ def compare_many(
 
 
 def median_interval(rounds: Rounds, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Where the median of an inference lies, judged by how far whole rounds differ, not single inferences;
-    None with too few rounds to say."""
+    """Where the median of an inference lies, by how far whole rounds differ; None with too few to say."""
     medians = _checked(np.array([np.median(latencies) for latencies in rounds if len(latencies)], np.float64))
     if len(medians) < FEWEST_ROUNDS or (medians == 0).any():
         return None

@@ -36,10 +36,8 @@ def can_reach(count: int, confidence: float) -> bool:
 
 
 def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None) -> tuple[float, float]:
-    """The signed-rank test turned round: every shift it would not refuse. Exact for any symmetric noise.
-
-    Without a difference the two experiments of a round may swap names, which makes the noise symmetric.
-    """
+    """The signed-rank test turned round: every shift it would not refuse. Exact, as swapping names is
+    symmetric."""
     count = len(logs)
     cap = _cap(count, cap)
     tail = _score_tail(count, cap)
@@ -286,8 +284,7 @@ def correct_each(
     p_value: Callable[[Speedup, Side, Side], float],
     correction: Correction,
 ) -> dict[str, Speedup]:
-    """Every pair's answer, its p-value corrected for how many were asked at once. `p_value` gives that of a
-    test fine enough to be corrected."""
+    """Every pair's answer, its p-value (of a test fine enough for it) corrected for how many were asked."""
     alone = {name: compare(*sides) for name, sides in pairs.items()}
     raw = {name: p_value(found, *pairs[name]) for name, found in alone.items() if found.p_value is not None}
     if not raw:

@@ -12,11 +12,11 @@ import pytest
 from recorded_dumps import record
 
 from model_profiling.analysis.attribution import Share
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import pair_dumps
 from model_profiling.core import process
 from model_profiling.core.records import record_json
 from model_profiling.etdump import read_etdump
+from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
 from model_profiling.report.scrubbing import Scrubber
 from model_profiling.run import Times, names

@@ -12,12 +12,12 @@ import pytest
 from recorded_dumps import record
 from recorded_runs import dumps_in
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.input_files import analyse_timeline
 from model_profiling.analysis.operators import read_timed
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record
 from model_profiling.etdump import read_etdump
+from model_profiling.program.category import Category
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
 from model_profiling.run import Manifest, Result, Times
 from model_profiling.run.manifest import TargetFacts

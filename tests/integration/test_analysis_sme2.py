@@ -9,8 +9,8 @@ import pytest
 from conftest import missing
 from recorded_dumps import record, target
 
-from model_profiling.analysis.categories import Category
 from model_profiling.core.errors import SetupError
+from model_profiling.program.category import Category
 from model_profiling.run import Times
 from model_profiling.workflow.analyse import analyse
 

@@ -91,10 +91,3 @@ def test_delegates_log_whole_microseconds_back_to_back_inside_their_call(
     first = np.concatenate([[True], ~inside[:-1]]) & inside
     follows = inside & ~first
     assert np.array_equal(table.start_ns[follows], table.end_ns[np.flatnonzero(follows) - 1])
-
-
-def test_packed_kernels_show_only_where_sme2_is_on(dumps: dict[str, tuple[Path, Path]]) -> None:
-    on, off = (set(read_etdump(dumps[case][0]).names) for case in ("SME2 on", "SME2 off"))
-    assert "Convolution (NHWC, PF32) IGEMM #1" in on
-    assert "Convolution (NHWC, F32) IGEMM #1" in off
-    assert not any("PF32" in name for name in off)

@@ -142,33 +142,6 @@ def delegate_time(
     return method, found
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-def test_all_delegate_time_of_mobilenet_has_a_module_or_was_inserted(
-    dtype: str, exported: Callable[..., Artifact], tmp_path: Path
-) -> None:
-    artifact = exported("mobilenet_v3_small", dtype)
-    record = read_etrecord(artifact.etrecord)
-    method, events = delegate_time(artifact, tmp_path)
-    explained = total = 0
-    for name, duration, nodes in events:
-        assert nodes, f"{name} stands for no node"
-        total += duration
-        source = record.ref(method.name, nodes[0].debug_handle)
-        if nodes[0].inserted:
-            explained += duration
-        elif source is not None and (source.module_path or source.module_class):
-            assert source.module_path or nodes[0].kind == "StaticReshape", (
-                "only flattening is the model's own"
-            )
-            assert source.file.endswith("model.py")
-            assert source.line > 0
-            explained += duration
-    assert explained == total > 0
-    # And no node of the graph is left without an event to answer for it.
-    answered = sum(len(nodes) for _, _, nodes in events)
-    assert answered == sum(len(delegate.nodes) for delegate in method.delegates)
-
-
 @pytest.mark.parametrize("model", ["unseen.py:unet", "operators.py:operators"])
 def test_other_architectures_align_too(model: str, exported: Callable[..., Artifact], tmp_path: Path) -> None:
     method, events = delegate_time(exported(f"{OTHERS / model}"), tmp_path)

@@ -35,6 +35,7 @@ from model_profiling.analysis.kernels import executed_kernels, operator_kernels,
 from model_profiling.analysis.matching import match_proven
 from model_profiling.analysis.operator_proof import prove_operators
 from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import GraphNode, Tensor
@@ -42,7 +43,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
-from model_profiling.run.evidence import ONE_ROW, parse_factors, read_evidence
+from model_profiling.run.evidence import ONE_ROW, MatrixOperator, parse_factors, read_evidence
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions
@@ -242,11 +243,15 @@ def test_where_no_sme_kernel_was_called_every_operator_misses_it() -> None:
     assert not proof.not_tested and not proof.isa and len(proof.operators) == 5
 
 
-def test_proven_operators_are_found_under_another_name() -> None:
+def _proven() -> tuple[SeriesAnalysis, tuple[MatrixOperator, ...]]:
+    """A series of the CPU without SME2, and what was proven of its program elsewhere."""
     kept = read_evidence(ARM)
     assert kept is not None and kept.operators is not None
-    series = recorded(ARM).series[0]
-    matched, unmatched = match_proven(series, kept.operators.operators)
+    return recorded(ARM).series[0], kept.operators.operators
+
+
+def test_proven_operators_are_found_under_another_name() -> None:
+    matched, unmatched = match_proven(*_proven())
     assert not unmatched
     for match in matched:
         (operator,) = match.measured
@@ -256,19 +261,14 @@ def test_proven_operators_are_found_under_another_name() -> None:
 
 
 def test_an_operator_that_is_not_found_again_is_named_and_not_counted() -> None:
-    kept = read_evidence(ARM)
-    assert kept is not None and kept.operators is not None
-    first, *others = kept.operators.operators
-    series = recorded(ARM).series[0]
+    series, (first, *others) = _proven()
     matched, unmatched = match_proven(series, (replace(first, node=99), *others))
     assert unmatched == (first.name,) and len(matched) == len(others)
 
 
 def test_without_a_graph_the_order_in_a_call_tells_unless_the_calls_differ() -> None:
-    kept = read_evidence(ARM)
-    assert kept is not None and kept.operators is not None
-    series = recorded(ARM).series[0]
-    by_order = [replace(operator, node=-1) for operator in kept.operators.operators]
+    series, proven = _proven()
+    by_order = [replace(operator, node=-1) for operator in proven]
     assert len(match_proven(series, by_order)[0]) == len(by_order)
     more = [replace(operator, of=operator.of + 1) for operator in by_order]
     matched, unmatched = match_proven(series, more)
@@ -276,10 +276,7 @@ def test_without_a_graph_the_order_in_a_call_tells_unless_the_calls_differ() -> 
 
 
 def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_proven() -> None:
-    kept = read_evidence(ARM)
-    assert kept is not None and kept.operators is not None
-    first = kept.operators.operators[0]
-    series = recorded(ARM).series[0]
+    series, (first, *_) = _proven()
     matched, unmatched = match_proven(series, (first, first))
     assert len(matched) == 1 and not unmatched
     matched, unmatched = match_proven(series, (first, replace(first, on_sme=False)))

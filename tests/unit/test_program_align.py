@@ -14,68 +14,50 @@ from model_profiling.program.delegates.xnnpack import alignment
 from model_profiling.program.delegates.xnnpack.alignment import align, ran_in
 from model_profiling.program.delegates.xnnpack.operators import describe
 
-
-def test_one_event_per_node() -> None:
-    nodes = graph("StaticTranspose", "Conv2d", "DepthwiseConv2d", "Conv2d")
-    events = [
-        "Transpose (ND, X32) #1",
-        "Convolution (NHWC, PF32) IGEMM #1",
-        "Convolution (NHWC, F32) DWConv #1",
-        "Fully Connected (NC, F32) GEMM #1",
-    ]
-    assert align(nodes, events) == ((0,), (1,), (2,), (3,))
-
-
-def test_clamps_are_fused_into_what_they_limit() -> None:
-    nodes = graph("Add", "Clamp", "Clamp", "Div")
-    assert align(nodes, ["Add (ND) #1", "Clamp (NC) #1", "Divide (ND) #1"]) == ((0,), (1, 2), (3,))
-    assert align(nodes, ["Add (ND) #1", "Divide (ND) #1"]) == ((0, 1, 2), (3,))
-
-
-def test_a_lookup_table_stands_for_the_conversions_around_it() -> None:
-    nodes = graph("Conv2d", "Convert>", "Hardswish", ">Convert", "Conv2d")
-    events = ["Convolution (NHWC, QC8) IGEMM #1", "Invalid Unary Op #1", "Convolution (NHWC, QC8) IGEMM #2"]
-    assert align(nodes, events) == ((0,), (2, 1, 3), (4,))
-
-
-def test_a_reshape_that_became_nothing_goes_with_what_feeds_it() -> None:
-    nodes = graph("GlobalAvgPooling2d", "StaticReshape", "FullyConnected")
-    assert align(nodes, ["Mean (ND) Reduce2 #1", "Fully Connected (NC, F32) GEMM #1"]) == ((0, 1), (2,))
-
-
-def test_a_transpose_that_became_nothing_goes_with_what_reads_it() -> None:
-    nodes = graph("StaticReshape", "StaticTranspose", "BatchMatrixMultiply")
-    events = ["Static Reshape (NC) #1", "Batch Matrix Multiply (NC, F32) GEMM #1"]
-    assert align(nodes, events) == ((0,), (2, 1))
-
-
-def test_something_multiplied_by_itself_is_squared() -> None:
-    assert align(
-        graph("Clamp", "Multiply", "Square"), ["Clamp (NC) #1", "Square (NC) #1", "Square (NC) #2"]
-    ) == (
-        (0,),
-        (1,),
-        (2,),
-    )
+FC, CONV = "Fully Connected (NC, F32) GEMM", "Convolution (NHWC, QC8) IGEMM"
+BMM, UNARY = "Batch Matrix Multiply (NC, F32)", "Invalid Unary Op"
+ALIGNED = {
+    "one event per node": (
+        "StaticTranspose Conv2d DepthwiseConv2d Conv2d",
+        ["Transpose (ND, X32)", "Convolution (NHWC, PF32) IGEMM", "Convolution (NHWC, F32) DWConv", FC],
+        ((0,), (1,), (2,), (3,)),
+    ),
+    "one of two clamps has an event": (
+        "Add Clamp Clamp Div", ["Add (ND)", "Clamp (NC)", "Divide (ND)"], ((0,), (1, 2), (3,)),
+    ),
+    "clamps are fused into what they limit": (
+        "Add Clamp Clamp Div", ["Add (ND)", "Divide (ND)"], ((0, 1, 2), (3,)),
+    ),
+    "a lookup table stands for the conversions around it": (
+        "Conv2d Convert> Hardswish >Convert Conv2d", [CONV, UNARY, CONV], ((0,), (2, 1, 3), (4,)),
+    ),
+    "a reshape that became nothing goes with what feeds it": (
+        "GlobalAvgPooling2d StaticReshape FullyConnected", ["Mean (ND) Reduce2", FC], ((0, 1), (2,)),
+    ),
+    "a transpose that became nothing goes with what reads it": (
+        "StaticReshape StaticTranspose BatchMatrixMultiply", ["Static Reshape (NC)", BMM], ((0,), (2, 1)),
+    ),
+    "something multiplied by itself is squared": (
+        "Clamp Multiply Square", ["Clamp (NC)", "Square (NC)", "Square (NC)"], ((0,), (1,), (2,)),
+    ),
+    "packing belongs to the operator it packs for": (
+        "Clamp FullyConnected", ["Clamp (NC)", "Pack LH (X32)", FC], ((0,), (1,), (1,)),
+    ),
+    "one node may give several events": (
+        "Concatenate3 Softmax", [*["Copy (NC, X32)"] * 3, "Softmax (NC, F32)"], ((0,), (0,), (0,), (1,)),
+    ),
+    "an event of no known kind disturbs nothing": (
+        "Conv2d Conv2d", [FC, "Teleport (ND)", FC], ((0,), (), (1,)),
+    ),
+}  # fmt: skip
 
 
-def test_packing_belongs_to_the_operator_it_packs_for() -> None:
-    nodes = graph("Clamp", "FullyConnected")
-    events = ["Clamp (NC) #1", "Pack LH (X32) #1", "Fully Connected (NC, PF32) GEMM #1"]
-    assert align(nodes, events) == ((0,), (1,), (1,))
-    assert [describe(event).preparation for event in events] == [False, True, False]
-
-
-def test_one_node_may_give_several_events() -> None:
-    nodes = graph("Concatenate3", "Softmax")
-    events = ["Copy (NC, X32) #1", "Copy (NC, X32) #2", "Copy (NC, X32) #3", "Softmax (NC, F32) #1"]
-    assert align(nodes, events) == ((0,), (0,), (0,), (1,))
-
-
-def test_an_event_of_no_known_kind_is_left_alone_and_disturbs_nothing() -> None:
-    nodes = graph("Conv2d", "Conv2d")
-    events = ["Fully Connected (NC, F32) GEMM #1", "Teleport (ND) #1", "Fully Connected (NC, F32) GEMM #2"]
-    assert align(nodes, events) == ((0,), (), (1,))
+@pytest.mark.parametrize("case", ALIGNED)
+def test_events_find_their_nodes(case: str) -> None:
+    kinds, events, found = ALIGNED[case]
+    numbered = [f"{event} #{number}" for number, event in enumerate(events, 1)]
+    assert align(graph(*kinds.split()), numbered) == found
+    assert [describe(event).preparation for event in events] == [event.startswith("Pack") for event in events]
 
 
 def test_a_clamp_that_ends_a_node_belongs_to_it_wherever_it_shows() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.causes.context import FindingContext, MethodFlow, counted, some_of
 from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
@@ -14,6 +13,7 @@ from model_profiling.analysis.outside_lines import why_outside
 from model_profiling.analysis.series import Spent
 from model_profiling.analysis.series_views import calls_of, seen_roofline
 from model_profiling.core.formatting import plural
+from model_profiling.program.category import Category
 from model_profiling.program.flow import Step
 
 # Conversions between number formats, by why they are there: around operators that stay in floating point in
@@ -231,8 +231,8 @@ def _calling(context: FindingContext, same: Sequence[Operator]) -> Spent:
 
 
 def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
-    """Lines with a call to be replaced that inputs reach elsewhere: numbers that `hardsigmoid` converts are
-    not the model's to keep, and another call in its place makes none."""
+    """Lines with a call to be replaced that inputs reach elsewhere: what a `hardsigmoid` converts goes with
+    it."""
     operators = context.series.operators
     depending = {source_line(each) for each in operators if not context.does_not_depend_on_input(each)}
     reasons = ((each, why_outside(context.series, each)) for each in operators)

@@ -44,8 +44,7 @@ class FindingContext:
     claimed: frozenset[tuple[str, int, int]] = frozenset()
     """Operators that belong to a cause found before: no other may have them."""
     repacking: Mapping[str, int] = field(default_factory=dict)
-    """Kernels that packed weights while the program ran, with their calls; empty where calls were not
-    counted."""
+    """Kernels that packed weights while the program ran, with their calls, where calls were counted."""
     flows: Mapping[str, MethodFlow] = field(default_factory=dict)
     """By method; empty where no program tells."""
 
@@ -62,8 +61,7 @@ class FindingContext:
         besides_what: str = "",
         first_step: str = "",
     ) -> Finding:
-        """A finding about operators. It may save `saved_ms`, by default all of their time, and `besides`
-        around them; that is not told where nothing is timed."""
+        """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`."""
         concerns = tuple(
             each if isinstance(each, Concern) else Concern((each,), where(each)) for each in about
         )
@@ -95,8 +93,8 @@ class FindingContext:
         return (operator.source.flops or 0) + (operator.source.bytes_moved or 0)
 
     def matters(self, operators: Sequence[Operator]) -> bool:
-        """Where nothing is timed: whether operators do or move enough for advice to be worth reading. With
-        times the bound decides."""
+        """Whether operators do or move enough for advice to be worth reading; with times the bound
+        decides."""
         costs: tuple[Callable[[Operator], int], ...] = (
             lambda operator: operator.source.flops or 0,
             lambda operator: operator.source.bytes_moved or 0,

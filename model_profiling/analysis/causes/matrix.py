@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import PurePath
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.causes.context import FindingContext
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
 from model_profiling.analysis.matching import matrix_operators
@@ -15,7 +14,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.stdio import exported_dtype
-from model_profiling.program.category import MATRIX
+from model_profiling.program.category import MATRIX, Category
 
 # Matrix operators in delegates that use the machine badly.
 

@@ -93,8 +93,7 @@ def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
 def _told(
     context: FindingContext, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
 ) -> list[tuple[OutsideLine, ...]]:
-    """Those that the advice spells out: what takes next to nothing of the time outside is in the list below
-    only."""
+    """Those that the advice spells out: not what takes next to nothing of the time outside."""
 
     def takes(lines: Sequence[OutsideLine]) -> float:
         return context.series.spent_by([operator for line in lines for operator in line.operators]).ms

@@ -266,8 +266,8 @@ def _reported(
 
 
 def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
-    """Those proven on SME2 kernels; where that was not tested, those the backend would take there. What ran
-    did not crash."""
+    """Those proven on SME2 kernels or, untested, those the backend would take there. What ran did not
+    crash."""
     if not coverage.tested:
         return [work for work in coverage.work if work.takes_sme and risk.concerns(work)]
     proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work and not risk.crashes else ()

@@ -44,8 +44,7 @@ class Backend(Protocol):
         return ((),) * len(events)
 
     def ran_in(self, events: Sequence[str], mains: Sequence[GraphNode | None]) -> tuple[str, ...]:
-        """The type that each event of a call computed in, by the main nodes they stand for: that of its node,
-        unless the backend chose another; empty where there is no node."""
+        """The type that each event of a call computed in: its node's unless the backend chose another."""
         del events
         return tuple(node.dtype if node else "" for node in mains)
 

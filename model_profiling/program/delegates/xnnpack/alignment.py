@@ -80,9 +80,8 @@ _SLACK = 64
 def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """For each event the indexes (into `nodes`) of the nodes it stands for, the main one first.
 
-    Nodes that were fused into another share its event. A packing event gets the nodes of the operator it
-    packs for, a conversion that XNNPACK added those of the operator it converts for, and the clamp that ends
-    a node that node. An event that fits no node gets none.
+    Nodes that were fused into another share its event; a step that XNNPACK added gets the nodes of the
+    operator it is for. An event that fits no node gets none.
     """
     halved = any(node.dtype == "fp16" for node in nodes)
     said = [_Said.of(event, halved=halved) for event in events]
@@ -129,8 +128,8 @@ def _serving(said: Sequence[_Said], main: Sequence[int | None]) -> Iterator[tupl
 
 
 def _laid(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | None]:
-    """The main node of each event. Where XNNPACK adds steps it sorts the graph anew, and parts that share no
-    value may change places: their other orders are tried where one leaves events over."""
+    """The main node of each event. Parts of a graph that share no value may have changed places: their other
+    orders are tried where one leaves events over."""
 
     def left(main: Sequence[int | None]) -> int:
         return sum(node is None and not one.added for node, one in zip(main, said, strict=True))

@@ -133,10 +133,7 @@ def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
 
 
 def takes_packed_path(node: GraphNode) -> bool | None:
-    """Whether a node would go to a packed path on a CPU with SME2; None where this is not told.
-
-    A 1x1 convolution is made a Fully Connected node before the path is chosen.
-    """
+    """Whether a node would go to a packed path on a CPU with SME2; None where this is not told."""
     if node.kind not in ("Conv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply"):
         return False
     if len(node.inputs) < 2 or not node.outputs:
