@@ -80,7 +80,6 @@ class RunGroup:
     runs: Int64
     """Number of each run among all runs of the dump that count, in file order."""
     blocks: Int64
-    """Block of the dump each run stands in."""
     start_ns: Int64
     duration_ns: Int64
     self_ns: Int64
@@ -111,7 +110,6 @@ class OutsideEvents:
     name: tuple[str, ...]
     block: Int64
     node: Int64
-    """Position in its block."""
     start_ns: Int64
     duration_ns: Int64
 
@@ -128,7 +126,6 @@ class Attribution:
     """Those that do not count included."""
     outside: OutsideEvents
     block_names: tuple[str, ...]
-    """Name of each block of the dump."""
     warnings: tuple[Remark, ...]
     """Of no series yet: a dump's table does not know whose it is."""
 

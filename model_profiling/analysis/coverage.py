@@ -137,7 +137,6 @@ class Coverage:
     ran: tuple[MatrixOperator, ...] = ()
     """The same as they ran with SME2 on: one that ran as several is here as often."""
     emulated: bool = False
-    """It was proven under emulation."""
     unseen: tuple[str, ...] = ()
     """Delegates whose operators, and so whose arithmetic, are not known."""
 

@@ -63,7 +63,6 @@ class PlaceEvidence:
     """Kernels and numerics from one place."""
 
     source: str
-    """Where it was gathered, in words."""
     emulated: bool
     kernels: tuple[SeriesEvidence, ...]
     parity: tuple[PairParity, ...]

@@ -77,15 +77,12 @@ class Finding:
     found_in: SeriesAnalysis
     """What the operators and the bound are of."""
     concerns: tuple[Concern, ...] = ()
-    """The longest first."""
     evidence: Mapping[str, object] = field(default_factory=dict)
-    """Further numbers."""
     max_gain_pct: float | None = None
     """The most that an inference would be shorter by; None where times do not tell."""
     besides: Spent | None = None
     """What is part of the bound and in none of the operators."""
     besides_what: str = ""
-    """What that is, for people."""
     about: str = ""
     """The experiment or pair, where that is not the series."""
     first_step: str = ""

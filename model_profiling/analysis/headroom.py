@@ -66,7 +66,6 @@ class Projection:
     latency_ms: float | None
     """Median without the tracer; None where that was not measured."""
     taken_from: str
-    """Which runs the shares are of."""
     unmatched: tuple[str, ...]
     """Proven operators that this series does not have: they are not counted as faster."""
 

@@ -54,7 +54,6 @@ class Operator:
     name: str
     """As the runtime or the delegate reports it, with its counter: `Transpose (ND, X32) #2`."""
     type: str
-    """The name without the counter."""
     category: Category
     kind: str
     family: str

@@ -27,7 +27,8 @@ class OutsideCall:
 
     @property
     def why(self) -> str:
-        return "; ".join(dict.fromkeys(each.reason for each in self.reasons))
+        """The partitioner's own words; empty where nothing tells."""
+        return _why(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,6 @@ class OutsideLine:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The calls of the runtime that run it."""
         return frozenset(operator.call for operator in self.operators)
 
     @property
@@ -71,13 +71,16 @@ class OutsideLine:
 
     @property
     def why(self) -> str:
-        """The partitioner's own words; empty where nothing tells."""
-        return "; ".join(dict.fromkeys(each.reason for each in self.reasons))
+        return _why(self.reasons)
 
     @property
     def remedy(self) -> str:
         """`instead: ...`, or that nothing is known to help; empty where nothing tells."""
         return self.reasons[0].remedy if self.reasons else ""
+
+
+def _why(reasons: Sequence[Undelegated]) -> str:
+    return "; ".join(dict.fromkeys(each.reason for each in reasons))
 
 
 def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
@@ -91,17 +94,11 @@ def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[O
         else:
             line = (why.call or why.operator, why.remedy, source_line(operator) or why.source)
         found.setdefault(line, {}).setdefault(_call_of(operator, why), []).append((operator, why))
-    return [
-        OutsideLine(
-            tuple(
-                OutsideCall(
-                    tuple(operator for operator, _ in members), tuple(why for _, why in members if why)
-                )
-                for members in calls.values()
-            )
-        )
-        for calls in found.values()
-    ]
+    return [OutsideLine(tuple(map(_call, calls.values()))) for calls in found.values()]
+
+
+def _call(members: Sequence[tuple[Operator, Undelegated | None]]) -> OutsideCall:
+    return OutsideCall(tuple(operator for operator, _ in members), tuple(why for _, why in members if why))
 
 
 def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Calls) -> int:

@@ -47,7 +47,6 @@ class Proven:
     """What is proven about a run, gathered once: its findings, its report and its JSON all tell it."""
 
     run: Run
-    """The whole run."""
     evidence: tuple[PlaceEvidence, ...]
     damaged: FormatError | None
     """Why there is none: a file of it cannot be read."""

@@ -78,7 +78,6 @@ class SeenKernel:
     part: SampledPart
     samples: int
     isa: str = ""
-    """The instruction set its name tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ class InsideOperator:
     parts: Mapping[SampledPart, Portion]
     """Those that were seen; they add up to all of it."""
     kernels: tuple[SeenKernel, ...]
-    """Those seen most first."""
 
     @property
     def enough(self) -> bool:
@@ -135,7 +133,6 @@ class InsideSeries:
     files: Mapping[str, str]
     """Files whose functions could not be told apart, and why."""
     problem: str = ""
-    """Why nothing is known; else empty."""
     note: str = ""
     """What is missing all the same."""
 

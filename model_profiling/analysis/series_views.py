@@ -201,7 +201,6 @@ class Module:
     path: str
     """`features.0`; empty for the whole model."""
     name: str
-    """The last part of it."""
     operators: tuple[tuple[Operator, ...], ...]
     """For each side, those inside it, however deep."""
     children: tuple[Module, ...]

@@ -78,7 +78,6 @@ class MethodFit:
     method: Method
     calls: tuple[CallFit, ...]
     absent: int
-    """Calls that the method does not have."""
     call_count: int
 
     @cached_property

@@ -30,11 +30,9 @@ class Change:
     what: str
     """In two or three words: `left the delegate`."""
     subject: str
-    """The operator or kernel."""
     before: str
     after: str
     where: str = ""
-    """Its place in the model."""
 
     def __str__(self) -> str:
         place = f" ({self.where})" if self.where else ""
@@ -50,7 +48,6 @@ class Differences:
     structure_unknown: str = ""
     """Why structure cannot be compared; empty where it was."""
     kernels_unknown: str = ""
-    """Why kernels cannot."""
     notes: tuple[str, ...] = ()
     only_kernels: bool = False
     """It has no operators of its own: it is what emulation proved of the kernels."""

@@ -70,7 +70,6 @@ class DumpAnalysis:
 
     dump: Dump
     graph: ProgramGraph | None
-    """What explained the operators."""
     attribution: Attribution
     breakdown: Breakdown
     latency: LatencySummary

@@ -46,7 +46,6 @@ class AllocationTable:
     allocator: Int32
     """Index into `EventTable.names` of the allocator's name, -1 where the block names none."""
     size: Int64
-    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What can be profiled: the registry of models, the interface they implement, and the zoo."""
 
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.catalog import available_models, list_models, load_model
+from model_profiling.models.catalog import list_models, load_model
 from model_profiling.models.registry import register_model
 from model_profiling.models.upstream import add_to_executorch
 
@@ -10,7 +10,6 @@ patch_executorch_model_registry = add_to_executorch
 __all__ = [
     "EagerModelBase",
     "add_to_executorch",
-    "available_models",
     "list_models",
     "load_model",
     "patch_executorch_model_registry",

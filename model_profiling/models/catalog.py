@@ -70,11 +70,6 @@ def list_models() -> list[ModelEntry]:
     return [own[name] for name in sorted(own)] + list(upstream_entries().values())
 
 
-def available_models() -> tuple[str, ...]:
-    """The names of the models that are not ExecuTorch's own examples."""
-    return tuple(discover())
-
-
 def load_model(spec: str, name: str | None = None) -> NamedModel:
     """Make the model `spec` names; `name` replaces the name its files would carry."""
     chosen = choose(spec)

@@ -31,7 +31,6 @@ class ModelOption:
     meaning: str
 
     def read(self, model: str, text: str) -> int | Path:
-        """The value a user wrote."""
         if self.default is None:
             path = Path(text).expanduser()
             if not path.is_file():
@@ -59,7 +58,6 @@ class Chosen:
 
     @property
     def spec(self) -> str:
-        """As it is named on the command line."""
         options = ",".join(f"{key}={value}" for key, value in self.values.items())
         return f"{self.model}{MARK}{options}" if options else self.model
 
@@ -70,7 +68,6 @@ class Chosen:
 
     @property
     def file_name(self) -> str:
-        """As its files are called."""
         return "_".join((self.model, *(_in_name(key, value) for key, value in self.values.items())))
 
     @property

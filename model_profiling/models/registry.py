@@ -196,35 +196,35 @@ class SkippedFolder:
         return f"model folder {self.folder} is skipped: {self.problem}; {self.fix}"
 
 
-_skipped: dict[tuple[str, str], tuple[int, SkippedFolder]] = {}
-"""By package and folder; with when its files were changed last, after which it is tried again."""
+_skipped: list[SkippedFolder] = []
+"""Of the last search."""
 
 
-def discover(package: str = PACKAGE) -> dict[str, ModelEntry]:
-    """Import every model folder once and return the rows that are not ExecuTorch's, by name."""
-    root = importlib.import_module(package)
-    if package == PACKAGE:
-        for place in named_places():
-            add_place(place)
+def discover() -> dict[str, ModelEntry]:
+    """Import every model folder once and return the rows that are not ExecuTorch's, by name. One that could
+    not be imported is tried again, as it may have been corrected."""
+    for place in named_places():
+        add_place(place)
+    _skipped.clear()
     taken: dict[str, Path] = {}
-    for searched in map(Path, root.__path__):
+    for searched in map(Path, _root().__path__):
         for module in pkgutil.iter_modules([str(searched)]):
             folder = searched / module.name
-            if not module.ispkg or not _is_model(searched, module.name):
-                _skipped.pop((package, str(folder)), None)
+            # In the kit's folder each package is a model, elsewhere those that register one.
+            if not module.ispkg or (searched != KIT and "register_model" not in _text(folder)):
                 continue
             if module.name in taken:
                 held = f"{taken[module.name]} holds a folder of that name already"
-                _skip(package, folder, InputError(held, "give it another name"))
+                _skip(folder, InputError(held, "give it another name"))
             else:
                 taken[module.name] = searched
-                _import_folder(package, folder)
+                _import_folder(folder)
     return {name: _sourced(entry) for name, entry in _entries.items()}
 
 
-def skipped_folders(package: str = PACKAGE) -> tuple[SkippedFolder, ...]:
+def skipped_folders() -> tuple[SkippedFolder, ...]:
     """What `discover` could not import, in the order it was met."""
-    return tuple(skipped for (owner, _), (_, skipped) in _skipped.items() if owner == package)
+    return tuple(_skipped)
 
 
 def named_places() -> tuple[Path, ...]:
@@ -255,13 +255,6 @@ def _root() -> ModuleType:
     return importlib.import_module(PACKAGE)
 
 
-def _is_model(place: Path, name: str) -> bool:
-    """Whether to import a package: in the kit's folder each is a model, elsewhere those that register one."""
-    if place == KIT or str(place) not in _root().__path__:
-        return True
-    return "register_model" in _text(place / name)
-
-
 def _text(folder: Path) -> str:
     try:
         return (folder / "__init__.py").read_text(encoding="utf-8", errors="replace")
@@ -269,21 +262,16 @@ def _text(folder: Path) -> str:
         return ""
 
 
-def _import_folder(package: str, folder: Path) -> None:
-    key, changed = (package, str(folder)), _changed(folder)
-    if key in _skipped and _skipped[key][0] == changed:
-        return
-    before = dict(_entries)
+def _import_folder(folder: Path) -> None:
+    before, module = dict(_entries), f"{PACKAGE}.{folder.name}"
     try:
         with blaming(f"{folder.name} cannot be imported", import_fix):
-            importlib.import_module(f"{package}.{folder.name}")
+            importlib.import_module(module)
     except ProfilingError as problem:
         keep_entries(before)
-        for name in [name for name in sys.modules if name.startswith(f"{package}.{folder.name}.")]:
+        for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
             del sys.modules[name]  # else a corrected folder would be given what it was before
-        _skip(package, folder, problem)
-    else:
-        _skipped.pop(key, None)
+        _skip(folder, problem)
 
 
 def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
@@ -293,14 +281,9 @@ def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
         _classes.pop(name, None)
 
 
-def _skip(package: str, folder: Path, problem: ProfilingError) -> None:
+def _skip(folder: Path, problem: ProfilingError) -> None:
     names = dict.fromkeys((folder.name, *_REGISTERS.findall(_text(folder))))
-    skipped = SkippedFolder(str(folder), tuple(names), problem.problem, problem.fix)
-    _skipped[package, str(folder)] = (_changed(folder), skipped)
-
-
-def _changed(folder: Path) -> int:
-    return max((file.stat().st_mtime_ns for file in sources_in(folder)), default=0)
+    _skipped.append(SkippedFolder(str(folder), tuple(names), problem.problem, problem.fix))
 
 
 def sources_in(folder: Path) -> Iterable[Path]:

@@ -35,7 +35,6 @@ class Miss:
     cause: str
     """In a word or two: `dtype`, `depthwise`, `quantization scheme`, `dynamic weight`, `not told` ..."""
     words: str
-    """For people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,13 +90,11 @@ class Flow:
         return bool(self.made_by)
 
     def before(self, step: Step) -> Iterator[Step]:
-        """The steps that make what `step` reads."""
         for value in step.reads:
             if value in self.made_by:
                 yield self.steps[self.made_by[value]]
 
     def after(self, step: Step) -> Iterator[Step]:
-        """The steps that read what `step` makes."""
         for value in step.writes:
             for user in self.used_by.get(value, ()):
                 yield self.steps[user]

@@ -53,7 +53,6 @@ class Undelegated:
     source: str = ""
     """`model.py:12`."""
     code: str = ""
-    """The line itself."""
     dtype: str = ""
     """Of what it makes."""
     reads: str = ""

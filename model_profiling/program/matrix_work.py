@@ -47,7 +47,6 @@ class MatrixWork:
 
 
 def matrix_work(graph: ProgramGraph, method: Method) -> Iterator[MatrixWork]:
-    """In the order of the program."""
     for step in method.instructions:
         if step.kind == "operator":
             yield from _outside(graph, method, step)

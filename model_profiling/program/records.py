@@ -113,10 +113,8 @@ class Delegate:
     """A part of a method that a backend runs; `nodes` is empty where the kit does not know the backend."""
 
     index: int
-    """Position among the method's delegates."""
     backend: str
     nbytes: int
-    """Size of its payload in the program."""
     nodes: tuple[GraphNode, ...]
     output_count: int
     """How many tensors it hands back; 0 where its payload is not understood."""
@@ -217,16 +215,13 @@ class SourceRef:
     node: str = ""
     """Name of the node in the exported graph: `aten_convolution_default_3`."""
     target: str = ""
-    """`aten.convolution.default`."""
     module_path: str = ""
     """`features.0.0`; empty for the model itself."""
     module_class: str = ""
-    """`torch.nn.modules.conv.Conv2d`."""
     file: str = ""
     line: int = 0
     """0 where the record names no line."""
     code: str = ""
-    """The source line itself."""
     shape: tuple[int, ...] = ()
     """Of the output."""
     dtype: str = ""

@@ -66,7 +66,6 @@ class LatencySummary:
     """Median absolute deviation from the median, not scaled."""
     std: float
     cv: float
-    """Standard deviation over mean."""
     robust_cv: float
     """The same from the MAD: what the spread would be without the outliers."""
     outliers: tuple[int, ...]

@@ -102,12 +102,9 @@ class Reported:
     """A defect or a risk that others reported; that it shows here was not measured."""
 
     what: str
-    """What happens, as it was reported."""
     reported: str
-    """Where it can be read."""
     concerns: Callable[[MatrixWork], bool]
     instead: str
-    """What to do."""
     first: Release = (0, 0, 0)
     last: Release | None = None
     """The last release that is known to have it; None where it is not known to be repaired."""

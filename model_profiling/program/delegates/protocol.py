@@ -29,7 +29,6 @@ class Backend(Protocol):
     """A backend explains itself. What it does not answer is answered here, as for one nobody knows."""
 
     name: str = ""
-    """As programs name it."""
     undivided: frozenset[str] = frozenset()
     """Kinds of node that run as one operator each, in any case: their number tells programs apart."""
 
