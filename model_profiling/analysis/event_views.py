@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import Node, children_of
 from model_profiling.analysis.operators import Operator, read_timed
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.errors import FormatError
+from model_profiling.etdump.table import Column, Int32
 from model_profiling.run.run import Dump, Run
 
 # Every event of every dump of a run as columns, one dump after another, so that no two are in memory.
-
-Column = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class DumpEvents:
 
     dump: Dump
     texts: tuple[str, ...]
-    coded: Mapping[str, NDArray[np.int32]]
+    coded: Mapping[str, Int32]
     """Columns of text, as places in `texts`; -1 where there is none."""
     numbers: Mapping[str, Column]
 
@@ -44,26 +42,7 @@ def read_events(run: Run) -> Iterator[DumpEvents]:
             table = read_timed(dump.path).table
         except FormatError:
             continue
-        yield DumpEvents(
-            dump=dump,
-            texts=table.names,
-            coded={
-                "block": table.blocks.name[table.block],
-                "name": table.name,
-                "delegate_name": table.delegate_name,
-            },
-            numbers={
-                "run_index": table.run_index,
-                "start_ns": table.start_ns,
-                "end_ns": table.end_ns,
-                "duration_ns": table.duration_ns,
-                "instruction_id": table.instruction_id,
-                "delegate_id": table.delegate_id,
-                "is_delegated": table.is_delegated,
-                "chain_index": table.chain_index,
-                "block_index": table.block,
-            },
-        )
+        yield DumpEvents(dump, table.names, *table.columns())
 
 
 # Runs as nested slices of time, one run after another, on one clock where the journal tells it.

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
+Column = Int32 | Int64 | Bool
+
+_COLUMNS = (
+    "run_index", "block", "name", "start_ns", "end_ns", "duration_ns", "instruction_id", "delegate_name",
+    "delegate_id", "is_delegated", "chain_index", "block_index",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +130,22 @@ class EventTable:
         chosen: NDArray[np.object_] = texts[column]
         return chosen
 
+    def columns(self) -> tuple[dict[str, Int32], dict[str, Column]]:
+        """Texts, as places in `names` (-1 for none), and numbers, under the names of `to_pandas`."""
+        blocks = self.blocks.name[self.block]
+        coded = {"block": blocks, "name": self.name, "delegate_name": self.delegate_name}
+        own = [name for name in _COLUMNS if name not in coded and name != "block_index"]
+        return coded, {**{name: getattr(self, name) for name in own}, "block_index": self.block}
+
     def to_pandas(self) -> pandas.DataFrame:
         """One row per profile event; texts are missing and numbers -1 where unset. Needs the extra
         `pandas`."""
         needed("pandas", "pandas")
         import pandas
 
-        return pandas.DataFrame(
-            {
-                "run_index": self.run_index,
-                "block": self.text(self.blocks.name)[self.block],
-                "name": self.text(self.name),
-                "start_ns": self.start_ns,
-                "end_ns": self.end_ns,
-                "duration_ns": self.duration_ns,
-                "instruction_id": self.instruction_id,
-                "delegate_name": self.text(self.delegate_name),
-                "delegate_id": self.delegate_id,
-                "is_delegated": self.is_delegated,
-                "chain_index": self.chain_index,
-                "block_index": self.block,
-            }
-        )
+        coded, numbers = self.columns()
+        texts = {name: self.text(column) for name, column in coded.items()}
+        return pandas.DataFrame({**texts, **numbers}, columns=list(_COLUMNS))
 
 
 # The file beside a dump that says to the nanosecond when a delegate's operators began and ended, as the kit's

@@ -149,10 +149,10 @@ def _group(lefts: Sequence[Undelegated]) -> OutsideGroup:
 def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each group's line, and the lines below it: where and what instead, once for groups that share them."""
     for group, following in zip_longest(groups, groups[1:]):
-        same_call = following is not None and following.call == group.call
-        places = () if same_call and following and following.places == group.places else group.places
-        said = same_call and following is not None and following.remedy == group.remedy
-        yield group.text, (*places, *((group.remedy,) if group.remedy and not said else ()))
+        after = following if following and following.call == group.call else None
+        places = () if after and after.places == group.places else group.places
+        said = not group.remedy or (after is not None and after.remedy == group.remedy)
+        yield group.text, places if said else (*places, group.remedy)
 
 
 _LINES_AROUND = 2
