@@ -8,7 +8,7 @@ noise look like an answer, so such experiments are measured once, as a baseline.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from model_profiling.config.settings import ComparePair, Experiment, ProfileConfig, Side
 from model_profiling.run.manifest import StandsFor
@@ -29,27 +29,25 @@ class OnCpu:
         return frozenset(now.get(name, name) for name in names)
 
 
-@dataclass(slots=True)
-class _Bundle:
-    """Experiments of which this CPU can tell no difference; `first` is the one that is measured."""
-
-    first: Experiment
-    members: list[Experiment] = field(default_factory=list)
-
-
 def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
     """`config` on a CPU that has `features`. A runner of the user's own is left alone: it has no switch, so
     two of them are two programs. So is an experiment that is asked for twice: noise was the question."""
     if "sme2" in features:
         return OnCpu(config)
-    bundles = _bundles(config.experiments, features)
+    groups: list[list[Experiment]] = []  # experiments of which this CPU can tell no difference
+    for experiment in config.experiments:
+        same = next((group for group in groups if _may_join(group, experiment, features)), None)
+        if same is None:
+            groups.append([experiment])
+        else:
+            same.append(experiment)
     names: dict[str, str] = {}
     experiments, stands_for = [], []
-    for bundle in bundles:
-        name = _new_name(bundle, taken={*names.values(), *(each.first.name for each in bundles)})
-        names |= {member.name: name for member in bundle.members}
-        experiments.append(_measured(bundle, name))
-        old = tuple(member.name for member in bundle.members)
+    for group in groups:
+        name = _new_name(group[0], taken={*names.values(), *(each[0].name for each in groups)})
+        old = tuple(member.name for member in group)
+        names |= dict.fromkeys(old, name)
+        experiments.append(_measured(group, name))
         if old != (name,):
             stands_for.append(StandsFor(name, old))
     pairs = tuple(_pairs(config.analysis.compare_pairs, names))
@@ -74,23 +72,13 @@ def asks_to_repeat(config: ProfileConfig) -> bool:
     )
 
 
-def _bundles(experiments: Iterable[Experiment], features: Collection[str]) -> list[_Bundle]:
-    bundles: list[_Bundle] = []
-    for experiment in experiments:
-        same = next((bundle for bundle in bundles if _may_join(bundle, experiment, features)), None)
-        if same is None:
-            bundles.append(same := _Bundle(experiment))
-        same.members.append(experiment)
-    return bundles
-
-
-def _may_join(bundle: _Bundle, experiment: Experiment, features: Collection[str]) -> bool:
-    first = bundle.first
+def _may_join(group: list[Experiment], experiment: Experiment, features: Collection[str]) -> bool:
+    first = group[0]
     return (
         experiment.runner is None
         and _setting(first) == _setting(experiment)
         and _effect(first, features) == _effect(experiment, features)
-        and all(member.switched_off != experiment.switched_off for member in bundle.members)
+        and all(member.switched_off != experiment.switched_off for member in group)
     )
 
 
@@ -103,8 +91,7 @@ def _effect(experiment: Experiment, features: Collection[str]) -> set[str]:
     return {"sme2" if name == SME2_ONLY else name for name in experiment.switched_off} & set(features)
 
 
-def _new_name(bundle: _Bundle, taken: Collection[str]) -> str:
-    first = bundle.first
+def _new_name(first: Experiment, taken: Collection[str]) -> str:
     name = first.name if first.runner is not None else without_switch(first.name, "baseline")
     number, free = 2, name
     while free != first.name and free in taken:
@@ -112,20 +99,13 @@ def _new_name(bundle: _Bundle, taken: Collection[str]) -> str:
     return free
 
 
-def _measured(bundle: _Bundle, name: str) -> Experiment:
-    first = bundle.first
+def _measured(group: list[Experiment], name: str) -> Experiment:
+    first = group[0]
     if first.runner is not None:
         return first
-    counts = dict.fromkeys(count for member in bundle.members for count in member.threads)
-    return first.model_copy(
-        update={
-            "name": name,
-            "sme2": None,
-            "threads": tuple(counts),
-            "runs": max(member.runs for member in bundle.members),
-            "warmup": max(member.warmup for member in bundle.members),
-        }
-    )
+    counts = dict.fromkeys(count for member in group for count in member.threads)
+    most = {field: max(getattr(member, field) for member in group) for field in ("runs", "warmup")}
+    return first.model_copy(update={"name": name, "sme2": None, "threads": tuple(counts), **most})
 
 
 def _pairs(asked: Iterable[ComparePair], names: dict[str, str]) -> Iterable[ComparePair]:

@@ -56,8 +56,7 @@ class NewConfig:
 
 
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
-    """Write a checked config; `output` is the file, or the folder for `config.json`. One that goes into a
-    pipe is made for the current folder."""
+    """Write a checked config; `output` is the file, or the folder for `config.json`."""
     path, folder = free_path(output, "config.json", force=force)
     content = new_config(wanted, folder)
     require(*parse_config(content, folder=folder))

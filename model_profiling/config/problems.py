@@ -176,8 +176,7 @@ def is_sweep(raw: Mapping[str, object]) -> bool:
 
 
 def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:
-    """The JSON object in the file; a file that cannot be opened at all raises InputError. `maker` is the
-    command that makes one."""
+    """The JSON object in the file; `maker` is the command that makes one."""
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
     if path.is_dir():

@@ -224,8 +224,7 @@ class SweepConfig(Settings):
 
 
 def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
-    """The sweep in `path` with absolute paths; raises InputError on the first problem. `files=False` leaves
-    out whether models exist."""
+    """The sweep in `path` with absolute paths; InputError on the first problem, of models too if `files`."""
     raw = read_object(path, "sme2prof config new --sweep")
     if isinstance(raw, Problem):
         return require(None, (raw,), path)

@@ -128,8 +128,7 @@ def as_list(value: object) -> object:
 
 
 def _as_cpus(value: object) -> object:
-    """CPU numbers from a list, a number, ranges as `taskset -c` takes them, or a mask such as 0xf0; clusters
-    stay names until the machine is known."""
+    """CPU numbers from a list, a number, ranges such as 4-7 or a mask such as 0xf0; clusters stay names."""
     if isinstance(value, str):
         if set(value.split(",")) <= set(get_args(ClusterName)):
             return value.split(",")

@@ -41,8 +41,7 @@ class Diagnosis(CheckList):
     devices: tuple[Device, ...] = DEVICES
 
     def as_text(self, *, verbose: bool = False) -> str:
-        """The checks, then features, targets and the verdict. What is optional and not ready is one line, or,
-        `verbose`, a line each with its fix."""
+        """Checks, features, targets, verdict; what is optional and not ready is one line unless `verbose`."""
         lines = [*(check_lines(self.checks) if verbose else self._short()), "", self._features()]
         for target in self.targets:
             available = "yes" if target.available else "no "

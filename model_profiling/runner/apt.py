@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -146,15 +148,22 @@ def own_archive(cure: str) -> Archive:
     missing = [tool for tool in ("apt-get", "dpkg") if shutil.which(tool) is None]
     if missing:
         raise SetupError(f"this machine has no {missing[0]}", cure)
-    listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
-    found = listed_archive(listed)
-    if found is None:
-        # Before the first `apt update` apt lists nothing, but knows where it would look.
-        update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
-        found = configured_archive(update, this_distribution())
+    found = _find_archive(os.environ.get("PATH", ""), os.environ.get("APT_CONFIG", ""))
     if found is None:
         raise SetupError("apt on this machine knows no mirror of Debian or Ubuntu", cure)
     return found
+
+
+@cache
+def _find_archive(path: str, config: str) -> Archive | None:
+    """Asks apt, which takes its time, once for each environment."""
+    del path, config
+    listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
+    if found := listed_archive(listed):
+        return found
+    # Before the first `apt update` apt lists nothing, but knows where it would look.
+    update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
+    return configured_archive(update, this_distribution())
 
 
 def listed_archive(indextargets: str) -> Archive | None:

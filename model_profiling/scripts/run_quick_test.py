@@ -12,13 +12,12 @@ from pathlib import Path
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
 try:
-    from model_profiling.cli.frame import fail, say
+    from model_profiling.cli.frame import say
     from model_profiling.cli.progress import shown_progress
-    from model_profiling.cli.script import output_folder
-    from model_profiling.core.errors import ArgumentParser, ProfilingError
-    from model_profiling.core.signals import end_like_ctrl_c
+    from model_profiling.cli.script import output_folder, run_tool, tool_parser
+    from model_profiling.core.errors import InputError
     from model_profiling.core.stdio import answered
-    from model_profiling.runner.machine import parse_target
+    from model_profiling.targets import parse_target
     from model_profiling.workflow.profile import quick_test
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -33,29 +32,24 @@ _SYSTEMS = {"darwin": "mac", "linux": "linux"}
 
 @answered
 def main(argv: list[str] | None = None) -> int:
-    parser = ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    # Where the documents look for it, when run from the repository as they say.
+    usual = Path("model_profiling" if Path("model_profiling").is_dir() else "", "out_toy_cnn")
+    parser = tool_parser(__doc__)
     parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
     parser.add_argument("--platform", choices=tuple(_SYSTEMS.values()), help="the system this must be")
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
-    parser.add_argument(
-        "--outdir", type=output_folder, default=_default_outdir(), help="default: %(default)s"
-    )
-    options = parser.parse_args(argv)
+    parser.add_argument("--outdir", type=output_folder, default=usual, help="default: %(default)s")
+    return run_tool(_test, parser.parse_args(argv))
+
+
+def _test(options: argparse.Namespace) -> int:
     here = _SYSTEMS.get(sys.platform, sys.platform)
     if options.platform not in (None, here):
-        fail(f"this is {here}, not {options.platform}; leave --platform out: it tests the machine it runs on")
-        return 2
-    end_like_ctrl_c()
-    try:
-        with shown_progress(lines=True) as progress:
-            target = parse_target(options.target)
-            tested = quick_test(options.outdir, target, dtype=options.dtype, progress=progress)
-    except ProfilingError as problem:
-        fail(str(problem))
-        return 2
-    except KeyboardInterrupt:
-        fail("interrupted")
-        return 130
+        fix = "leave --platform out: it tests the machine it runs on"
+        raise InputError(f"this is {here}, not {options.platform}", fix)
+    with shown_progress(lines=True) as progress:
+        target = parse_target(options.target)
+        tested = quick_test(options.outdir, target, dtype=options.dtype, progress=progress)
     say(f"exported {tested.program}")
     for run in tested.runs:
         say(f"\n{run.run_dir}\n{run.as_text()}")
@@ -63,12 +57,6 @@ def main(argv: list[str] | None = None) -> int:
         say(f"failed: {text}")
     say("success" if tested.ok else "failure")
     return 0 if tested.ok else 1
-
-
-def _default_outdir() -> Path:
-    """Where the documents look for it, when run from the repository as they say."""
-    package = Path("model_profiling")
-    return package / "out_toy_cnn" if package.is_dir() else Path("out_toy_cnn")
 
 
 if __name__ == "__main__":

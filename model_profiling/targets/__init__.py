@@ -67,8 +67,7 @@ def open_target(choice: TargetChoice) -> Target:
 
 
 def plan_targets(choice: TargetChoice) -> TargetPlan:
-    """What `choice` means on this machine; a machine reached through a shell is asked whether it has SME2,
-    and anything else but `auto` means itself."""
+    """What `choice` means on this machine; a machine behind a shell is asked whether it has SME2."""
     if choice.kind != "auto":
         target = open_target(choice)
         if isinstance(target, RemoteTarget):

@@ -20,8 +20,7 @@ def main() -> int:
 
 
 def _prepare() -> list[str]:
-    """One line for each target that is ready. Emulation may be out of reach: then the runner for this machine
-    is what there is, and the doctor says how to get the rest."""
+    """One line for each target that is ready; where emulation is out of reach, that of this machine."""
     try:
         plan = plan_targets(TargetChoice())
         kinds = {plan.main.kind, plan.evidence.kind}

@@ -114,8 +114,7 @@ def _missing_part(log: str) -> tuple[str, str] | None:
 def collect(
     job: Job, done: Completed, files: Path, *, timings_are_latency: bool, code: Sequence[Path] = ()
 ) -> Outcome:
-    """The outcome of `job`, whose files have come back to the path `files` with their endings. `code` are the
-    folders that hold, on this machine, the libraries it ran with."""
+    """The outcome of `job` from its files, whose path is `files` plus an ending; `code` as in `execute`."""
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:

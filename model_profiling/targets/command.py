@@ -143,8 +143,7 @@ BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a job's parts are on the machine it runs on; `files` is the path that the endings above
-    complete."""
+    """Paths of a job's parts on the machine it runs on; `files` is completed by the endings above."""
 
     model: str
     inputs: tuple[str, ...]
@@ -154,8 +153,7 @@ class Places:
 def build_command(
     job: Job, runner: Sequence[str], places: Places, able: Abilities | None = None
 ) -> tuple[str, ...]:
-    """What to run for `job`, word by word: `runner` starts it, several words where a loader does; `able` is
-    what a runner of the user's own knows."""
+    """The command line of `job`; `runner` starts it, `able` is what a runner of the user's own supports."""
     own = job.runner_path is not None
     words = _executor_runner_words(job, places, able or Abilities()) if own else _kit_words(job, places)
     return (*runner, *words, *job.extra_args)

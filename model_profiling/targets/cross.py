@@ -31,8 +31,7 @@ _WHEELS: dict[Platform, Sequence[str]] = {
 
 
 def build_cross_runner(*, fetch: bool = True) -> tuple[RunnerBuild, Path]:
-    """The runner, cross-compiled against the aarch64 wheel of the ExecuTorch that is installed here, and the
-    folder QEMU takes its C library from."""
+    """The runner, cross-compiled for aarch64 Linux, and the folder QEMU takes its C library from."""
     compiler = cross_compiler(fetch=fetch)
     sdk = aarch64_sdk(installed_sdk(), fetch=fetch)
     return build_runner(sdk, compiler), aarch64_sysroot(fetch=fetch)
@@ -64,8 +63,7 @@ def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = 
 
 
 def aarch64_sysroot(*, fetch: bool = True) -> Path:
-    """A folder with an aarch64 C and C++ runtime: the one SME2PROF_SYSROOT names, the cross packages' when
-    installed or unpacked with a compiler, else the distribution's, in the cache."""
+    """A folder with an aarch64 C and C++ runtime: named by the user, installed, unpacked or in the cache."""
     if chosen := os.environ.get("SME2PROF_SYSROOT"):
         if not _has_runtime(Path(chosen)):
             lacking = f"{chosen} has no lib/ld-linux-aarch64.so.1 with a libstdc++.so.6"

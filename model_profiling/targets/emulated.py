@@ -137,8 +137,7 @@ def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
 
 
 class EmulatedTarget(HostTarget):
-    """Runs aarch64 runners under `qemu-aarch64 -cpu max`: the kernels chosen, the numbers computed and the
-    events recorded are real; the times are the emulator's and mean nothing."""
+    """Runs aarch64 runners under `qemu-aarch64 -cpu max`: everything is real but the times."""
 
     name = "emulated"
     choice = TargetChoice("emulated")

@@ -84,8 +84,7 @@ def too_large_together(
 
 
 class Transport(Protocol):
-    """The way to the machine a job runs on: this one, or one behind a shell (`remote/folder.py`). A `Path` is
-    here, a `str` is a path there."""
+    """The way to the machine a job runs on. A `Path` is on this machine, a `str` is a path there."""
 
     def make_folder(self, into: Path) -> str:
         """A folder there for what one job writes; it ends up in `into` here."""
@@ -239,8 +238,7 @@ def _launch(
     limit_s: float,
     cores: Sequence[int],
 ) -> Completed:
-    """One process for `jobs`, each with the beginning of its files' names: what they need is sent, the log is
-    kept, and what is `left` there comes back."""
+    """Run one process for `jobs` (by the stem of their files): send, run, keep the log, fetch `left`."""
     files.make_folder(into)
     for each in (stem, *jobs):
         _clear(into, each)

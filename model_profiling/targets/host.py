@@ -120,8 +120,7 @@ def _memory() -> int | None:
 
 
 def available_memory(system: Path = Path("/")) -> int | None:
-    """The bytes that new processes can take without pushing anything out: what the system says, or less where
-    a control group (a container) is allowed less. None on a system that says nothing of it."""
+    """Bytes that new processes can take, also inside a control group; None where the system does not say."""
     said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", _read(str(system / "proc/meminfo")) or "")
     if said is None:
         return None

@@ -167,9 +167,7 @@ class LockstepTarget(Target, Protocol):
     """A place where programs can also take turns."""
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        """Run the launch; its files are `into`/`stem` with an ending, those of job N have `_childN` before
-        theirs."""
+        """Run the launch; its files are `into`/`stem` with an ending, those of job N `stem_childN`."""
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        """Why these jobs cannot take turns here, as a clause; None when they can. `peaks` holds the peak
-        memory in bytes of programs that have run before."""
+        """Why these jobs cannot take turns here, or None; `peaks` is the peak memory of known programs."""

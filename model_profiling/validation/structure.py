@@ -350,8 +350,7 @@ def _unlike(entry: Entry, told: Sequence[Sequence[int]]) -> Iterator[str]:
 
 
 def _impossible(entry: Entry) -> Iterator[str]:
-    """What turns say of each other: none begins before the last has ended, and none computes more than its
-    threads can."""
+    """Turns that overlap, or that computed more than their threads can."""
     if not entry.launch:
         return
     place, taken, starts = (

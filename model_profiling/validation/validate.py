@@ -106,8 +106,7 @@ _PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "outpu
 
 
 def validate_pipeline(path: Path, *, progress: Progress | None = None) -> PipelineValidation:
-    """Check what the config in `path` needs and, where it has run already, what came of it; what is wrong is
-    a failed check, never an exception."""
+    """Check what the config in `path` needs and, where it has run already, its results."""
     if not path.is_file():
         raise InputError(f"there is no config {path}", "name one, or make one: sme2prof config new")
     progress = progress or Silent()

@@ -6,28 +6,21 @@ import csv
 import json
 import shutil
 import sys
-import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import ON_ARM
 from said import says
-from stand_ins import command, long_sleep
+from stand_ins import command
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.config.settings import target_settings
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.run import Run, Times
-from model_profiling.run.journal import has_journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
-from model_profiling.targets.collect import LeftFile
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
-from model_profiling.workflow.measure import RunOptions, run_config
-from model_profiling.workflow.profile import ProfileOptions, make_config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
@@ -179,35 +172,6 @@ def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, 
     } | KERNEL_VIEW
 
 
-def test_two_programs_are_compared_on_a_phone(arm_phone, exported, sme2prof, tmp_path) -> None:
-    a = b = exported("toy_cnn", "fp32").pte
-    words = (
-        "compare",
-        a,
-        b,
-        "--target",
-        f"android:{arm_phone.serial}",
-        "--budget",
-        0.5,
-        "--outdir",
-        tmp_path,
-    )
-    done = sme2prof(*words, "--json")
-    if not ON_ARM:
-        assert done.returncode == 2 and "latencies" in done.stderr
-        return
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["series"]
-    assert found["end_to_end"]["unit"] == "launch" and found["end_to_end"]["rounds"] >= 6
-    runs = [tmp_path / side / f"android-{arm_phone.serial.replace(':', '-')}" for side in "ab"]
-    for run_dir in runs:
-        manifest = read_manifest(run_dir)
-        assert manifest is not None and manifest.state == "finished"
-        assert manifest.target.name == f"android:{arm_phone.serial}"
-        assert manifest.machine.before is not None and manifest.machine.before.device is not None
-    assert not list(arm_phone.path(f"{KIT}/jobs").iterdir())
-
-
 KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
 
 
@@ -220,147 +184,6 @@ def operators(folder: Path) -> list[tuple[str, ...]]:
 
 def endings(folder: Path) -> set[str]:
     return {path.name.partition("_t1")[2] for path in folder.glob("*_t1*")}
-
-
-Fault = Callable[[VirtualPhone, AdbServer], None]
-
-
-def killed(phone: VirtualPhone, _adb: AdbServer) -> None:
-    phone.kill_adbd()
-    time.sleep(1)
-    phone.plug_in(wait=False)
-
-
-def pulled_out(phone: VirtualPhone, _adb: AdbServer) -> None:
-    phone.pull_out()
-    time.sleep(1)
-    phone.plug_in(wait=False)
-
-
-def frozen(phone: VirtualPhone, _adb: AdbServer) -> None:
-    phone.freeze()
-    time.sleep(6)
-    phone.thaw()
-
-
-def server_killed(_phone: VirtualPhone, adb: AdbServer) -> None:
-    adb.kill()
-
-
-def restarted(phone: VirtualPhone, _adb: AdbServer) -> None:
-    phone.reboot()
-
-
-@pytest.mark.parametrize(
-    "fault", [killed, pulled_out, frozen, server_killed, restarted], ids=lambda f: f.__name__
-)
-def test_a_fault_while_a_job_runs_costs_the_job_and_no_more(
-    fault: Fault, phone, adb, exported, tmp_path
-) -> None:
-    target = target_of(phone)
-    target.folder.open()
-    began = "/data/local/tmp/began"
-    slow = runner(
-        tmp_path,
-        f"echo $$ >>{began}; [ $(wc -l <{began}) -gt 1 ] || {long_sleep()}; echo 'Iteration 1 of 1: 5 ms'",
-    )
-    fault_thread = threading.Thread(target=lambda: _when(phone.path(began).exists, fault, phone, adb))
-    fault_thread.start()
-    job = Job(exported("toy_cnn", "fp32").pte, runner_path=slow, warmup=0)
-    outcome = target.execute(job, tmp_path / "here", "job")
-    fault_thread.join()
-    assert outcome.result.iterations_ns == (5_000_000,) and len(phone.path(began).read_text().split()) == 2
-    assert target.shell.times_lost == 1
-    _until(lambda: not phone.processes(), "something still runs there")
-    assert not list(phone.path(f"{KIT}/jobs").iterdir())
-
-
-def test_of_what_lies_in_a_jobs_folder_only_its_own_files_come_back(phone, exported, tmp_path) -> None:
-    """A runner starts in its job's folder, and may leave there what it likes."""
-    target = target_of(phone)
-    target.folder.open()
-    pte = exported("toy_cnn", "fp32").pte
-
-    def leaves(script: str) -> set[str]:
-        here = tmp_path / "here"
-        shutil.rmtree(here, ignore_errors=True)
-        own = runner(tmp_path, f"{script}\necho 'Iteration 1 of 1: 5 ms'")
-        target.execute(Job(pte, runner_path=own, warmup=0, etdump=True), here, "job")
-        return {path.name for path in here.iterdir()}
-
-    many = "echo x >job.etdump; echo x >evil; echo x >../x; ln -s /system/bin/sh job_runner.json; mkdir sub"
-    assert leaves(many) == {"job.etdump", "job.log"}
-    for odd in ("ln -s /system/bin/sh job.etdump", "truncate -s 100G job.etdump", "mkdir job.etdump"):
-        with pytest.raises(SetupError, match=r"job\.etdump"):
-            leaves(odd)
-    assert not [path for path in phone.path(f"{KIT}/jobs").iterdir() if path.is_dir()]
-
-
-@pytest.mark.parametrize("fault", [killed, pulled_out, frozen, server_killed], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("way", ["push", "pull"])
-def test_a_fault_while_a_file_is_on_its_way_costs_nothing(
-    way: str, fault: Fault, phone, adb, tmp_path
-) -> None:
-    target = target_of(phone)
-    target.folder.open()
-    large, size = tmp_path / "large.bin", 3 << 20
-    large.write_bytes(bytes(range(256)) * (size // 256))
-    job = target.folder.make_folder()
-    if way == "pull":
-        shutil.copy(large, phone.path(f"{job}/large.bin"))
-        phone.path(f"{job}/large.bin").chmod(0o644)
-    phone.slow_link(3 << 20)
-    start = phone.link.passed
-    thread = threading.Thread(
-        target=lambda: _when(lambda: phone.link.passed - start > size // 3, fault, phone, adb)
-    )
-    thread.start()
-    if way == "push":
-        there = target.folder.put(large)
-        assert phone.path(there).read_bytes() == large.read_bytes()
-        folder = phone.path(there).parent
-        _until(lambda: [path.name for path in folder.iterdir()] == ["large.bin"], "half a file is left")
-    else:
-        target.folder.fetch(job, [LeftFile("large", ".bin", size)], tmp_path / "here")
-        assert [path.name for path in (tmp_path / "here").iterdir()] == ["large.bin"]
-        assert (tmp_path / "here/large.bin").read_bytes() == large.read_bytes()
-    thread.join()
-    assert target.shell.times_lost >= 1
-
-
-def _when(condition: Callable[[], bool], fault: Fault, phone: VirtualPhone, adb: AdbServer) -> None:
-    _until(condition, "it did not come to the fault")
-    fault(phone, adb)
-
-
-def _until(condition: Callable[[], bool], problem: str) -> None:
-    limit = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < limit, problem
-        time.sleep(0.02)
-
-
-def test_a_phone_that_stays_away_leaves_a_run_that_can_be_continued(arm_phone, exported, tmp_path) -> None:
-    target = target_of(arm_phone)
-    target.shell.patience_s = 1
-    pte = exported("toy_cnn", "fp32").pte
-    config = make_config(target, pte, tmp_path / "run", ProfileOptions(runs=2, rounds=3, budget_s=1))
-    begun = threading.Thread(
-        target=lambda: (
-            _until(lambda: has_journal(config.output_root), "nothing was measured"),
-            arm_phone.switch_off(),
-        )
-    )
-    begun.start()
-    with pytest.raises(SetupError, match=r"\b1 s: .*--resume"):
-        run_config(config, target=target)
-    manifest = read_manifest(config.output_root)
-    assert manifest is not None and manifest.state == "interrupted" and manifest.results
-    begun.join()
-    arm_phone.switch_on()
-    outcome = run_config(config, RunOptions(resume=True), target=target_of(arm_phone))
-    assert outcome.run.manifest is not None and outcome.run.manifest.state == "finished"
-    assert len(outcome.run.manifest.sessions) == 2 and not outcome.failed
 
 
 def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, tmp_path, monkeypatch) -> None:

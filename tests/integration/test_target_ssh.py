@@ -340,7 +340,7 @@ def test_what_another_machine_says_is_bounded_and_harmless(connect) -> None:
     target.connect()
     shell = target.shell
     said = shell.script("head -c 40000000 /dev/zero | tr '\\0' x; echo end; echo 'sme2prof-0>' >&2; exit 9")
-    assert said.status == 9 and len(said.stdout) < 17 << 20
+    assert said.returncode == 9 and len(said.stdout) < 17 << 20
     assert said.stdout.endswith("xend\n") and "bytes left out]" in said.stdout
     assert said.stderr == "sme2prof-0>\n"
     for bad in ("kill -9 $PPID", "kill -9 $$"):

@@ -19,6 +19,7 @@ from model_profiling.core.hints import document, install_extra, python, reinstal
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.doctor import Diagnosis, checks, examine, phone_report
 from model_profiling.doctor.examination import TargetState, _android, _cpu, _diagnosis, _emulator, _host
+from model_profiling.runner import apt
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.source_build import toolchain
 
@@ -66,6 +67,19 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(
         in check.found
     )
     assert not (tmp_path / "cache").exists()
+
+
+def test_apt_is_asked_once_for_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    command(tmp_path, "apt-get", f"echo $1 >>{asked}; echo Debian bookworm http://mirror/debian/")
+    command(tmp_path, "dpkg", "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert (
+        apt.own_archive("")
+        == apt.own_archive("")
+        == apt.Archive("Debian", "bookworm", "http://mirror/debian/")
+    )
+    assert asked.read_text() == "indextargets\n"
 
 
 def test_a_compiler_that_cannot_link_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,15 +237,6 @@ def test_what_only_some_work_needs_is_one_line_unless_asked() -> None:
     assert "fix: install adb" in verbose and "fix: install CMake" in verbose
     # Before the kit is installed there is no command that says more.
     assert "fix: install adb" in Diagnosis(found, {}, ()).as_text()
-
-
-def test_text_puts_the_fix_under_what_failed() -> None:
-    checks = (Check("thing", "fail", "gone", "bring it back"),)
-    text = Diagnosis(checks, {"sme2": False}, ()).as_text()
-    lines = text.splitlines()
-    assert lines[0].startswith("FAIL  thing")
-    assert lines[1].strip() == "fix: bring it back"
-    assert lines[-1] == "not ready: thing"
 
 
 def test_too_little_disk_space_fails(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

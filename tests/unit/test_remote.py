@@ -18,6 +18,7 @@ from said import refused, says
 from stand_ins import command, long_sleep
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
+from model_profiling.core.process import Completed
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.source_build.toolchain import Compiler, Ndk
 from model_profiling.targets.collect import LeftFile
@@ -26,7 +27,7 @@ from model_profiling.targets.remote import shell as client
 from model_profiling.targets.remote.android import build_with_ndk
 from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather, make_bundle
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
-from model_profiling.targets.remote.shell import Answer, LinkLost, Shell
+from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
@@ -131,7 +132,7 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
 
     def run(*argv: str, limit: float = 20) -> tuple[int, str]:
         answer = shell.script(scripts.watched(argv, folder, limit), stdin="open")
-        return answer.status, answer.stdout
+        return answer.returncode, answer.stdout
 
     assert run("sh", "-c", "pwd; exit 7") == (7, f"{folder}\n")
     assert run("sh", "-c", "kill -SEGV $$")[0] == 128 + signal.SIGSEGV
@@ -330,7 +331,7 @@ def test_a_lost_answer_does_not_take_the_next_jobs_name(
     there.open()
     answers, ask = iter([True, False]), Shell.script
 
-    def lossy(shell: Shell, script: str) -> Answer:
+    def lossy(shell: Shell, script: str) -> Completed:
         answer = ask(shell, script)
         if "mkdir" in script and next(answers):
             raise LinkLost("local was lost", "")

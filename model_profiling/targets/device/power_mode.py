@@ -173,8 +173,7 @@ def take_untold() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PowerSettings:
-    """The power settings of one phone, known by an id of its own: the same by whichever cable it is
-    reached."""
+    """The power settings of one phone, known by an id that is the same by whichever cable."""
 
     shell: Shell
     title: str
@@ -198,8 +197,7 @@ class PowerSettings:
         return found
 
     def finish_earlier(self) -> None:
-        """Put back what a run that was cut short has left set. What cannot be put back now is said, and is no
-        reason not to use the phone."""
+        """Put back what a run that was cut short has left set; what cannot be put back now is a note."""
         lock = MachineLock(self.title, (self.device,))
         if not self._journal.exists() or lock.is_held():
             return  # nothing was left, or it belongs to a run that is at work
@@ -308,8 +306,7 @@ class PowerSettings:
             )
 
     def _put_back(self, changes: Sequence[Change]) -> tuple[tuple[Change, ...], list[str]]:
-        """Undo `changes` wherever nobody else has changed the same setting, and see that it holds; which were
-        put back, and a note on each that was not."""
+        """Undo `changes` that nobody else has changed since; those put back, and a note on each other one."""
         now = self._read()
         ours = tuple(change for change in changes if _same(now[change.name], change.value))
         for change in ours:

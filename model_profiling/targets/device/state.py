@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -287,7 +288,9 @@ def energy_of(metered: Metered, inferences: int) -> Energy:
         )
     held = [(later - at, watts) for (at, watts), (later, _) in pairwise([*powers, (end, 0.0)])]
     mean = sum(lasted * watts for lasted, watts in held) / sum(lasted for lasted, _ in held)
-    error = _half_interval(different)
+    count = len(different)
+    t = _T_95[min(count - _FEWEST, len(_T_95) - 1)]
+    error = t * statistics.stdev(different) / math.sqrt(count)
     seconds = busy_s / inferences
     return Energy(
         joules=mean * seconds,
@@ -299,8 +302,7 @@ def energy_of(metered: Metered, inferences: int) -> Energy:
 
 
 def readings_csv(metered: Metered, inferences: int) -> str:
-    """Every reading, so that the figure can be made again: a column says which count for it, the last line
-    when the inferences ended, how many there were and how long they took together."""
+    """Every reading as CSV, so that the energy can be computed again; the last line is the end."""
     lines = ["uptime_s,current,voltage,amperes,volts,counted,inferences,busy_s"]
     lines += [
         f"{reading.uptime_s:.2f},{reading.current},{reading.voltage},{reading.amperes:.6f},{reading.volts:.6f},"
@@ -310,10 +312,3 @@ def readings_csv(metered: Metered, inferences: int) -> str:
     if metered.end_s is not None:
         lines.append(f"{metered.end_s:.2f},,,,,,{inferences},{metered.busy_s:.6f}")
     return "\n".join(lines) + "\n"
-
-
-def _half_interval(values: Sequence[float]) -> float:
-    count = len(values)
-    mean = sum(values) / count
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
-    return _T_95[min(count - _FEWEST, len(_T_95) - 1)] * spread / math.sqrt(count)

@@ -77,8 +77,7 @@ class Adb:
 
 
 def find_adb(*, fetch: bool = True) -> Adb:
-    """The first adb that is new enough: on the PATH, in the Android SDK, in the cache, in the
-    distribution."""
+    """The first adb that is new enough: PATH, Android SDK, cache, distribution."""
     cure = this_distribution().fix("adb")
     refused = []
     for candidate in _installed():

@@ -172,8 +172,7 @@ _FOLDERS = ("lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A built runner and every file it needs, by the name it must have. One built for Android needs no loader
-    of its own."""
+    """A built runner and every file it needs, by the name it must have there."""
 
     build: RunnerBuild
     files: dict[str, Path]
@@ -212,8 +211,7 @@ def gather(
     opened: Iterable[str],
     not_sent: Collection[str] = (),
 ) -> dict[str, Path]:
-    """`program` with every library that it and they name and those that are `opened`, found in `folders`,
-    first ones first. What is `not_sent` is there already."""
+    """`program`, every library it needs and those `opened`, found in `folders`, without those `not_sent`."""
     found = {RUNNER: program}
     waiting = [*opened, *_needs(program)]
     while waiting:

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling.core import files, process
+from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import plural, size
+from model_profiling.core.process import Completed
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, LeftFile
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.shell import Answer, LinkLost, Shell, last_line, meaning_of
+from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, meaning_of
 
 HOME = "sme2prof-device"
 """Not the name of any folder that the kit, or its cache, has on the machine it runs on: they may be the
@@ -42,8 +43,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was taken off a machine: each file under `folder` with its size, and what else a person should
-    know of it."""
+    """What was removed from a machine: each file under `folder` with its size, and notes for the user."""
 
     folder: str
     files: tuple[tuple[str, int], ...]
@@ -82,7 +82,7 @@ class RemoteFolder:
         """Make the folder, or say why it cannot be."""
         self._boot = self._done(scripts.make_home(self.path)).stdout.strip()
 
-    def _done(self, script: str, timeout: float = 60.0) -> Answer:
+    def _done(self, script: str, timeout: float = 60.0) -> Completed:
         """What a script answers that must succeed, however often the machine is lost meanwhile."""
         answer = self.shell.repeat(lambda: self.shell.script(script, timeout=timeout))
         if not answer.ok:
@@ -124,8 +124,7 @@ class RemoteFolder:
         return list(paths)
 
     def put_runner(self, file: Path) -> tuple[str, ...]:
-        """One for Linux goes through the kit's loader: the machine's own C library is another one, or
-        none."""
+        """What starts a runner of the user's own; one built for Linux goes through the kit's loader."""
         facts = read_elf(file)
         if facts is not None and facts.machine != AARCH64:
             raise InputError(f"{file} is not a program for aarch64", "name a runner built for the device")
@@ -136,7 +135,7 @@ class RemoteFolder:
         content = self._content(file)
         parts: list[str] = []  # one for each attempt: the process of an earlier one may still be writing
 
-        def send() -> Answer:
+        def send() -> Completed:
             parts.append(f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part")
             script = scripts.receive(path, parts, content.size, content.sha256, executable=executable)
             answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
@@ -150,14 +149,13 @@ class RemoteFolder:
         self.sent.append(path)
 
     def make_folder(self, into: Path | None = None) -> str:
-        """An empty folder there for what one job writes; LinkLost where the machine was restarted
-        meanwhile: nothing that is known of its files holds any more."""
+        """An empty folder for the files of one job; LinkLost where the machine was restarted meanwhile."""
         del into
         self._look_again()
         for folder in list(self._left_behind):
             self.remove(folder)
 
-        def make() -> tuple[str, Answer]:
+        def make() -> tuple[str, Completed]:
             # A new name each time: the folder may have been made, and only the answer lost.
             folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
             return folder, self.shell.script(scripts.make_folder(folder))
@@ -172,26 +170,18 @@ class RemoteFolder:
             raise self._refusal(answer)
         return folder
 
-    def run(
-        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
-    ) -> process.Completed:
+    def run(self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]) -> Completed:
         words = (*self._pinning(cores), *argv)
         script = scripts.watched(words, folder, timeout)
         answer = self.shell.script(script, timeout=timeout + _SLACK_S, stdin="open")
         self._check_room(answer)
-        if answer.status in _NOT_STARTED:
+        if answer.returncode in _NOT_STARTED:
             # Which of the kit's files was to be started, whatever stands in front of it.
             sent = tuple(f"{self.path}/{name}/" for name in ("programs", "files"))
             program = next((word for word in argv if word.startswith(sent)), argv[0])
             raise not_started(self.shell.title, program, f"{answer.stdout}\n{answer.stderr}")
-        return process.Completed(
-            argv=(*self.shell.link.shown, *words),
-            returncode=answer.status,
-            stdout=answer.stdout,
-            stderr=answer.stderr,
-            seconds=answer.seconds,
-            timed_out=answer.status == _TIME_LIMIT,
-        )
+        shown = (*self.shell.link.shown, *words)
+        return replace(answer, argv=shown, timed_out=answer.returncode == _TIME_LIMIT)
 
     def _pinning(self, cores: Sequence[int]) -> tuple[str, ...]:
         if not cores:
@@ -204,8 +194,7 @@ class RemoteFolder:
         return ("taskset", f"{sum(1 << core for core in set(cores)):x}")
 
     def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
-        """Bring those files in `folder` that are `wanted` to `into`, each whole or not at all. Of what the
-        machine offers nothing else is taken, whoever put it there."""
+        """Bring the `wanted` files of `folder` to `into`, each whole or not at all, and nothing else."""
         script = scripts.list_files(folder, wanted)
         listed = self.shell.repeat(lambda: self.shell.script(script, timeout=_COPY_S))
         if not listed.ok:
@@ -234,7 +223,7 @@ class RemoteFolder:
         )
 
     def _fetch_one(self, path: str, to: Path, content: Content) -> None:
-        def fetch() -> Answer:
+        def fetch() -> Completed:
             with files.replacing(to) as part:
                 with part.open("wb") as stream:
                     script = f"cat {scripts.quoted(path)}"
@@ -276,18 +265,18 @@ class RemoteFolder:
             self._contents[key] = Content(said.st_size, files.sha256(file))
         return self._contents[key]
 
-    def _check_room(self, answer: Answer) -> None:
+    def _check_room(self, answer: Completed) -> None:
         """Raise where a job ended because nothing more could be written there."""
-        not_begun = answer.status == scripts.NOT_BEGUN and scripts.NO_ROOM in answer.stderr
+        not_begun = answer.returncode == scripts.NOT_BEGUN and scripts.NO_ROOM in answer.stderr
         if not_begun or (not answer.ok and re.search(_FULL, answer.stderr, re.IGNORECASE)):
             said = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
             found = self._refusal(said)
             raise type(found)(found.problem, f"{found.fix}, then continue with --resume")
 
-    def _refusal(self, answer: Answer) -> ProfilingError:
+    def _refusal(self, answer: Completed) -> ProfilingError:
         """What the machine means that would not do what was asked in the kit's folder."""
         there = f"{self.path} on {self.shell.title}"
-        if answer.status == scripts.NOT_OURS:
+        if answer.returncode == scripts.NOT_OURS:
             return InputError(f"{there} was not made by the kit", f"move it away, or {_ELSEWHERE}")
         said = f"{answer.stdout}\n{answer.stderr}"
         if known := meaning_of(said, _REFUSALS):
@@ -295,7 +284,7 @@ class RemoteFolder:
         if missing := re.search(r"(\w+): (?:inaccessible or )?(?:command )?not found", said, re.IGNORECASE):
             lacks = f"{self.shell.title} has no {missing[1]}, which the kit needs there"
             return SetupError(lacks, "install it, or use another machine")
-        return SetupError(f"{there} cannot be used: {answer.last_line or 'it does not say why'}", _ELSEWHERE)
+        return SetupError(f"{there} cannot be used: {last_line(answer) or 'it does not say why'}", _ELSEWHERE)
 
 
 _ELSEWHERE = "name another folder there as device_path of the config's target"

@@ -34,8 +34,7 @@ NO_ROOM = "sme2prof: the job cannot write to its folder"
 
 
 def make_home(home: str) -> str:
-    """The kit's folder, new or again; what was left half done in it goes after a day. A
-    folder that somebody else has made is left alone."""
+    """Make the kit's folder, unless somebody else made it; half-written files go after a day."""
     return (
         f"umask 077; {_ours(home)}"
         # Another process of the kit may be about to mark it.
@@ -152,8 +151,7 @@ def watched(argv: Sequence[str], folder: str, limit_s: float) -> str:
 
 
 def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
-    """Prints each file and what each command says, every one under a line with its name; what is not there is
-    left out. A pattern prints every file that fits it."""
+    """Print each file (a pattern: all that fit) and each answer under a line with its name."""
 
     def read_all(name: str, pattern: str) -> str:
         # What the kernel tells in /sys is one line, and a phone has hundreds: the shell reads them itself.

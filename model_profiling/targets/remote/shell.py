@@ -23,14 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, Literal, Protocol, TypeVar
 
-from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import printable
-from model_profiling.core.process import Child, Kept, end, start
+from model_profiling.core.process import Child, Completed, Kept, end, start
 
 Stdin = Path | Literal["nothing", "open"]
-"""What a client reads: a file to its end, nothing, or a pipe that stays open as long as this process
-lives."""
+"""What a client reads: a file, nothing, or a pipe that stays open as long as this process lives."""
 Cut = Literal["time", "silence"]
 
 _BLOCK = 1 << 16
@@ -169,7 +167,10 @@ def meaning_of(said: str, meanings: Meanings, **names: str) -> tuple[str, str] |
     return None
 
 
-def last_line(said: str) -> str:
+def last_line(said: str | Completed) -> str:
+    """The last thing that was said; empty where nothing was."""
+    if isinstance(said, Completed):
+        said = f"{said.stdout}\n{said.stderr}"
     lines = [line.strip() for line in printable(said).splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
@@ -209,24 +210,6 @@ class Link(Protocol):
         """Leave nothing of the connection behind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """How a command ended there, and what it printed, fit to be shown."""
-
-    status: int
-    stdout: str
-    stderr: str
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        return self.status == 0
-
-    @property
-    def last_line(self) -> str:
-        return last_line(f"{self.stdout}\n{self.stderr}")
-
-
 @dataclass(slots=True)
 class Shell:
     """Commands on the machine behind `link`.
@@ -252,11 +235,9 @@ class Shell:
     def title(self) -> str:
         return self.link.title
 
-    def run(self, argv: Sequence[str], *, timeout: float = _ANSWER_S) -> process.Completed:
+    def run(self, argv: Sequence[str], *, timeout: float = _ANSWER_S) -> Completed:
         """Run one program there, each word as it is."""
-        answer = self.script(shlex.join(argv), timeout=timeout)
-        shown = (*self.link.shown, *argv)
-        return process.Completed(shown, answer.status, answer.stdout, answer.stderr, answer.seconds, False)
+        return self.script(shlex.join(argv), timeout=timeout)
 
     def script(
         self,
@@ -266,7 +247,7 @@ class Shell:
         stdin: Stdin = "nothing",
         into: BinaryIO | None = None,
         most: int | None = None,
-    ) -> Answer:
+    ) -> Completed:
         """Run `script` in the machine's shell; `into` gets up to `most` bytes of what it prints, unchanged.
 
         Raises LinkLost when the machine did not answer to the end.
@@ -295,11 +276,11 @@ class Shell:
         # The machine knows the mark, too: what it says is a status only if a shell could end so.
         if not re.fullmatch("[0-9]{1,3}", status or "") or (into is None and closed is None):
             raise self._lost(ended, f"{client_says}\n{out if into is None else ''}")
-        return Answer(int(status or 0), printable(stdout), printable(stderr), ended.seconds)
+        said = (printable(stdout), printable(stderr))
+        return Completed((*self.link.shown, script), int(status or 0), *said, ended.seconds, timed_out=False)
 
     def repeat(self, step: Callable[[], Made]) -> Made:
-        """What `step` gives; each time the machine is lost in it, it is waited for and the step begun
-        again."""
+        """The result of `step`, begun again each time the machine was lost and came back."""
         for _ in range(self.attempts - 1):
             try:
                 return step()
@@ -349,8 +330,7 @@ class Shell:
 
 
 def _between(text: str, mark: str) -> tuple[str, str | None, str]:
-    """What lies between the marks, what the closing one carries (None without one), and all that lies
-    outside."""
+    """What lies between the marks, what the closing one carries (None without one), and the rest."""
     before, opened, rest = text.partition(f"{mark}<\n")
     if not opened:
         return "", None, text

@@ -21,7 +21,7 @@ from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, 
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle
 from model_profiling.targets.remote.folder import RemoteFolder, Removed, known_reason
-from model_profiling.targets.remote.shell import Link, Shell
+from model_profiling.targets.remote.shell import Link, Shell, last_line
 
 _RUNNER_S = 120.0
 
@@ -147,7 +147,7 @@ class RemoteTarget(RunnerTarget):
         # Some shells take a program of another CPU for a script, and end with that script's status.
         if known := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
             raise known
-        why = answer.last_line or f"exit status {answer.status}"
+        why = last_line(answer) or f"exit status {answer.returncode}"
         raise SetupError(
             f"the kit's runner does not start on {self.name}: {why}",
             "name an executor_runner built for it as runner_path",
@@ -189,8 +189,7 @@ class RemoteTarget(RunnerTarget):
         self.shell.link.close()
 
     def _route(self, *, own_runner: bool) -> Route:
-        """A machine that was away may have forgotten the runner, so it is looked for each time that
-        happened."""
+        """The runner is looked for again whenever the machine was away: it may have forgotten it."""
         if not own_runner and self._why_no_runner is not None:
             raise self._why_no_runner
         self.folder.cores = self._machine.cores if self._machine else None
