@@ -128,7 +128,7 @@ class Experiment(Settings):
 
     @property
     def switched_off(self) -> tuple[str, ...]:
-        """The features the kit's runner must mask; a runner of one's own has none that could be."""
+        """The features the kit's runner must mask; none for a runner of the user's own."""
         if self.runner is not None:
             return ()
         return closure((*self.disable, *(("sme2",) if self.sme2 == "off" else ())))

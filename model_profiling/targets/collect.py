@@ -114,7 +114,7 @@ def _missing_part(log: str) -> tuple[str, str] | None:
 def collect(
     job: Job, done: Completed, files: Path, *, timings_are_latency: bool, code: Sequence[Path] = ()
 ) -> Outcome:
-    """The outcome of `job` from its files, whose path is `files` plus an ending; `code` as in `execute`."""
+    """The outcome of `job`; its files have the path `files` plus an ending, `code` is its route's."""
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:
@@ -147,7 +147,7 @@ def collect(
 def collect_lockstep(
     job: LockstepJob, done: Completed, files: Path, *, timings_are_latency: bool
 ) -> LockstepOutcome:
-    """The outcome of a launch, whose files have come back to the path `files` with their endings."""
+    """The outcome of a launch; its files have the path `files` plus an ending."""
     if not done.ok:
         raise explain(job, done)
     written = Path(f"{files}{RESULT}")
@@ -215,7 +215,7 @@ MOST_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class LeftFile:
+class ExpectedFile:
     """A file's name: `start`, a number where there are `several`, and `end`."""
 
     start: str
@@ -228,26 +228,28 @@ class LeftFile:
         return re.fullmatch(f"{re.escape(self.start)}{number}{re.escape(self.end)}", name) is not None
 
 
-def left_files(job: Job, stem: str) -> tuple[LeftFile, ...]:
+def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
     """What `job` leaves besides what it prints."""
-    found = [] if job.runner_path else [LeftFile(stem, RESULT, _RESULT_BYTES)]
+    found = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
     if job.gauge is not None:
-        found.append(LeftFile(stem, state.ENDING, state.most_bytes(job.timeout_s)))
+        found.append(ExpectedFile(stem, state.ENDING, state.most_bytes(job.timeout_s)))
     if job.sample_hz:
-        found.append(LeftFile(stem, SEEN, _SEEN_BYTES))
+        found.append(ExpectedFile(stem, SEEN, _SEEN_BYTES))
     return (*found, *_of_program(job, stem))
 
 
-def left_files_of_launch(job: LockstepJob, stem: str) -> tuple[LeftFile, ...]:
+def expected_files_of_launch(job: LockstepJob, stem: str) -> tuple[ExpectedFile, ...]:
     """What a launch leaves: its own result, and what each program was asked to keep."""
     programs = (_of_program(child, child_files(stem, number)) for number, child in enumerate(job.jobs))
-    return (LeftFile(stem, RESULT, _RESULT_BYTES), *(file for files in programs for file in files))
+    return (ExpectedFile(stem, RESULT, _RESULT_BYTES), *(file for files in programs for file in files))
 
 
-def _of_program(job: Job, stem: str) -> list[LeftFile]:
-    dump = [LeftFile(stem, ETDUMP, _DUMP_BYTES)] if job.etdump else []
+def _of_program(job: Job, stem: str) -> list[ExpectedFile]:
+    dump = [ExpectedFile(stem, ETDUMP, _DUMP_BYTES)] if job.etdump else []
     if job.etdump and job.runner_path is None:
         # Eight bytes for an operator, of which a dump holds many more.
-        dump.append(LeftFile(stem, BOUNDARIES, _DUMP_BYTES))
-    outputs = [LeftFile(f"{stem}{OUTPUTS}", ".bin", _OUTPUT_BYTES, several=True)] if job.save_outputs else []
+        dump.append(ExpectedFile(stem, BOUNDARIES, _DUMP_BYTES))
+    outputs = (
+        [ExpectedFile(f"{stem}{OUTPUTS}", ".bin", _OUTPUT_BYTES, several=True)] if job.save_outputs else []
+    )
     return [*dump, *outputs]

@@ -20,11 +20,11 @@ from model_profiling.core.process import Completed
 from model_profiling.runner.features import closure
 from model_profiling.runner.result import check_program
 from model_profiling.targets.collect import (
-    LeftFile,
+    ExpectedFile,
     collect,
     collect_lockstep,
-    left_files,
-    left_files_of_launch,
+    expected_files,
+    expected_files_of_launch,
 )
 from model_profiling.targets.command import (
     BOUNDARIES,
@@ -102,7 +102,7 @@ class Transport(Protocol):
         seconds it is stopped with all it started. The `argv` in the answer is what a person would type
         here."""
 
-    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+    def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring those files in a job's folder that are `wanted` to `into`; whatever else is there stays."""
 
     def remove(self, folder: str) -> None:
@@ -131,7 +131,7 @@ class LocalTransport:
         words = (*_pinning(cores), *self.prefix, *argv)
         return process.run(words, timeout=timeout, leaves_nothing=True)
 
-    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+    def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """The job wrote into `into` itself."""
 
     def remove(self, folder: str) -> None:
@@ -153,45 +153,47 @@ def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
     return ("taskset", "--cpu-list", ",".join(map(str, cores)))
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How jobs reach a place: what starts the kit's runner there (empty when nothing was prepared), the way,
+    the folders here that hold the libraries it runs with, and whether times there are latencies."""
+
+    runner: tuple[str, ...]
+    transport: Transport
+    code: tuple[Path, ...] = ()
+    timings_are_latency: bool = True
+
+
 # The kit's runner ends itself at the limit; it is killed only when it could not.
 _GRACE_S = 5.0
 
 
-def execute(
-    job: Job,
-    into: Path,
-    stem: str,
-    *,
-    runner: tuple[str, ...],
-    transport: Transport,
-    timings_are_latency: bool = True,
-    code: Sequence[Path] = (),
-) -> Outcome:
-    """Run `job` and collect what it left in `into`. `runner` starts the kit's runner where the job runs, and
-    is empty when nothing was prepared. `code` are the folders here that hold the libraries it runs with."""
+def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
+    """Run `job` at the end of `route` and collect what it left in `into`."""
     check_job(job)
     own, wanted = job.runner_path, job
-    _check_prepared(own is None and not runner)
+    _check_prepared(own is None and not route.runner)
     while True:
         able = known_abilities(own) if own else Abilities()
         job = able.fitted(wanted) if own else wanted
 
         def command(places: Sequence[Places], job: Job = job, able: Abilities = able) -> tuple[str, ...]:
-            start = transport.put_runner(own) if own else runner
+            start = route.transport.put_runner(own) if own else route.runner
             words = build_command(job, start, places[0], able)
             return state.metered(words, job.gauge, f"{places[0].files}{state.ENDING}") if job.gauge else words
 
         done = _launch(
-            *(transport, into, stem),
+            *(route.transport, into, stem),
             jobs={stem: job},
             command=command,
-            left=left_files(job, stem),
+            left=expected_files(job, stem),
             limit_s=job.timeout_s + (_GRACE_S if own is None else 0.0),
             cores=job.cpu_affinity,
         )
         if own is None or not learn(own, done):
             break
-    outcome = collect(job, done, into / stem, timings_are_latency=timings_are_latency, code=code)
+    latency = route.timings_are_latency
+    outcome = collect(job, done, into / stem, timings_are_latency=latency, code=route.code)
     if job.etdump == wanted.etdump:
         return outcome
     if outcome.etdump is not None:  # made only for the times in it
@@ -199,27 +201,19 @@ def execute(
     return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
 
 
-def execute_lockstep(
-    job: LockstepJob,
-    into: Path,
-    stem: str,
-    *,
-    runner: tuple[str, ...],
-    transport: Transport,
-    timings_are_latency: bool = True,
-) -> LockstepOutcome:
+def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> LockstepOutcome:
     """Run a launch and collect what it left in `into`, as `execute` does for one job."""
     check_launch(job)
-    _check_prepared(not runner)
+    _check_prepared(not route.runner)
     done = _launch(
-        *(transport, into, stem),
+        *(route.transport, into, stem),
         jobs={child_files(stem, number): child for number, child in enumerate(job.jobs)},
-        command=lambda places: build_lockstep_command(job, runner, places),
-        left=left_files_of_launch(job, stem),
+        command=lambda places: build_lockstep_command(job, route.runner, places),
+        left=expected_files_of_launch(job, stem),
         limit_s=job.timeout_s + _GRACE_S,
         cores=job.cpu_affinity,
     )
-    return collect_lockstep(job, done, into / stem, timings_are_latency=timings_are_latency)
+    return collect_lockstep(job, done, into / stem, timings_are_latency=route.timings_are_latency)
 
 
 def _check_prepared(lacks_runner: bool) -> None:
@@ -234,7 +228,7 @@ def _launch(
     *,
     jobs: Mapping[str, Job],
     command: Callable[[Sequence[Places]], tuple[str, ...]],
-    left: Sequence[LeftFile],
+    left: Sequence[ExpectedFile],
     limit_s: float,
     cores: Sequence[int],
 ) -> Completed:
@@ -312,17 +306,6 @@ def _clear(into: Path, stem: str) -> None:
         path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How jobs reach a place: what starts the kit's runner there (empty when nothing was prepared), the way,
-    the folders here that hold the libraries it runs with, and whether times there are latencies."""
-
-    runner: tuple[str, ...]
-    transport: Transport
-    code: tuple[Path, ...] = ()
-    timings_are_latency: bool = True
-
-
 class RunnerTarget(ABC):
     """What every target has in common: jobs run on the machine at the end of its route."""
 
@@ -335,23 +318,10 @@ class RunnerTarget(ABC):
         """Memory that new processes can take; None where nobody knows."""
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        way = self._route(own_runner=job.runner_path is not None)
-        return execute(
-            *(job, into, stem),
-            runner=way.runner,
-            transport=way.transport,
-            timings_are_latency=way.timings_are_latency,
-            code=way.code,
-        )
+        return execute(job, into, stem, self._route(own_runner=job.runner_path is not None))
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        way = self._route(own_runner=False)
-        return execute_lockstep(
-            *(job, into, stem),
-            runner=way.runner,
-            transport=way.transport,
-            timings_are_latency=way.timings_are_latency,
-        )
+        return execute_lockstep(job, into, stem, self._route(own_runner=False))
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
         return unfit_for_turns(jobs) or too_large_together(jobs, peaks, self._available_bytes())

@@ -23,7 +23,7 @@ from model_profiling.runner.features import AARCH64_MACOS, Platform, this_platfo
 from model_profiling.runner.sdk import Sdk, installed_sdk
 from model_profiling.targets import Job, cross
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import LocalTransport, execute
+from model_profiling.targets.execution import LocalTransport, Route, execute
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to"),
@@ -139,7 +139,7 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
     job = Job(programs[2], warmup=0, kernels=True, etdump=True)
     on = emulated.execute(job, tmp_path, "usual")
     transport = LocalTransport(emulated.qemu.prefix)
-    other = execute(job, tmp_path, "zig", runner=(str(build.path),), transport=transport)
+    other = execute(job, tmp_path, "zig", Route((str(build.path),), transport))
     assert on.kernels and dict(other.kernels) == dict(on.kernels)
     assert other.result.features_present == on.result.features_present and other.result.features_verified
     assert on.etdump is not None and other.etdump is not None

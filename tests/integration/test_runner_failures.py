@@ -18,7 +18,7 @@ from model_profiling.runner.compilers import find_compiler
 from model_profiling.targets import Job, Target
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import LocalTransport, execute
+from model_profiling.targets.execution import LocalTransport, Route, execute
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -141,7 +141,7 @@ def test_a_feature_reported_but_not_usable_is_a_named_crash(
     monkeypatch.setenv("SHIM_LIE", "1")
     job, runner = Job(exported("toy_cnn", "fp32").pte), (str(shimmed.build.path),)
     with pytest.raises(RunError) as caught:
-        execute(job, tmp_path, "job", runner=runner, transport=transport)
+        execute(job, tmp_path, "job", Route(runner, transport))
     assert "SIGILL" in caught.value.problem and "CPU feature" in caught.value.fix
     assert "Resetting threadpool" in caught.value.log_tail
     assert "Resetting threadpool" in (tmp_path / "job.log").read_text()
@@ -233,10 +233,10 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
     pte = exported("mobilenet_v3_small", "fp16").pte
     runner = (str(host.build.path),)
     wide = LocalTransport(prefix=("prlimit", "--as=2000000000", "--"))
-    assert execute(Job(pte), tmp_path, "wide", runner=runner, transport=wide).result.iterations_ns
+    assert execute(Job(pte), tmp_path, "wide", Route(runner, wide)).result.iterations_ns
     tight = LocalTransport(prefix=("prlimit", "--as=33000000", "--"))
     with pytest.raises(RunError, match="out of memory"):
-        execute(Job(pte), tmp_path, "tight", runner=runner, transport=tight)
+        execute(Job(pte), tmp_path, "tight", Route(runner, tight))
 
 
 def test_inputs_that_do_not_fit(host: HostTarget, exported, tmp_path: Path) -> None:

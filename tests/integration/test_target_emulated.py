@@ -19,7 +19,7 @@ from model_profiling.statistics.parity import OutputFile, compare_outputs
 from model_profiling.targets import Job, cross
 from model_profiling.targets import emulated as qemu
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import LocalTransport, execute
+from model_profiling.targets.execution import LocalTransport, Route, execute
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 
@@ -180,5 +180,5 @@ def test_the_way_of_a_machine_that_is_not_arm(
     assert "-L" in found.prefix
     job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
     runner, transport = (str(build.path),), LocalTransport(found.prefix)
-    outcome = execute(job, tmp_path, "cross", runner=runner, transport=transport)
+    outcome = execute(job, tmp_path, "cross", Route(runner, transport))
     assert of(outcome.kernels, "sme2")

@@ -21,7 +21,7 @@ from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.core.process import Completed
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.source_build.toolchain import Compiler, Ndk
-from model_profiling.targets.collect import LeftFile
+from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote import shell as client
 from model_profiling.targets.remote.android import build_with_ndk
@@ -197,7 +197,7 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     assert Path(again.put(file)).read_bytes() == file.read_bytes() and len(again.sent) == 1
     job = there.make_folder()
     (Path(job) / "left.bin").write_bytes(file.read_bytes())
-    there.fetch(job, [LeftFile("left", ".bin", file.stat().st_size)], tmp_path / "here")
+    there.fetch(job, [ExpectedFile("left", ".bin", file.stat().st_size)], tmp_path / "here")
     assert (tmp_path / "here/left.bin").read_bytes() == file.read_bytes()
     there.remove(job)
     assert not Path(job).exists()
@@ -211,9 +211,9 @@ def test_files_arrive_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
 
 
 WANTED = (
-    LeftFile("a $b;*", ".etdump", 1000),
-    LeftFile("a $b;*_output", ".bin", 1000, several=True),
-    LeftFile("a $b;*", "_runner.json", 1000),
+    ExpectedFile("a $b;*", ".etdump", 1000),
+    ExpectedFile("a $b;*_output", ".bin", 1000, several=True),
+    ExpectedFile("a $b;*", "_runner.json", 1000),
 )
 
 

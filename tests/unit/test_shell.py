@@ -19,7 +19,7 @@ from working_tree import ROOT, tracked
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import unpacked_gcc, zig
-from model_profiling.targets.collect import LeftFile
+from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.device import state
 from model_profiling.targets.remote import android, facts, scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell
@@ -34,7 +34,7 @@ RENDERED = {
         f"{ODD}/file", [f"{ODD}/old.part", f"{ODD}/file.part"], 12, "0" * 64, executable=True
     ),
     "list_files": scripts.list_files(
-        ODD, [LeftFile("out'put", ".bin", 9, several=True), LeftFile("log", "", 1)]
+        ODD, [ExpectedFile("out'put", ".bin", 9, several=True), ExpectedFile("log", "", 1)]
     ),
     "remove_job": scripts.remove_job(ODD),
     "watched": scripts.watched([f"{ODD}/runner", "--model", ODD], ODD, 12.5),

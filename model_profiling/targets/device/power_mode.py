@@ -181,7 +181,7 @@ class PowerSettings:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of what was done to them, and has not been told yet."""
+        """What was done to them and the user has not read yet."""
         return _NOTES.setdefault(self.device, [])
 
     @property

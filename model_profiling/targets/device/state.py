@@ -228,7 +228,7 @@ def most_bytes(limit_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The gauge at one moment: as it told current and voltage, and what that means."""
+    """One reading of the gauge: the texts it gave, and what they mean."""
 
     uptime_s: float
     current: str
@@ -243,7 +243,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """What `metered` wrote of a program whose inferences were the last thing it did."""
+    """The readings of a gauge during a program that ended with its inferences."""
 
     readings: tuple[Reading, ...]
     end_s: float | None

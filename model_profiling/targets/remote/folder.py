@@ -16,7 +16,7 @@ from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.process import Completed
 from model_profiling.runner.elf import AARCH64, read_elf
-from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, LeftFile
+from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, ExpectedFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, meaning_of
 
@@ -193,7 +193,7 @@ class RemoteFolder:
         # Android's taskset knows masks only; everyone else's knows them too.
         return ("taskset", f"{sum(1 << core for core in set(cores)):x}")
 
-    def fetch(self, folder: str, wanted: Sequence[LeftFile], into: Path) -> None:
+    def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring the `wanted` files of `folder` to `into`, each whole or not at all, and nothing else."""
         script = scripts.list_files(folder, wanted)
         listed = self.shell.repeat(lambda: self.shell.script(script, timeout=_COPY_S))
@@ -207,7 +207,7 @@ class RemoteFolder:
         for name, content in offered:
             self._fetch_one(f"{folder}/{name}", into / name, content)
 
-    def _offered(self, line: str, wanted: Sequence[LeftFile]) -> tuple[str, Content]:
+    def _offered(self, line: str, wanted: Sequence[ExpectedFile]) -> tuple[str, Content]:
         found = re.fullmatch(r"([0-9]{1,16}) ([0-9a-f]{64}) ([^/]{1,255})", line)
         fits = found and [
             file for file in wanted if file.is_called(found[3]) and int(found[1]) <= file.most_bytes

@@ -10,7 +10,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from model_profiling.targets.collect import LeftFile
+from model_profiling.targets.collect import ExpectedFile
 
 quoted = shlex.quote
 
@@ -81,12 +81,12 @@ ODD = "odd"
 """What a script says of something that has a file's name and is no file, or a larger one than it may be."""
 
 
-def list_files(folder: str, wanted: Sequence[LeftFile]) -> str:
+def list_files(folder: str, wanted: Sequence[ExpectedFile]) -> str:
     """For each file in `folder` that is `wanted` a line: its size, its SHA-256 and its name."""
     return f"cd {quoted(folder)} || exit; {''.join(map(_listed, wanted))}true"
 
 
-def _listed(file: LeftFile) -> str:
+def _listed(file: ExpectedFile) -> str:
     names = f"./{quoted(file.start)}{'[0-9]*' if file.several else ''}{quoted(file.end)}"
     # Asked before it is read: a file full of holes takes no space, and for ever to read.
     small = f'[ -f "$f" ] && [ ! -L "$f" ] && [ -n "$(find "$f" -prune -size -{file.most_bytes + 1}c)" ]'

@@ -140,7 +140,7 @@ class RemoteTarget(RunnerTarget):
         return make_bundle()
 
     def _ask_runner(self, runner: tuple[str, ...]) -> frozenset[str]:
-        """The CPU features that the runner sees; a machine that cannot run it is told by that."""
+        """The CPU features that the runner sees there, or why it does not start."""
         answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
         if answer.ok:
             return frozenset(read_features(answer.stdout))
