@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.core.formatting import MISSING, plural
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.charts.categories import LatencyBar, PartsBar, latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
@@ -23,7 +23,7 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
-from model_profiling.report.operator_sections import headline_series, sme2_switch
+from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.pair_text import (
     NamedRun,
     against_the_first,
@@ -36,6 +36,7 @@ from model_profiling.report.pair_text import (
     what_times_are,
 )
 from model_profiling.report.verdict import answers, outputs_differ, told_pair
+from model_profiling.report.views import median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.run import Times
 
 _Runs = Sequence[NamedRun]
@@ -94,10 +95,10 @@ def _shift(run: NamedRun) -> str:
 
 def _latency(runs: _Runs) -> Iterator[Block]:
     bars = [
-        LatencyBar(f"{_label(run)}: {found.series}", _switch(found, run.data), found.latency.end_to_end_ms)
+        LatencyBar(f"{_label(run)}: {found.series}", _switch(found, run.data), found.untraced)
         for run in runs
         for found in run.data.experiments
-        if found.latency is not None and found.latency.end_to_end_ms is not None
+        if found.untraced
     ]
     if bars:
         yield latency_bars(bars)
@@ -124,11 +125,9 @@ def _latency_rows(run: NamedRun) -> Iterator[tuple[str, ...]]:
         yield run.name, device, MISSING, MISSING, MISSING, MISSING, "no latency: not measured on hardware"
         return
     for found in run.data.experiments:
-        summary = found.latency.end_to_end_ms if found.latency else None
-        threads = MISSING if found.series.threads is None else str(found.series.threads)
-        middle = milliseconds(summary.median) if summary else MISSING
-        spread = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)}" if summary else MISSING
-        yield run.name, device, found.series.experiment, threads, _switch(found, run.data), middle, spread
+        series, summary = found.series, found.untraced
+        named = series.experiment, number_cell(series.threads), _switch(found, run.data)
+        yield run.name, device, *named, median_cell(summary), spread_cell(summary)
 
 
 def _switch(found: ExperimentReport, data: ReportData) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.core.formatting import (
     MISSING,
@@ -27,13 +27,16 @@ from model_profiling.report.comparison import ComparisonFacts, SeriesComparison
 from model_profiling.report.document import (
     Block,
     Code,
+    Column,
     Folded,
     Heading,
+    Number,
     Paragraph,
     Strong,
     Text,
     make_list,
     make_table,
+    table_of,
 )
 from model_profiling.report.html.page import render_fragment
 from model_profiling.report.operator_sections import changes_table
@@ -69,13 +72,9 @@ class TestCase:
 
 def junit_xml(suite: str, cases: Sequence[TestCase]) -> str:
     """The document for one suite."""
-    counts = {
-        "tests": len(cases),
-        "failures": _count(cases, "failed"),
-        "errors": _count(cases, "error"),
-        "skipped": _count(cases, "skipped"),
-    }
-    numbers = {key: str(value) for key, value in counts.items()}
+    told = Counter(case.outcome for case in cases)
+    counts = (len(cases), told["failed"], told["error"], told["skipped"])
+    numbers = dict(zip(("tests", "failures", "errors", "skipped"), map(str, counts), strict=True))
     root = ElementTree.Element("testsuites", {"name": _text(suite), **numbers, "time": "0"})
     body = ElementTree.SubElement(root, "testsuite", {"name": _text(suite), **numbers, "time": "0"})
     for case in cases:
@@ -98,10 +97,6 @@ def _add_outcome(element: ElementTree.Element, case: TestCase) -> None:
         attributes["type"] = _text(case.kind) if case.outcome == "failed" else "not comparable"
     answer = ElementTree.SubElement(element, _TAGS[case.outcome], attributes)
     answer.text = _text(case.details) or None
-
-
-def _count(cases: Sequence[TestCase], outcome: Outcome) -> int:
-    return sum(case.outcome == outcome for case in cases)
 
 
 def _text(text: str) -> str:
@@ -196,17 +191,16 @@ def structure_facts(comparison: ComparisonFacts) -> dict[str, object]:
         "gates": list(comparison.gated),
         "answer": comparison.answer,
         "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
-        "differences": [_facts(found) for found in comparison.differences],
-    }
-
-
-def _facts(found: Differences) -> dict[str, object]:
-    return {
-        "experiment": found.name,
-        "changes": [asdict(change) for change in found.changes],
-        "structure_unknown": found.structure_unknown,
-        "kernels_unknown": found.kernels_unknown,
-        "notes": list(found.notes),
+        "differences": [
+            {
+                "experiment": found.name,
+                "changes": [asdict(change) for change in found.changes],
+                "structure_unknown": found.structure_unknown,
+                "kernels_unknown": found.kernels_unknown,
+                "notes": list(found.notes),
+            }
+            for found in comparison.differences
+        ],
     }
 
 
@@ -319,36 +313,29 @@ def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
 
 
 def _end_to_end_table(comparison: ComparisonFacts) -> Block:
+    def verdict(found: SeriesComparison) -> Text:
+        word = found.end_to_end.verdict.value
+        return Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
+
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
-    headers = ("experiment", "A ms", "B ms", "change", "speedup", "verdict", " or ".join(units))
-    rows = [
-        (
-            found.name,
-            milliseconds(found.end_to_end.baseline_median),
-            milliseconds(found.end_to_end.candidate_median),
-            change(found.end_to_end.ratio),
-            _speedup(found.end_to_end),
-            _mark(comparison, found),
-            str(found.end_to_end.rounds) if found.end_to_end.rounds else MISSING,
-        )
-        for found in comparison.series
-    ]
-    return make_table(headers, rows, numbers=(1, 2, 3, 4, 6))
-
-
-def _mark(comparison: ComparisonFacts, found: SeriesComparison) -> Text:
-    word = found.end_to_end.verdict.value
-    return Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
+    columns: tuple[Column[SeriesComparison], ...] = (
+        Column("experiment", lambda found: found.name),
+        Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
+        Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
+        Number("change", lambda found: change(found.end_to_end.ratio)),
+        Number("speedup", lambda found: _speedup(found.end_to_end)),
+        Column("verdict", verdict),
+        Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
+    )
+    return table_of(comparison.series, columns)
 
 
 def _details(found: SeriesComparison) -> Iterator[Block]:
-    if found.pairing and found.parts:
-        yield pair_table(found.pairing, ("A", "B"))
-    if found.pairing:
-        yield from _operator_tables(found, found.pairing)
-
-
-def _operator_tables(found: SeriesComparison, pairing: Pairing) -> Iterator[Block]:
+    pairing = found.pairing
+    if pairing is None:
+        return
+    if found.parts:
+        yield pair_table(pairing, ("A", "B"))
     timed = found.comparable or found.end_to_end.ratio is not None
     verdicts = {pair.speedup.verdict for pair in found.operators if pair.speedup} - {Verdict.NOT_COMPARABLE}
     too_few = timed and not verdicts

@@ -188,15 +188,10 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
     write_timeline(paths.timeline, dump, name)
     write_timeline(paths.run0_timeline, dump, name, run=0)
     write_stats(paths.stats, dump, name)
-    _write_summaries(dump, (paths.categories, paths.details, paths.e2e), name)
+    write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
+    write_rows(paths.details, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
+    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     return paths
-
-
-def _write_summaries(dump: DumpAnalysis, paths: Sequence[Path], model_id: str) -> None:
-    categories, details, e2e = paths
-    write_rows(categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(details, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
-    write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, model_id),))
 
 
 def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
@@ -362,17 +357,10 @@ def _stats(dump: DumpAnalysis, operator: Operator, model_id: str, together: floa
     return (
         model_id, operator.name, operator.type, operator.backend, 1, _ms(each), _ms(times.mean_ns),
         _number(100 * each / together if together else None),
-        operator.category.value, operator.kind, *_spread(operator),
+        operator.category.value, operator.kind, _ms(times.median_ns), _ms(times.p10_ns), _ms(times.p90_ns),
+        _ms(times.p99_ns), _ms(times.min_ns), _ms(times.max_ns), _number(times.cv),
         operator.method, operator.call, operator.position, operator.origin, operator.source.module_path,
         _ms(times.total_ns), times.runs, _number(100 * dump.share_of(operator)),
-    )  # fmt: skip
-
-
-def _spread(operator: Operator) -> tuple[str, ...]:
-    times = operator.times
-    return (
-        _ms(times.median_ns), _ms(times.p10_ns), _ms(times.p90_ns), _ms(times.p99_ns), _ms(times.min_ns),
-        _ms(times.max_ns), _number(times.cv),
     )  # fmt: skip
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 _QUOTED = re.compile(r"`([^`]+)`")
 
@@ -134,6 +134,29 @@ class Folded:
 
 
 Block = Heading | Paragraph | Answers | Table | Items | Commands | Figure | Chart | Explorer | Folded
+
+
+Row_contra = TypeVar("Row_contra", contravariant=True)
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row_contra]):
+    """A column of a table: its heading, and how to read a cell from a record."""
+
+    header: str
+    cell: Callable[[Row_contra], Text]
+
+
+class Number(Column[Row_contra]):
+    """A column that stands to the right."""
+
+
+def table_of(rows: Iterable[Row], columns: Sequence[Column[Row]], *more: Sequence[Text]) -> Table:
+    """A row for each record; `more` are rows below."""
+    cells = [tuple(column.cell(row) for column in columns) for row in rows]
+    right = [place for place, column in enumerate(columns) if isinstance(column, Number)]
+    return make_table([column.header for column in columns], [*cells, *more], right)
 
 
 def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()) -> Table:

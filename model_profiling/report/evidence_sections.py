@@ -18,6 +18,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
     Code,
+    Column,
     Item,
     Items,
     Paragraph,
@@ -25,9 +26,10 @@ from model_profiling.report.document import (
     Text,
     make_list,
     make_table,
+    table_of,
 )
-from model_profiling.report.operator_sections import sme2_switch
 from model_profiling.report.verdict import gain_text
+from model_profiling.report.views import SERIES_COLUMNS, sme2_switch
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
 
@@ -51,11 +53,13 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     emulated = " (emulated: the kernels are real, its times are not)" if place.emulated else ""
     yield Paragraph(f"From {place.source}{emulated}:")
     absent = data.has_sme2 is False and not place.emulated
-    yield make_table(
-        ("experiment", "threads", "SME2", "what the evidence says", "matrix operators on SME"),
-        [_answer(found, _on_sme(data, place, found), absent=absent) for found in place.kernels],
-        numbers=(1,),
+    columns: tuple[Column[SeriesEvidence], ...] = (
+        *SERIES_COLUMNS,
+        Column("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
+        Column("what the evidence says", _proof),
+        Column("matrix operators on SME", lambda found: _on_sme(data, place, found)),
     )
+    yield table_of(place.kernels, columns)
     yield from make_list(
         f"{found.series}: kernels were not counted, {found.note}" for found in place.kernels if found.note
     )
@@ -73,14 +77,8 @@ def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> st
     return MISSING if share is None else f"{share[0]} of {share[1]}"
 
 
-def _answer(found: SeriesEvidence, on_sme: str, *, absent: bool) -> tuple[str, ...]:
-    return (
-        found.series.experiment,
-        MISSING if found.series.threads is None else str(found.series.threads),
-        sme2_switch(found.sme2, absent=absent),
-        found.sme.text if found.sme.answer != "unknown" else f"not proven: {found.sme.text}",
-        on_sme,
-    )
+def _proof(found: SeriesEvidence) -> str:
+    return f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}"
 
 
 def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:

@@ -12,7 +12,18 @@ from model_profiling.analysis.headroom import Outlook, Part, Projection
 from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, span
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Code, Folded, Paragraph, Text, make_list, make_table
+from model_profiling.report.document import (
+    Block,
+    Code,
+    Column,
+    Folded,
+    Number,
+    Paragraph,
+    make_list,
+    make_table,
+    table_of,
+)
+from model_profiling.report.views import SERIES_COLUMNS
 
 # What SME2 could bring, for people: what the answers say of it, and the report's section.
 # A projection is called one wherever it appears, and what it rests on stands beside it.
@@ -59,43 +70,20 @@ def _projections(outlook: Outlook) -> Iterator[Block]:
     )
     if chart := headroom_chart(outlook.projections):
         yield chart
-    yield make_table(
-        (
-            "experiment",
-            "threads",
-            "share of time",
-            "lowest",
-            "highest",
-            "ceiling",
-            "latency ms",
-            "projected ms",
-        ),
-        [_row(found) for found in outlook.projections],
-        numbers=(1, 2, 3, 4, 5, 6),
-    )
+    yield table_of(outlook.projections, _PROJECTIONS)
     yield make_table(
         ("experiment", "threads", "operators on SME2", "count", "share of time", "factors"),
         [
-            (*_series(found), group.name, str(group.operators), percent(group.time_share), str(group.factor))
+            (
+                *(column.cell(found) for column in SERIES_COLUMNS),
+                *(group.name, str(group.operators), percent(group.time_share), str(group.factor)),
+            )
             for found in outlook.projections
             for group in found.groups
         ],
         numbers=(1, 3, 4),
     )
-    yield make_table(
-        ("experiment", "threads", "largest part", "with the lowest factors", "with the highest"),
-        [
-            (
-                *_series(found),
-                *(
-                    f"{part.name} ({percent(part.share)})"
-                    for part in (found.before, found.after_low, found.after_high)
-                ),
-            )
-            for found in outlook.projections
-        ],
-        numbers=(1,),
-    )
+    yield table_of(outlook.projections, _BOTTLENECKS)
     yield Paragraph(
         "Shares of time are of typical runs with the event tracer on; the latency is the median without it, "
         "and projected latencies are that divided by the factors' outcome. Ceiling: those operators taking "
@@ -110,24 +98,31 @@ def _projections(outlook: Outlook) -> Iterator[Block]:
     )
 
 
-def _row(found: Projection) -> tuple[str, ...]:
-    projected = MISSING
-    if found.latency_ms is not None:
-        projected = f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
-    return (
-        *_series(found),
-        percent(found.time_share),
-        _times(found.low),
-        _times(found.high),
-        _times(found.ceiling),
-        milliseconds(found.latency_ms),
-        projected,
-    )
+def _projected(found: Projection) -> str:
+    if found.latency_ms is None:
+        return MISSING
+    return f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
 
 
-def _series(found: Projection) -> tuple[str, str]:
-    threads = found.series.threads
-    return found.series.experiment, MISSING if threads is None else str(threads)
+def _part_cell(part: Part) -> str:
+    return f"{part.name} ({percent(part.share)})"
+
+
+_PROJECTIONS: tuple[Column[Projection], ...] = (
+    *SERIES_COLUMNS,
+    Number("share of time", lambda found: percent(found.time_share)),
+    Number("lowest", lambda found: _times(found.low)),
+    Number("highest", lambda found: _times(found.high)),
+    Number("ceiling", lambda found: _times(found.ceiling)),
+    Number("latency ms", lambda found: milliseconds(found.latency_ms)),
+    Column("projected ms", _projected),
+)
+_BOTTLENECKS: tuple[Column[Projection], ...] = (
+    *SERIES_COLUMNS,
+    Column("largest part", lambda found: _part_cell(found.before)),
+    Column("with the lowest factors", lambda found: _part_cell(found.after_low)),
+    Column("with the highest", lambda found: _part_cell(found.after_high)),
+)
 
 
 def _missing(coverage: Coverage) -> Iterator[Block]:
@@ -154,18 +149,19 @@ def _missing(coverage: Coverage) -> Iterator[Block]:
     )
     shown = coverage.missing[:_MISSING_SHOWN]
     largest = "the largest" if len(coverage.missing) > len(shown) else "each"
-    rows = [_missing_row(each) for each in shown]
-    headers = ("operator", "precision", "module", "source", "share of arithmetic")
-    table = make_table(headers, rows, numbers=(4,))
+    table = table_of(shown, _MISSING)
     rest = len(coverage.missing) - len(shown)
     more = [Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")] if rest else []
     yield Folded(f"Which they are ({largest} with its share)", (table, *more))
 
 
-def _missing_row(found: MissingOperator) -> tuple[Text, ...]:
-    operator = found.operator
-    place = operator.module_path or MISSING, operator.source or MISSING
-    return Code(operator.name), operator.precision or MISSING, *place, percent(found.share)
+_MISSING: tuple[Column[MissingOperator], ...] = (
+    Column("operator", lambda found: Code(found.operator.name)),
+    Column("precision", lambda found: found.operator.precision or MISSING),
+    Column("module", lambda found: found.operator.module_path or MISSING),
+    Column("source", lambda found: found.operator.source or MISSING),
+    Number("share of arithmetic", lambda found: percent(found.share)),
+)
 
 
 def proven_text(coverage: Coverage, more: str = "") -> str:

@@ -46,14 +46,7 @@ from model_profiling.report.document import (
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
 from model_profiling.report.pair_text import largest_parts, shift_text
 from model_profiling.report.verdict import told_pair
-from model_profiling.report.views import (
-    became,
-    compared_pairs,
-    line_cell,
-    module_cell,
-    precision_cell,
-    work_cells,
-)
+from model_profiling.report.views import PLACE_HEADERS, became, compared_pairs, place_cells, work_cells
 
 SHOWN = 15
 _BOTH_SIDES = ("before", "after")
@@ -214,22 +207,15 @@ def _operators(data: ReportData) -> list[Block]:
     if series is None:
         return []
     if not series.times.are_shown:
-        return [_operators_without_time(series)]
+        return [_work_table([(operator, ()) for operator in _most_work(series)])]
     longest = _longest(series)
     shown = break_down(series)
     rows: list[tuple[Text, ...]] = [
-        (
-            Code(operator.name),
-            operator.category.value,
-            *shown.of([operator]).cells,
-            precision_cell(operator),
-            module_cell(operator),
-            line_cell(operator),
-        )
-        for operator in longest
+        (Code(found.name), found.category.value, *shown.of([found]).cells, *place_cells(found))
+        for found in longest
     ]
     rows += [(name, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, longest)]
-    headers = ("operator", "category", "ms", "share", "precision", "module", "source")
+    headers = ("operator", "category", "ms", "share", *PLACE_HEADERS)
     return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
 
 
@@ -272,9 +258,7 @@ def changes_table(
             speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
             became(found),
-            precision_cell(found.main),
-            module_cell(found.main),
-            line_cell(found.main),
+            *place_cells(found.main),
         )
         for found in listed
     ]
@@ -289,7 +273,7 @@ def changes_table(
             rows.append((name, category, spent, *cells, *(MISSING,) * 6))
     headers = (
         "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
-        "kernel", "precision", "module", "source",
+        "kernel", *PLACE_HEADERS,
     )  # fmt: skip
     return make_table(headers, rows, numbers=(2, 3, 4, 5))
 
@@ -308,37 +292,19 @@ def _tally(pairing: Pairing) -> Iterator[Block]:
 
 def _kernel_changes(pairing: Pairing) -> list[Block]:
     """For runs without time: which operators take another kernel, the ones with most arithmetic first."""
-    rows = [
-        (
-            Code(found.main.name),
-            found.category.value,
-            work_cells((found.main,))[0],
-            became(found),
-            precision_cell(found.main),
-            module_cell(found.main),
-            line_cell(found.main),
-        )
-        for found in _most_work_pairs(pairing)
-    ]
-    headers = ("operator", "category", "million operations", "kernel", "precision", "module", "source")
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
-    return [title, make_table(headers, rows, numbers=(2,)), *_tally(pairing)]
+    rows = [(found.main, (became(found),)) for found in _most_work_pairs(pairing)]
+    return [title, _work_table(rows, "kernel"), *_tally(pairing)]
 
 
-def _operators_without_time(series: SeriesAnalysis) -> Table:
-    rows = [
-        (
-            Code(operator.name),
-            operator.category.value,
-            work_cells((operator,))[0],
-            precision_cell(operator),
-            module_cell(operator),
-            line_cell(operator),
-        )
-        for operator in _most_work(series)
+def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> Table:
+    """Operators with their arithmetic instead of their time, and a cell for each of `headers`."""
+    cells = [
+        (Code(found.name), found.category.value, work_cells((found,))[0], *more, *place_cells(found))
+        for found, more in rows
     ]
-    headers = ("operator", "category", "million operations", "precision", "module", "source")
-    return make_table(headers, rows, numbers=(2,))
+    named = ("operator", "category", "million operations", *headers, *PLACE_HEADERS)
+    return make_table(named, cells, numbers=(2,))
 
 
 def headline_series(data: ReportData) -> SeriesAnalysis | None:
@@ -348,13 +314,6 @@ def headline_series(data: ReportData) -> SeriesAnalysis | None:
     known = [found for found in data.experiments if found.dumps is not None]
     first = min(known, key=lambda found: found.sme2 is False, default=None)
     return first.dumps if first else None
-
-
-def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
-    """Whether SME2 was left on; a CPU without it has nothing to switch."""
-    if absent:
-        return "absent"
-    return MISSING if sme2 is None else "on" if sme2 else "off"
 
 
 def _how_many(shown: int, total: int) -> list[Block]:

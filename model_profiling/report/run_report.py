@@ -24,23 +24,21 @@ from model_profiling.report.charts.steps import ladder_chart, threads_chart
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
+    Column,
     Commands,
     Explorer,
     Folded,
     Heading,
+    Number,
     Paragraph,
     Table,
     make_list,
     make_table,
+    table_of,
 )
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom import what_sme2_could_bring
-from model_profiling.report.operator_sections import (
-    categories,
-    first_picture,
-    operators,
-    sme2_switch,
-)
+from model_profiling.report.operator_sections import categories, first_picture, operators
 from model_profiling.report.sections import (
     backends,
     energy_table,
@@ -51,7 +49,9 @@ from model_profiling.report.sections import (
     unit_header,
 )
 from model_profiling.report.verdict import answers, told_pair
+from model_profiling.report.views import SERIES_COLUMNS, median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.run import Latency, Series, Times, names
+from model_profiling.statistics.speedup import Speedup
 
 # What of a run with very many series a page shows: a browser has to draw it, and a person has to read it.
 # A page of 1,000 series would hold 1,500 pictures and tell nobody anything. It shows those that its answers
@@ -199,35 +199,18 @@ def latency(data: ReportData) -> list[Block]:
     if data.is_arm is False:
         blocks.append(Paragraph(f"{NOT_ARM} ({data.cpu})."))
     blocks += speedups(data)
-    measured = [found for found in data.experiments if found.latency and found.latency.end_to_end_ms]
+    measured = [found for found in data.experiments if found.untraced]
     if measured:
         latencies = [found.latency for found in measured if found.latency]
         parts = data.run.manifest.parts if data.run.manifest else ()
         blocks += [Paragraph(text) for part in parts if (text := how_measured(part, latencies))]
-        unit = unit_header(latencies)
         blocks += [
             Paragraph("End to end, without the tracer:"),
-            make_table(
-                ("experiment", "threads", "SME2", unit, "median ms", "5% to 95%", "mean ms", "spread"),
-                [_latency_row(found, data) for found in measured],
-                numbers=(1, 3, 4, 6, 7),
-            ),
+            _latency_table(measured, data, unit_header(latencies)),
             Paragraph(
                 "The same with the event tracer on, which the operator times below need, and other costs:"
             ),
-            make_table(
-                (
-                    "experiment",
-                    "threads",
-                    "traced median ms",
-                    "tracer's cost",
-                    "load ms",
-                    "first ms",
-                    "memory",
-                ),
-                [_cost_row(found) for found in measured],
-                numbers=(1, 2, 3, 4, 5, 6),
-            ),
+            table_of(latencies, _COSTS),
             *machine_table(latencies),
             *energy_table(latencies),
         ]
@@ -241,57 +224,37 @@ def speedups(data: ReportData) -> list[Block]:
     """Every pair with its answer; empty where nothing is compared."""
     if not data.pairs:
         return []
-    headers = ("comparison", "before ms", "after ms", "change", "speedup", "interval", "verdict")
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
-    table = make_table(headers, [_speedup_row(pair) for pair in data.pairs], numbers=(1, 2, 3, 4, 5))
     notes = dict.fromkeys(ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
-    return [table, *make_list(reasons), *(Paragraph(note) for note in notes)]
+    return [table_of(data.pairs, _SPEEDUPS), *make_list(reasons), *(Paragraph(note) for note in notes)]
 
 
-def _speedup_row(pair: PairReport) -> tuple[str, ...]:
-    found = pair.speedup
-    interval = MISSING
-    if found.low is not None and found.high is not None:
-        interval = f"{found.low:.3f} to {found.high:.3f}"
-    return (
-        f"{pair.label} (with the tracer)" if pair.with_tracer else pair.label,
-        milliseconds(found.baseline_median),
-        milliseconds(found.candidate_median),
-        change(found.ratio),
-        MISSING if found.ratio is None else f"{found.ratio:.3f}x",
-        interval,
-        found.verdict.value,
+def _interval(found: Speedup) -> str:
+    return MISSING if found.low is None or found.high is None else f"{found.low:.3f} to {found.high:.3f}"
+
+
+_SPEEDUPS: tuple[Column[PairReport], ...] = (
+    Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
+    Number("before ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
+    Number("after ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
+    Number("change", lambda pair: change(pair.speedup.ratio)),
+    Number("speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"),
+    Number("interval", lambda pair: _interval(pair.speedup)),
+    Column("verdict", lambda pair: pair.speedup.verdict.value),
+)
+
+
+def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> Table:
+    columns: tuple[Column[ExperimentReport], ...] = (
+        *SERIES_COLUMNS,
+        Column("SME2", lambda found: _switch(found, data)),
+        Number(unit, lambda found: number_cell(found.latency.rounds if found.latency else None)),
+        Number("median ms", lambda found: median_cell(found.untraced)),
+        Column("5% to 95%", lambda found: spread_cell(found.untraced)),
+        Number("mean ms", lambda found: milliseconds(found.untraced.mean if found.untraced else None)),
+        Number("spread", lambda found: percent(found.untraced.robust_cv if found.untraced else None)),
     )
-
-
-def _latency_row(found: ExperimentReport, data: ReportData) -> tuple[str, ...]:
-    latency = found.latency
-    assert latency is not None and latency.end_to_end_ms is not None
-    summary = latency.end_to_end_ms
-    return (
-        found.series.experiment,
-        _threads(found),
-        _switch(found, data),
-        str(latency.rounds),
-        milliseconds(summary.median),
-        f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)}",
-        milliseconds(summary.mean),
-        percent(summary.robust_cv),
-    )
-
-
-def _cost_row(found: ExperimentReport) -> tuple[str, ...]:
-    latency = found.latency
-    assert latency is not None
-    return (
-        found.series.experiment,
-        _threads(found),
-        milliseconds(latency.traced_ms.median if latency.traced_ms else None),
-        tracer_cost(latency),
-        milliseconds(latency.load_ms),
-        milliseconds(latency.first_inference_ms),
-        size(latency.peak_memory_bytes),
-    )
+    return table_of(measured, columns)
 
 
 def tracer_cost(latency: Latency) -> str:
@@ -303,25 +266,26 @@ def tracer_cost(latency: Latency) -> str:
     return f"{100 * cost.share:+.1f}% ({100 * cost.low:+.1f}% to {100 * cost.high:+.1f}%)"
 
 
+_COSTS: tuple[Column[Latency], ...] = (
+    *SERIES_COLUMNS,
+    Number("traced median ms", lambda found: median_cell(found.traced_ms)),
+    Number("tracer's cost", tracer_cost),
+    Number("load ms", lambda found: milliseconds(found.load_ms)),
+    Number("first ms", lambda found: milliseconds(found.first_inference_ms)),
+    Number("memory", lambda found: size(found.peak_memory_bytes)),
+)
+
+
 def _from_dumps(data: ReportData) -> list[Table]:
-    rows = [
-        (
-            found.series.experiment,
-            _threads(found),
-            _switch(found, data),
-            str(found.dumps.runs),
-            milliseconds(found.dumps.latency.median),
-            f"{milliseconds(found.dumps.latency.p5)} to {milliseconds(found.dumps.latency.p95)}",
-        )
-        for found in data.experiments
-        if found.dumps is not None and found.times.are_shown
-    ]
-    headers = ("experiment", "threads", "SME2", "runs", "traced median ms", "5% to 95%")
-    return [make_table(headers, rows, numbers=(1, 3, 4))] if rows else []
-
-
-def _threads(found: ExperimentReport) -> str:
-    return MISSING if found.series.threads is None else str(found.series.threads)
+    columns: tuple[Column[ExperimentReport], ...] = (
+        *SERIES_COLUMNS,
+        Column("SME2", lambda found: _switch(found, data)),
+        Number("runs", lambda found: number_cell(found.dumps.runs if found.dumps else None)),
+        Number("traced median ms", lambda found: median_cell(found.dumps.latency if found.dumps else None)),
+        Column("5% to 95%", lambda found: spread_cell(found.dumps.latency if found.dumps else None)),
+    )
+    known = [found for found in data.experiments if found.dumps is not None and found.times.are_shown]
+    return [table_of(known, columns)] if known else []
 
 
 def _switch(found: ExperimentReport, data: ReportData) -> str:

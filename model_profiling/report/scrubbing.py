@@ -13,26 +13,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from dataclasses import replace as with_fields
 from pathlib import PurePosixPath
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 from model_profiling.core.formatting import plural
 from model_profiling.report.document import Block, Heading, Paragraph, make_table
 
 Kind = Literal[
-    "folder",
-    "user",
-    "host",
-    "device",
-    "boot",
-    "address",
-    "kernel build",
-    "model name",
-    "source text",
+    "folder", "user", "host", "device", "boot", "address", "kernel build", "model name", "source text",
     "notes",
-]
+]  # fmt: skip
 
 # Words of reports and of their pictures' declarations, and names that thousands of machines share: they tell
 # nobody apart. In the name of a folder they go with it.
@@ -192,15 +183,18 @@ class Scrubber:
         if not isinstance(content, Mapping):
             return content
         source = "debug_handle" in content or "module_path" in content
-        config = "experiments" in content
-        return {
-            self._key(key): self._without_source(value)
-            if key == "excerpts" or (source and key in ("code", "source_code"))
-            else self._without_notes(value)
-            if config and key == "notes"
-            else self.value(value)
-            for key, value in content.items()
-        }
+        cleaned: dict[str, object] = {}
+        for key, value in content.items():
+            if key == "excerpts" or (source and key in ("code", "source_code")):
+                cleaned[self._key(key)] = self._without_source(value)
+            elif key == "notes" and "experiments" in content:
+                # What people write for themselves may name anything; nothing reads it.
+                cleaned[self._key(key)] = ""
+                if value:
+                    self._count("notes", "notes", "")
+            else:
+                cleaned[self._key(key)] = self.value(value)
+        return cleaned
 
     def source_line(self, line: str) -> str:
         """Take note of a line of source text, and leave nothing of it."""
@@ -220,12 +214,6 @@ class Scrubber:
                     self.source_line(str(line))
             return {}
         return value
-
-    def _without_notes(self, value: object) -> str:
-        """What a person wrote for themselves may name anything; nothing reads it."""
-        if value:
-            self._count("notes", "notes", "")
-        return ""
 
     def _key(self, key: object) -> str:
         # Names of fields are words of the format; paths and the like are what was put into it.
@@ -354,24 +342,20 @@ _MEANING: dict[Kind, str] = {
 }
 
 
-def scrubbed(block: Shown, scrubber: Scrubber) -> Shown:
+def scrubbed(part: Shown, scrubber: Scrubber) -> Shown:
     """A block, or anything in one, with placeholders in every text."""
-    return _walk(block, scrubber)  # type: ignore[return-value]
-
-
-def _walk(part: object, scrubber: Scrubber) -> object:
+    found: Any = part
     if isinstance(part, str):
-        return scrubber.text(part)
-    if isinstance(part, tuple):
-        return tuple(_walk(entry, scrubber) for entry in part)
-    if isinstance(part, list):
-        return [_walk(entry, scrubber) for entry in part]
-    if isinstance(part, Mapping):
-        return {key: _walk(value, scrubber) for key, value in part.items()}
-    if is_dataclass(part) and not isinstance(part, type):
-        changed = {each.name: _walk(getattr(part, each.name), scrubber) for each in fields(part)}
-        return with_fields(part, **changed)
-    return part
+        found = scrubber.text(part)
+    elif isinstance(part, (tuple, list)):
+        found = type(part)(scrubbed(entry, scrubber) for entry in part)
+    elif isinstance(part, Mapping):
+        found = {key: scrubbed(value, scrubber) for key, value in part.items()}
+    elif is_dataclass(part) and not isinstance(part, type):
+        found = replace(
+            part, **{each.name: scrubbed(getattr(part, each.name), scrubber) for each in fields(part)}
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def replacement_rows(replaced: Sequence[Replaced]) -> list[tuple[str, str, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.outside_lines import (
@@ -18,7 +18,6 @@ from model_profiling.analysis.sampling import (
     FEWEST,
     InsideOperator,
     InsideSeries,
-    Portion,
     SampledPart,
     SeenKernel,
 )
@@ -30,47 +29,42 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
     Code,
+    Column,
     Heading,
     Inline,
+    Number,
     Paragraph,
     Table,
     Text,
     make_list,
     make_table,
+    table_of,
 )
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.report.views import module_cell
+from model_profiling.report.views import module_cell, number_cell
 from model_profiling.run import names
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
 from model_profiling.statistics.verdict import Speedup
 
-if TYPE_CHECKING:
-    from model_profiling.runner.machine import Energy
-
-
 # How latencies were measured, what ended that, and what the machine did meanwhile, in words and a table.
-
-RATIO_NOTE = (
-    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
-    "processes that ran side by side, which other work on the machine disturbs least."
-)
-SEPARATE_RATIO_NOTE = (
-    "Times are medians. Speedups and changes are not their quotient: they compare the lower quartiles of "
-    "processes that ran at different times, so 3% is added to each side of an interval for what the machine "
-    "did then."
-)
-LOCKSTEP_RATIO_NOTE = (
-    "Times are medians. Speedups and changes are not their quotient: they compare turns of the same moment, "
-    "launch by launch, so that what the machine did meets both sides."
-)
 
 
 def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
     """What a ratio was made of."""
     if found.unit == "launch":
-        return LOCKSTEP_RATIO_NOTE
-    return RATIO_NOTE if side_by_side else SEPARATE_RATIO_NOTE
+        compared = "turns of the same moment, launch by launch, so that what the machine did meets both sides"
+    elif side_by_side:
+        compared = (
+            "the lower quartiles of processes that ran side by side, which other work on the machine "
+            "disturbs least"
+        )
+    else:
+        compared = (
+            "the lower quartiles of processes that ran at different times, so 3% is added to each side of an "
+            "interval for what the machine did then"
+        )
+    return f"Times are medians. Speedups and changes are not their quotient: they compare {compared}."
 
 
 def unit_header(latencies: Sequence[Latency]) -> str:
@@ -119,25 +113,25 @@ def machine_table(latencies: Sequence[Latency]) -> list[Block]:
     known = [(found, found.machine) for found in latencies if found.machine is not None]
     if not known:
         return []
-    headers = ("experiment", "threads", "CPU time", "pushed off the CPU", "page faults from disk")
-    rows = [
-        (
-            found.experiment,
-            str(found.threads or MISSING),
-            MISSING if use.cpu_time_share is None else f"{100 * use.cpu_time_share:.0f}%",
-            _rate(use.involuntary_switches, use.inferences),
-            _rate(use.major_faults, use.inferences),
-        )
-        for found, use in known
-    ]
+    columns: tuple[Column[tuple[Latency, MachineUse]], ...] = (
+        Column("experiment", lambda row: row[0].experiment),
+        Number("threads", lambda row: number_cell(row[0].threads)),
+        Number(
+            "CPU time", lambda row: MISSING if (use := row[1].cpu_time_share) is None else f"{100 * use:.0f}%"
+        ),
+        Number("pushed off the CPU", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)),
+        Number("page faults from disk", lambda row: _rate(row[1].major_faults, row[1].inferences)),
+    )
     meanwhile = "; ".join(_meanwhile([use for _, use in known]))
     note = (
         "What the machine did during the turns: CPU time as a share of the time the turns took, the rest as "
+        f"events per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
     )
-    return [
-        Paragraph(f"{note}events per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."),
-        make_table(headers, rows, numbers=(1, 2, 3, 4)),
-    ]
+    return [Paragraph(note), table_of(known, columns)]
+
+
+def _cpu_time(use: MachineUse) -> str:
+    return MISSING if use.cpu_time_share is None else f"{100 * use.cpu_time_share:.0f}%"
 
 
 def _rate(events: int, inferences: int) -> str:
@@ -237,13 +231,11 @@ def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text,
         groups.setdefault(operator.type, []).append(operator)
     rows: list[tuple[Text, ...]] = []
     for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
-        places = list(dict.fromkeys(module_cell(operator) for operator in members))
-        where: list[Inline] = []
-        for place in places[:3]:
-            where += [", ", place] if where else [place]
+        places = list(dict.fromkeys(map(module_cell, members)))
+        where: tuple[Inline, ...] = tuple(part for place in places[:3] for part in (", ", place))[1:]
         if len(places) > 3:
-            where.append(f" and {len(places) - 3} more")
-        rows.append((Code(name), str(len(members)), tuple(where), *shown.of(members).cells))
+            where += (f" and {len(places) - 3} more",)
+        rows.append((Code(name), str(len(members)), where, *shown.of(members).cells))
     return rows
 
 
@@ -300,13 +292,18 @@ def _how(found: InsideSeries) -> str:
 def _divided(found: InsideSeries) -> Iterator[Block]:
     """Operators by time, each with its parts."""
     parts = [part for part in SampledPart if any(part in each.parts for each in found.operators)]
-    ordered = sorted(found.operators, key=lambda each: -_ms(each))
-    rows = [_sampled_row(each, parts) for each in ordered[:_OPERATORS_SHOWN]]
-    yield make_table(
-        ("operator", "ms", "samples", *(part.value for part in parts), "mostly in"),
-        rows,
-        numbers=tuple(range(1, 3 + len(parts))),
+    ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
+    columns: tuple[Column[InsideOperator], ...] = (
+        Column("operator", lambda each: each.name),
+        Number("ms", lambda each: milliseconds(each.operator.typical_ms if each.operator else None)),
+        Number("samples", lambda each: str(each.samples)),
+        *(Number(part.value, functools.partial(_share, part)) for part in parts),
+        Column(
+            "mostly in",
+            lambda each: Code(each.kernels[0].name) if each.enough and each.kernels else "too few samples",
+        ),
     )
+    yield table_of(ordered[:_OPERATORS_SHOWN], columns)
     yield Paragraph(
         "A part's share is its share of the operator's samples, so parts add up to the operator; the 95% "
         "interval in brackets takes samples as independent. Times are the operator's, divided by these "
@@ -314,21 +311,13 @@ def _divided(found: InsideSeries) -> Iterator[Block]:
     )
 
 
-def _sampled_row(each: InsideOperator, parts: list[SampledPart]) -> tuple[Text, ...]:
-    shares = [_share(each.parts.get(part)) if each.enough else MISSING for part in parts]
-    mostly = Code(each.kernels[0].name) if each.enough and each.kernels else "too few samples"
-    ms = milliseconds(each.operator.typical_ms) if each.operator else MISSING
-    return each.name, ms, str(each.samples), *shares, mostly
-
-
-def _share(portion: Portion | None) -> str:
+def _share(part: SampledPart, each: InsideOperator) -> str:
+    portion = each.parts.get(part)
+    if not each.enough:
+        return MISSING
     if portion is None:
         return "0%"
     return f"{percent(portion.share)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
-
-
-def _ms(each: InsideOperator) -> float:
-    return each.operator.typical_ms if each.operator else 0.0
 
 
 def _seen(found: InsideSeries) -> Iterator[Block]:
@@ -339,18 +328,12 @@ def _seen(found: InsideSeries) -> Iterator[Block]:
     )
     rows: list[tuple[Text, ...]] = []
     for each in found.operators[:_OPERATORS_SHOWN]:
-        named = [kernel for kernel in each.kernels if kernel.part is not SampledPart.WAITING][
-            :_NAMED_OF_OPERATOR
-        ]
-        rows.append((each.name, str(each.samples), *_kernels_cell(named)))
+        worked = [kernel for kernel in each.kernels if kernel.part is not SampledPart.WAITING]
+        named = worked[:_NAMED_OF_OPERATOR]
+        names = Code(", ".join(kernel.name for kernel in named)) if named else MISSING
+        which = ", ".join(dict.fromkeys(kernel.part.value for kernel in named)) or MISSING
+        rows.append((each.name, str(each.samples), names, which))
     yield make_table(("operator", "samples", "seen in", "which is"), rows, numbers=(1,))
-
-
-def _kernels_cell(kernels: list[SeenKernel]) -> tuple[Text, Text]:
-    return (
-        Code(", ".join(kernel.name for kernel in kernels)) if kernels else MISSING,
-        ", ".join(dict.fromkeys(kernel.part.value for kernel in kernels)) or MISSING,
-    )
 
 
 def _moving(found: InsideSeries) -> str:
@@ -371,20 +354,15 @@ def _kernel_table(found: InsideSeries) -> Iterator[Block]:
     if not worked:
         return
     total = sum(kernel.samples for kernel in found.kernels)
-    headers = ("function", "part", "instruction set", "samples")
-    rows: list[tuple[Text, ...]] = [
-        (
-            Code(kernel.name),
-            kernel.part.value,
-            kernel.isa or MISSING,
-            str(kernel.samples),
-            *([percent(kernel.samples / total)] if found.shown else []),
-        )
-        for kernel in worked[:_KERNELS_SHOWN]
+    columns: list[Column[SeenKernel]] = [
+        Column("function", lambda kernel: Code(kernel.name)),
+        Column("part", lambda kernel: kernel.part.value),
+        Column("instruction set", lambda kernel: kernel.isa or MISSING),
+        Number("samples", lambda kernel: str(kernel.samples)),
     ]
-    yield make_table(
-        (*headers, "of all") if found.shown else headers, rows, numbers=(3, 4)[: len(rows[0]) - 3]
-    )
+    if found.shown:
+        columns.append(Number("of all", lambda kernel: percent(kernel.samples / total)))
+    yield table_of(worked[:_KERNELS_SHOWN], columns)
     if len(worked) > _KERNELS_SHOWN:
         rest = sum(kernel.samples for kernel in worked[_KERNELS_SHOWN:])
         more = plural(len(worked) - _KERNELS_SHOWN, "function")
@@ -403,19 +381,22 @@ _NOTE = (
 def energy_table(latencies: Sequence[Latency]) -> list[Block]:
     """A table of those that are known, and why others are not; empty where no gauge was asked."""
     asked = [(found, found.energy) for found in latencies if found.energy]
-    rows = [row for found, energy in asked if (row := _energy_row(found, energy))]
+    rows = [
+        (
+            found.experiment,
+            str(found.threads or ""),
+            f"{1e3 * energy.joules:.3g}",
+            f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}",
+            f"{energy.watts:.2f}",
+            str(energy.readings),
+        )
+        for found, energy in asked
+        if energy.joules is not None and energy.low is not None
+        if energy.high is not None and energy.watts is not None
+    ]
     blocks: list[Block] = []
     if rows:
         headers = ("experiment", "threads", "mJ for one inference", "interval", "W", "readings")
         blocks = [Paragraph(_NOTE), make_table(headers, rows, numbers=(1, 2, 4, 5))]
     unknown = (f"{found.series}: {energy.reason}" for found, energy in asked if energy.reason)
     return [*blocks, *make_list(unknown)]
-
-
-def _energy_row(found: Latency, energy: Energy) -> tuple[str, ...] | None:
-    if energy.joules is None or energy.low is None or energy.high is None or energy.watts is None:
-        return None
-    threads = str(found.threads or "")
-    interval = f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}"
-    watts, readings = f"{energy.watts:.2f}", str(energy.readings)
-    return found.experiment, threads, f"{1e3 * energy.joules:.3g}", interval, watts, readings

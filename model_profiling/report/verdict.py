@@ -12,7 +12,6 @@ from itertools import islice
 
 from model_profiling.analysis.coverage import NotTested
 from model_profiling.analysis.findings import Finding, source_line
-from model_profiling.analysis.headroom import Outlook
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.core.formatting import milliseconds, percent
 from model_profiling.report.breakdown import break_down, cost_text, why
@@ -75,7 +74,7 @@ class RunAnswers:
 
 def answers(data: ReportData) -> RunAnswers:
     """The one answer about a run."""
-    return _Asked(data, data.outlook, data.not_tested).answers()
+    return _Asked(data).answers()
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
@@ -105,14 +104,14 @@ def _sme2_pairs(data: ReportData) -> list[PairReport]:
 @dataclass(frozen=True, slots=True)
 class _Asked:
     data: ReportData
-    outlook: Outlook
-    not_tested: tuple[NotTested, ...]
 
     def answers(self) -> RunAnswers:
         sme2 = " ".join(self._sme2())
-        told = [question for question in self.not_tested if question.because in sme2]
+        told = [question for question in self.data.not_tested if question.because in sme2]
         todo = " ".join(islice(self._next(told), 2)) or self._nothing_next()
-        left = [question for question in self.not_tested if question not in told or question.next not in todo]
+        left = [
+            question for question in self.data.not_tested if question not in told or question.next not in todo
+        ]
         notes = (*self._notes(), *(f"{question}." for question in left))
         return RunAnswers(" ".join(self._where()), sme2, todo, notes)
 
@@ -170,14 +169,14 @@ class _Asked:
             elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
                 yield bottleneck_shift(pair.side_by_side)
             return
-        found = self.outlook.headline
+        found = self.data.outlook.headline
         if found is not None:
             cpu = f"this CPU ({self.data.cpu}) has no SME2"
             yield f"Projected, not measured: {range_text(found)} as fast; {cpu}."
             share = f" and {percent(found.time_share)} of the time"
-            yield f"{proven_text(self.outlook.coverage, share)}."
+            yield f"{proven_text(self.data.outlook.coverage, share)}."
             return
-        coverage = self.outlook.coverage
+        coverage = self.data.outlook.coverage
         if coverage.tested and coverage.operators:
             yield f"{proven_text(coverage)}."
         elif coverage.tested:
@@ -186,8 +185,8 @@ class _Asked:
             yield none
         elif ran := self._ran():
             yield ran
-        if self.not_tested:
-            question = self.not_tested[0]
+        if self.data.not_tested:
+            question = self.data.not_tested[0]
             yield f"{question.what}: not tested, because {question.because}."
         elif self.data.timed and (pairs := _sme2_pairs(self.data)):
             yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
@@ -230,8 +229,8 @@ class _Asked:
             yield from (f"{text}." for text in data.merged)
             yield from self._doubts()
             yield from self._other_pairs()
-        if self.outlook.headline is not None:
-            yield bottleneck_text(self.outlook.headline)
+        if self.data.outlook.headline is not None:
+            yield bottleneck_text(self.data.outlook.headline)
         yield from self._evidence()
         yield from _mismatches(data)
         yield from self._wrong_outputs()
@@ -272,7 +271,7 @@ class _Asked:
             yield f"{_first_of(labels[:_TOLD], len(labels))}: not comparable, because {reason}."
 
     def _evidence(self) -> Iterator[str]:
-        coverage = self.outlook.coverage
+        coverage = self.data.outlook.coverage
         if self.sme2_pair is not None and self.data.timed and coverage.tested and coverage.operators:
             yield f"{proven_text(coverage)}."
         proven = self._proof()

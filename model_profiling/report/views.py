@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, size
+from model_profiling.core.formatting import MISSING, milliseconds, size
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.document import Code
+from model_profiling.report.document import Code, Column, Number, Text
+from model_profiling.run import Series
+from model_profiling.statistics.latency import LatencySummary
 
 
 def compared_pairs(data: ReportData) -> list[tuple[PairReport, Pairing]]:
@@ -67,7 +70,37 @@ def views_of(data: ReportData) -> list[View]:
     return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)
 
 
-# What the report's tables of operators say about one: its work, its kernel, its place in the model.
+# Columns and cells that several tables of the report have.
+
+
+class _OfSeries(Protocol):
+    @property
+    def series(self) -> Series: ...
+
+
+def number_cell(value: int | None) -> str:
+    return MISSING if value is None else str(value)
+
+
+SERIES_COLUMNS: tuple[Column[_OfSeries], ...] = (
+    Column("experiment", lambda row: row.series.experiment),
+    Number("threads", lambda row: number_cell(row.series.threads)),
+)
+
+
+def median_cell(found: LatencySummary | None) -> str:
+    return milliseconds(found.median if found else None)
+
+
+def spread_cell(found: LatencySummary | None) -> str:
+    return f"{milliseconds(found.p5)} to {milliseconds(found.p95)}" if found else MISSING
+
+
+def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
+    """Whether SME2 was left on; a CPU without it has nothing to switch."""
+    if absent:
+        return "absent"
+    return MISSING if sme2 is None else "on" if sme2 else "off"
 
 
 def work_cells(operators: Sequence[Operator]) -> tuple[str, str]:
@@ -87,10 +120,6 @@ def became(pair: OperatorPair) -> str:
     return f"{before} → {after}"
 
 
-def precision_cell(operator: Operator) -> str:
-    return operator.precision or MISSING
-
-
 def module_cell(operator: Operator) -> str | Code:
     if operator.origin == "lowering":
         return operator.place
@@ -102,3 +131,14 @@ def line_cell(operator: Operator) -> str:
     if not place.file:
         return MISSING
     return f"{place.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{place.line}"
+
+
+def precision_cell(operator: Operator) -> str:
+    return operator.precision or MISSING
+
+
+def place_cells(operator: Operator) -> tuple[Text, Text, Text]:
+    return precision_cell(operator), module_cell(operator), line_cell(operator)
+
+
+PLACE_HEADERS = ("precision", "module", "source")
