@@ -233,7 +233,8 @@ def why(series: SeriesAnalysis, name: str) -> str:
     calls = plural(series.first.delegate_calls, "delegate call")
     inside = sum(operator.delegated for operator in series.operators)
     if name == FRAMEWORK:
-        text = f"the runtime's own work around {_all_calls(series)}"
+        every = series.first.delegate_calls + series.first.operator_calls
+        text = f"the runtime's own work around {plural(every, 'call')}"
         if not is_cut(series) and inside:
             text += ", and the delegates' around their operators"
     elif not inside:
@@ -254,8 +255,3 @@ def why(series: SeriesAnalysis, name: str) -> str:
     elif series.untraced_ms is None:
         text += "; what the tracer takes of it was not measured"
     return text
-
-
-def _all_calls(series: SeriesAnalysis) -> str:
-    first = series.first
-    return plural(first.delegate_calls + first.operator_calls, "call")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -165,14 +164,16 @@ class ComparisonFacts:
     @property
     def unanswered(self) -> tuple[tuple[str, str], ...]:
         """What was to be judged and cannot be: what, and why."""
-        return tuple(self._unanswered())
-
-    def _unanswered(self) -> Iterator[tuple[str, str]]:
-        if self.limit is not None:
-            yield from ((found.name, found.end_to_end.reason) for found in self.not_comparable)
-        for aspect in self.gated:
-            known = [(found.name, found.unknown(aspect)) for found in self.differences]
-            yield from ((f"{aspect} of {name}", why) for name, why in known if why)
+        times = self.not_comparable if self.limit is not None else ()
+        return (
+            *((found.name, found.end_to_end.reason) for found in times),
+            *(
+                (f"{aspect} of {found.name}", why)
+                for aspect in self.gated
+                for found in self.differences
+                if (why := found.unknown(aspect))
+            ),
+        )
 
     @property
     def answer(self) -> Answer | None:

@@ -205,8 +205,8 @@ def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
     )
 
 
-def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> int:
-    """Write every event of all runs, or of one, and return the number of rows.
+def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> None:
+    """Write every event of all runs, or of one.
 
     Loading comes first, with run 0 and level `outside`; warm-up and what a run left that never finished are
     in no row. `self_ms` of the other rows of a run add up to the duration of its `Method::execute`, of which
@@ -217,7 +217,6 @@ def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | Non
     with files.replacing(path) as part, part.open("wb") as stream:
         for piece in csv_bytes(TIMELINE_COLUMNS, columns):
             stream.write(piece)
-    return len(columns[0].codes) if isinstance(columns[0], TextColumn) else 0
 
 
 @dataclass(frozen=True, slots=True)

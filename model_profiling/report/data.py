@@ -302,7 +302,12 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
             ExperimentReport.of(run, series, dumps=analysis.of(series) if analysis else None)
             for series in run.series
         ),
-        pairs=tuple(_pairs(run, analysis)),
+        pairs=tuple(
+            PairReport(pair, answer.speedup, answer.with_tracer, pairing)
+            for pair in run.pairs
+            for pairing in (analysis.pairing(pair) if analysis else None,)
+            for answer in (pair_answer(run, pair, pairing),)
+        ),
         evidence=_evidence(run, analysis),
         inside=gather_inside(run, analysis.series if analysis else ()),
     )
@@ -316,13 +321,6 @@ def _evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ..
     if proven.damaged:
         raise proven.damaged
     return proven.evidence
-
-
-def _pairs(run: Run, analysis: RunAnalysis | None) -> Iterator[PairReport]:
-    for pair in run.pairs:
-        pairing = analysis.pairing(pair) if analysis else None
-        answer = pair_answer(run, pair, pairing)
-        yield PairReport(pair, answer.speedup, answer.with_tracer, pairing)
 
 
 def _remarks(data: ReportData) -> Iterator[Remark]:
@@ -340,7 +338,10 @@ def _remarks(data: ReportData) -> Iterator[Remark]:
         yield from manifest.all_warnings
         if manifest.unfinished not in (None, "failed"):
             yield _unfinished(manifest)
-    yield from _of_journal(data.run)
+    try:
+        _ = data.run.journal
+    except FormatError as problem:  # a report does without it, but nobody can check its latencies any more
+        yield Remark(None, "damaged_journal", problem.problem, problem.fix)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
         yield from _of_dumps(experiment)
@@ -354,14 +355,6 @@ def _unfinished(manifest: Manifest) -> Remark:
         fix = stopped.fix or advice
         advice = fix if "--resume" in fix else f"{fix}, then {advice}"
     return Remark(None, "unfinished", seen, advice)
-
-
-def _of_journal(run: Run) -> Iterator[Remark]:
-    """A report does without it; but nobody can check its latencies any more."""
-    try:
-        _ = run.journal
-    except FormatError as problem:
-        yield Remark(None, "damaged_journal", problem.problem, problem.fix)
 
 
 def _of_dumps(experiment: ExperimentReport) -> Iterator[Remark]:

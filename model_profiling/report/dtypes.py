@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
-from model_profiling.core.records import read_record
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import OutsideGroup
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.run import Series
 from model_profiling.statistics.speedup import Speedup, Verdict
-
-_AGAIN = "make it again: sme2prof profile MODEL --dtype all"
-
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
 """What latencies come from: a CPU with SME2, an Arm CPU without, another CPU; or there are none."""
@@ -165,10 +161,6 @@ class Dtypes:
         return next((each for each in self.pairs if (each.dtype, each.against) == (dtype, against)), None)
 
 
-def read_dtypes(path: Path) -> Dtypes:
-    return read_record(Dtypes, path, _AGAIN)
-
-
 # Which number format to ship, and why: one line, from the record alone.
 # Latency decides where it was measured on an Arm CPU, and differences within noise are none. Without
 # latencies the work decides, and nothing is called faster. A format whose outputs are too far off is not
@@ -194,12 +186,16 @@ def decide(found: Dtypes) -> tuple[str | None, str]:
 
 def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
     fastest = min(timed, key=lambda side: _latency(side).median_ms)
-    judged = {side.dtype: _judged(found, fastest, side) for side in timed if side is not fastest}
+    judged: dict[str, Verdict] = {}
+    for side in timed:
+        if side is not fastest:
+            pair = found.pair(fastest.dtype, side.dtype)
+            judged[side.dtype] = pair.speedup.verdict if pair else Verdict.NOT_COMPARABLE
     alike = [side for side in timed if judged.get(side.dtype, Verdict.NO_CHANGE) is Verdict.NO_CHANGE]
     # A median may be the lowest by chance: what is faster beyond noise goes before it.
     ahead = [side for side in timed if judged.get(side.dtype) is Verdict.SLOWER]
     # Where time does not tell them apart, the outputs do.
-    chosen = min(ahead or alike, key=_error)
+    chosen = min(ahead or alike, key=lambda side: side.accuracy.error if side.accuracy else math.inf)
     kind = "with SME2" if found.machine == "sme2" else "which has no SME2, so this is a baseline"
     where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
     parts = [f"Ship {chosen.dtype}: {where}"]
@@ -223,11 +219,6 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
             reason = pair.speedup.reason if pair else "they were not compared"
             parts.append(f"{fastest.dtype} against {dtype} is not judged: {reason}")
     return chosen, [f"{'; '.join(parts)}.", *(_projection(timed, chosen) if found.machine == "arm" else ())]
-
-
-def _judged(found: Dtypes, fastest: DtypeSide, side: DtypeSide) -> Verdict:
-    pair = found.pair(fastest.dtype, side.dtype)
-    return pair.speedup.verdict if pair else Verdict.NOT_COMPARABLE
 
 
 def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
@@ -311,10 +302,6 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
 def _latency(side: DtypeSide) -> Latency:
     assert side.latency is not None
     return side.latency
-
-
-def _error(side: DtypeSide) -> float:
-    return side.accuracy.error if side.accuracy else float("inf")
 
 
 def _share(side: DtypeSide) -> float | None:

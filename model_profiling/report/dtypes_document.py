@@ -18,8 +18,9 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
-from model_profiling.report.dtypes import DtypePair, Dtypes, DtypeSide, OnSme2
+from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.pair_text import speedup_text
+from model_profiling.report.views import number_cell
 from model_profiling.statistics.speedup import Verdict
 
 
@@ -32,7 +33,6 @@ def dtypes_document(found: Dtypes) -> list[Block]:
         *_meaning(found),
         *_outside(found),
         *_sme2(found),
-        *_failures(found),
         *_compared(found),
     ]
 
@@ -40,7 +40,10 @@ def dtypes_document(found: Dtypes) -> list[Block]:
 def dtypes_table(found: Dtypes) -> Block:
     """One column a format, so that a terminal of usual width holds it."""
     headers = ("", *(side.dtype for side in found.sides))
-    rows = [(name, *(_cell(side, cell) for side in found.sides)) for name, cell in _rows(found)]
+    rows = [
+        (name, *(MISSING if side.problem and not side.program else cell(side) for side in found.sides))
+        for name, cell in _rows(found)
+    ]
     return make_table(headers, rows, numbers=range(1, len(headers)))
 
 
@@ -53,70 +56,53 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, _Cell]]:
         lambda side: milliseconds(side.latency.median_ms) if side.latency else "not measured",
     )
     if any(side.latency for side in found.sides):
-        yield "latency, 5% to 95% ms", _spread
+        yield (
+            "latency, 5% to 95% ms",
+            lambda side: _range(side.latency.p5_ms, side.latency.p95_ms) if side.latency else MISSING,
+        )
     if any(side.projected for side in found.sides):
-        yield "with SME2, projected ms", _projected
+        yield (
+            "with SME2, projected ms",
+            lambda side: _range(side.projected.low_ms, side.projected.high_ms) if side.projected else MISSING,
+        )
     yield (
         "arithmetic, million operations",
         lambda side: f"{side.work.flops / 1e6:,.1f}" if side.work else MISSING,
     )
     yield "data moved", lambda side: size(side.work.bytes_moved) if side.work else MISSING
     yield "program size", lambda side: size(side.size_bytes)
-    yield "matrix operators on SME2", lambda side: _operators(side.sme2)
-    yield "matrix arithmetic on SME2", lambda side: _share(side.sme2)
-    yield "operators in delegates", lambda side: _number(side.operators_inside)
-    yield "delegates", lambda side: _number(side.delegates)
+    yield (
+        "matrix operators on SME2",
+        lambda side: _tested(side, lambda on: f"{on.operators} of {on.operators_total}"),
+    )
+    yield "matrix arithmetic on SME2", lambda side: _tested(side, lambda on: percent(on.arithmetic_share))
+    yield "operators in delegates", lambda side: number_cell(side.operators_inside)
+    yield "delegates", lambda side: number_cell(side.delegates)
     yield "operators outside", lambda side: str(side.operators_outside)
     if any(side.outside_time_share is not None for side in found.sides):
         yield "time outside", lambda side: percent(side.outside_time_share)
-    yield "error against float32", _error
+    yield "error against float32", lambda side: _error(side.accuracy) if side.accuracy else MISSING
 
 
-def _cell(side: DtypeSide, cell: _Cell) -> str:
-    return MISSING if side.problem and not side.program else cell(side)
+def _range(low: float, high: float) -> str:
+    return f"{milliseconds(low)} to {milliseconds(high)}"
 
 
-def _spread(side: DtypeSide) -> str:
-    found = side.latency
-    return f"{milliseconds(found.p5_ms)} to {milliseconds(found.p95_ms)}" if found else MISSING
+def _tested(side: DtypeSide, cell: Callable[[OnSme2], str]) -> str:
+    return cell(side.sme2) if side.sme2 and side.sme2.evidence != "not tested" else "not tested"
 
 
-def _projected(side: DtypeSide) -> str:
-    found = side.projected
-    return f"{milliseconds(found.low_ms)} to {milliseconds(found.high_ms)}" if found else MISSING
-
-
-def _operators(found: OnSme2 | None) -> str:
-    if found is None or found.evidence == "not tested":
-        return "not tested"
-    return f"{found.operators} of {found.operators_total}"
-
-
-def _share(found: OnSme2 | None) -> str:
-    return (
-        "not tested" if found is None or found.evidence == "not tested" else percent(found.arithmetic_share)
-    )
-
-
-def _number(value: int | None) -> str:
-    return MISSING if value is None else str(value)
-
-
-def _error(side: DtypeSide) -> str:
-    found = side.accuracy
-    if found is None:
-        return MISSING
+def _error(found: Accuracy) -> str:
     return f"{found.error:.2g}{'' if found.ok else ' (too far)'}"
 
 
 def _meaning(found: Dtypes) -> Iterator[Block]:
-    lines = []
     where = {
         "sme2": f"Latencies are of {found.cpu}, with SME2 on.",
         "arm": f"Latencies are of {found.cpu}, an Arm CPU without SME2: a baseline.",
         "other": f"Latencies are of {found.cpu}, which is not an Arm CPU: they say nothing about Arm.",
     }
-    lines.append(where.get(found.machine, "No latency was measured: nothing here says which is faster."))
+    lines = [where.get(found.machine, "No latency was measured: nothing here says which is faster.")]
     if any(side.projected for side in found.sides):
         lines.append(
             "A projection is not a measurement: proven SME2 operators divided by a range of factors."
@@ -147,16 +133,15 @@ def _sme2(found: Dtypes) -> Iterator[Block]:
     known = [(side.dtype, side.sme2) for side in found.sides if side.sme2]
     if known:
         yield Heading("What runs on SME2, and what does not")
-        yield Items(tuple(Item(f"{dtype}: {sme2.reason}", tuple(_missing(sme2))) for dtype, sme2 in known))
-
-
-def _missing(found: OnSme2) -> Iterator[str]:
-    for each in found.missing:
-        amount = f"{plural(each.operators, 'operator')}, {percent(each.arithmetic_share)} of the arithmetic"
-        yield f"not on SME2: {amount}: {each.reason}"
-
-
-def _failures(found: Dtypes) -> Iterator[Block]:
+        entries = []
+        for dtype, sme2 in known:
+            missing = (
+                f"not on SME2: {plural(each.operators, 'operator')}, {percent(each.arithmetic_share)} of the "
+                f"arithmetic: {each.reason}"
+                for each in sme2.missing
+            )
+            entries.append(Item(f"{dtype}: {sme2.reason}", tuple(missing)))
+        yield Items(tuple(entries))
     if found.failed:
         yield Heading("What failed")
         yield from make_list(f"{side.dtype}: {side.problem}; {side.fix}" for side in found.failed)

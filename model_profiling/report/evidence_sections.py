@@ -56,7 +56,10 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     columns: tuple[Column[SeriesEvidence], ...] = (
         *SERIES_COLUMNS,
         Column("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
-        Column("what the evidence says", _proof),
+        Column(
+            "what the evidence says",
+            lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
+        ),
         Column("matrix operators on SME", lambda found: _on_sme(data, place, found)),
     )
     yield table_of(place.kernels, columns)
@@ -75,10 +78,6 @@ def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> st
     own = data.analysis if place is data.evidence[0] else None
     share = on_sme_of(data.outlook.coverage, found, own.of(found.series) if own else None)
     return MISSING if share is None else f"{share[0]} of {share[1]}"
-
-
-def _proof(found: SeriesEvidence) -> str:
-    return f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}"
 
 
 def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:

@@ -166,17 +166,13 @@ _MISSING: tuple[Column[MissingOperator], ...] = (
 
 def proven_text(coverage: Coverage, more: str = "") -> str:
     """How much of the matrix work ran on SME2; `more` says what else that is a share of."""
-    ran = f"{coverage.isa} kernels ran {_counted(coverage)}{more}"
-    if not coverage.isa:
-        ran = f"No SME or SME2 kernel ran any of {plural(len(coverage.operators), 'matrix operator')}"
+    every = plural(len(coverage.operators), "matrix operator")
+    ran = f"{coverage.isa} kernels ran {len(coverage.proven)} of {every}"
+    if coverage.arithmetic_share is not None:
+        known = " that is known" if coverage.unseen or coverage.uncounted else ""
+        ran += f", {percent(coverage.arithmetic_share)} of the arithmetic{known}"
+    ran = f"{ran}{more}" if coverage.isa else f"No SME or SME2 kernel ran any of {every}"
     return f"Under emulation: {ran}" if coverage.emulated else ran
-
-
-def _counted(coverage: Coverage) -> str:
-    share = coverage.arithmetic_share
-    text = f"{len(coverage.proven)} of {plural(len(coverage.operators), 'matrix operator')}"
-    known = " that is known" if coverage.unseen or coverage.uncounted else ""
-    return text if share is None else f"{text}, {percent(share)} of the arithmetic{known}"
 
 
 def range_text(found: Projection) -> str:
@@ -261,7 +257,7 @@ def _projection(found: Projection) -> Json:
         **asdict(found.series),
         "low": found.low,
         "high": found.high,
-        "ceiling": _bound(found.ceiling),
+        "ceiling": found.ceiling if math.isfinite(found.ceiling) else None,  # JSON has no infinity
         "factors": [
             {
                 "operators": group.name,
@@ -287,8 +283,3 @@ def _projection(found: Projection) -> Json:
 
 def _part(part: Part) -> Json:
     return {"category": part.name, "share": part.share}
-
-
-def _bound(speedup: float) -> float | None:
-    """None where there is no bound: JSON has no infinity."""
-    return speedup if math.isfinite(speedup) else None

@@ -157,7 +157,11 @@ def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
     Of several models each is named: a platform and a date would tell them apart and say nothing.
     """
     facts = [_facts(data) for data in runs]
-    short = [_name_facts(data, known) for data, known in zip(runs, facts, strict=True)]
+    # An emulator's CPU is not one that anybody has.
+    short = [
+        {**known, "device": "emulated"} if data.times is Times.EMULATED else known
+        for data, known in zip(runs, facts, strict=True)
+    ]
     telling = [key for key in _NAMED_BY if len({known[key] for known in short}) > 1] or ["model"]
     choices = (
         keys
@@ -176,11 +180,6 @@ def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
         numbered = name if shared[name] == 1 else f"{name}, run {taken[name]}"
         named.append(NamedRun(numbered, data, known))
     return named
-
-
-def _name_facts(data: ReportData, facts: dict[str, str]) -> dict[str, str]:
-    """An emulator's CPU is none that anybody has."""
-    return {**facts, "device": "emulated"} if data.times is Times.EMULATED else facts
 
 
 def _joined(facts: dict[str, str], keys: Sequence[str]) -> str:

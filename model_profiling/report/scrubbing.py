@@ -168,8 +168,9 @@ class Scrubber:
             text = _ENCODED.sub(lambda found: self._path(_decoded(found[0])), text)
         if "/" in text or "\\" in text or "~" in text:
             text = _PATH.sub(lambda found: self._path(found[0]), text)
-        if (pattern := self._words_pattern()) is not None:
-            text = pattern.sub(lambda found: self._word(found[0]), text)
+        if self._words:
+            self._pattern = self._pattern or _as_pattern(self._words)
+            text = self._pattern.sub(lambda found: self._word(found[0]), text)
         if "@" in text or "." in text or ":" in text:
             text = _ADDRESS.sub(lambda found: self._placeholder("address", found[0]), text)
         return text
@@ -219,11 +220,6 @@ class Scrubber:
         # Names of fields are words of the format; paths and the like are what was put into it.
         name = str(key)
         return name if re.fullmatch(r"\w+", name) else self.text(name)
-
-    def _words_pattern(self) -> re.Pattern[str] | None:
-        if self._pattern is None and self._words:
-            self._pattern = _as_pattern(self._words)
-        return self._pattern
 
     def _word(self, found: str) -> str:
         kind, chosen = self._words[found.lower()]

@@ -200,7 +200,10 @@ def _by_line(
     rows: list[tuple[Text, ...]] = [
         (
             line.name,
-            ", ".join(f"{count} x {name}" for name, count in _counted(line)),
+            ", ".join(
+                f"{count} x {name}"
+                for name, count in Counter(one.type for one in line.operators).most_common()
+            ),
             line.place or MISSING,
             line.why or "not known",
             *spent.cells,
@@ -218,10 +221,6 @@ def _by_line(
         return
     said = dict.fromkeys((line.name, line.remedy) for line in ordered if line.remedy)
     yield from make_list(f"{name}: {remedy}" for name, remedy in said)
-
-
-def _counted(line: OutsideLine) -> list[tuple[str, int]]:
-    return Counter(operator.type for operator in line.operators).most_common()
 
 
 def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -21,7 +21,6 @@ from model_profiling.report.document import (
     Folded,
     Heading,
     Inline,
-    Item,
     Items,
     Link,
     Paragraph,
@@ -149,8 +148,8 @@ class _Page:
                 )
             case Table():
                 return self._table(block)
-            case Items(entries, numbered):
-                return self._items(entries, numbered)
+            case Items():
+                return "\n".join(item_lines(block, self._text))
             case Commands(lines):
                 around = fence("\n".join(lines))
                 return "\n".join((around, *lines, around))
@@ -164,13 +163,6 @@ class _Page:
             case Folded(summary, inside):
                 body = "\n\n".join(self.blocks(inside))
                 return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
-
-    def _items(self, entries: Sequence[Item], numbered: bool) -> str:
-        lines = []
-        for number, entry in enumerate(entries, start=1):
-            lines.append(f"{f'{number}.' if numbered else '-'} {self._text(entry.text)}")
-            lines += [f"   - {self._text(line)}" for line in entry.inside]
-        return "\n".join(lines)
 
     def _table(self, table: Table) -> str:
         rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
@@ -202,6 +194,12 @@ def _inline(before: Inline, part: Inline, after: Inline) -> str:
             return only_text(part)
 
 
+def item_lines(items: Items, words: Callable[[Text], str]) -> Iterator[str]:
+    for number, entry in enumerate(items.entries, start=1):
+        yield f"{f'{number}.' if items.numbered else '-'} {words(entry.text)}"
+        yield from (f"   - {words(line)}" for line in entry.inside)
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -224,10 +222,8 @@ def _lines(block: Block) -> Iterator[str]:
                 yield from (question, f"  {_terminal_line(answer)}")
         case Table():
             yield from table_lines(block)
-        case Items(entries, numbered):
-            for number, entry in enumerate(entries, start=1):
-                yield f"{f'{number}.' if numbered else '-'} {_terminal_line(entry.text)}"
-                yield from (f"   - {_terminal_line(line)}" for line in entry.inside)
+        case Items():
+            yield from item_lines(block, _terminal_line)
         case Commands(lines):
             yield from (f"  {line}" for line in lines)
         case Figure(file, caption):

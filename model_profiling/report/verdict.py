@@ -183,8 +183,8 @@ class _Asked:
             yield f"Nothing: {coverage.reason}."
         elif none := self._no_kernel():
             yield none
-        elif ran := self._ran():
-            yield ran
+        elif proof := self._proof():
+            yield proof.replace("Kernel evidence: ", "").replace("Kernel evidence under", "Under")
         if self.data.not_tested:
             question = self.data.not_tested[0]
             yield f"{question.what}: not tested, because {question.because}."
@@ -239,7 +239,8 @@ class _Asked:
         """What else says that the program computes something other than it should."""
         told = {parity.label for _, parity in _mismatched(self.data)}
         lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
-        return [f"{_sentence(line)}." for line in lines if not any(line.startswith(one) for one in told)]
+        new = [_clause(line) for line in lines if not any(line.startswith(one) for one in told)]
+        return [f"{line[:1].upper()}{line[1:]}." for line in new]
 
     def _doubts(self) -> Iterator[str]:
         pair, found = self.sme2_pair, self.spoken_of
@@ -274,8 +275,7 @@ class _Asked:
         coverage = self.data.outlook.coverage
         if self.sme2_pair is not None and self.data.timed and coverage.tested and coverage.operators:
             yield f"{proven_text(coverage)}."
-        proven = self._proof()
-        if proven:
+        if proven := self._proof():
             yield proven
 
     def _proof(self) -> str:
@@ -292,9 +292,6 @@ class _Asked:
         place, kernels = min(found, key=lambda each: strength.index(each[1].sme.answer))
         where = " under emulation" if place.emulated else ""
         return f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
-
-    def _ran(self) -> str:
-        return self._proof().replace("Kernel evidence: ", "").replace("Kernel evidence under", "Under")
 
     def _no_kernel(self) -> str:
         """That no SME kernel ran where one could have; empty where one did or nothing tells."""
@@ -401,10 +398,6 @@ def _mismatches(data: ReportData) -> Iterator[str]:
             f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
             f"rounding{top1} ({source}): do not trust its speed before that is understood."
         )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + _clause(text)[1:]
 
 
 def _clause(text: str) -> str:

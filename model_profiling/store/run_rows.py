@@ -27,8 +27,6 @@ from model_profiling.facts.runs import (
 )
 from model_profiling.run import Run, Series, names
 from model_profiling.run.comparability import device_of
-from model_profiling.run.manifest import Manifest
-from model_profiling.runner.machine import MachineFacts
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.analysis_rows import analysis_rows
 from model_profiling.store.connection import moment_of, month_of, now
@@ -145,7 +143,8 @@ def _run(
     warnings: Sequence[str],
 ) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
-    before = _machine(manifest)
+    parts = manifest.parts if manifest else ()
+    before = next((part.machine.before for part in parts if part.machine.before), None)
     model, dtype, backend = variant_of(run)
     platform = run.platform
     place = labels.device or platform or _UNKNOWN
@@ -155,21 +154,13 @@ def _run(
         (manifest.model_bytes or None) if manifest else None,
         labels.device or device.name, device.title, device.target, platform, before.cpu if before else "",
         before.cores if before else None, manifest.has_sme2 if manifest else None, run.times.value,
-        (manifest.unfinished or "finished") if manifest else "", _executorch(run),
+        (manifest.unfinished or "finished") if manifest else "",
+        (manifest.executorch.version or "") if manifest else "",
         manifest.kit_version if manifest else "", (manifest.runner.build_id or "") if manifest else "",
         before.os if before else "", labels.commit or "", labels.branch or "", labels.dirty, labels.sweep,
         str(run.path.resolve()), _REPORT if is_regular(run.path / _REPORT) else "", "", list(warnings),
         identity.begun, identity.processes,
     )  # fmt: skip
-
-
-def _machine(manifest: Manifest | None) -> MachineFacts | None:
-    parts = manifest.parts if manifest else ()
-    return next((part.machine.before for part in parts if part.machine.before), None)
-
-
-def _executorch(run: Run) -> str:
-    return (run.manifest.executorch.version or "") if run.manifest else ""
 
 
 def variant_of(run: Run) -> tuple[str, str, str]:
@@ -236,7 +227,8 @@ def _environment(run: Run) -> Iterator[Row]:
                 number = (
                     float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
                 )
-                yield taken, name, _text(value), number
+                text = str(value)
+                yield taken, name, text.lower() if isinstance(value, bool) else text, number
 
 
 def _flat(prefix: str, told: object) -> Iterator[tuple[str, Value]]:
@@ -253,7 +245,3 @@ def _flat(prefix: str, told: object) -> Iterator[tuple[str, Value]]:
         yield prefix, " ".join(map(str, told))
     elif isinstance(told, str | int | float | bool):
         yield prefix, told
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,7 +13,8 @@ from conftest import ON_ARM
 from said import says
 
 from model_profiling.core import process
-from model_profiling.report.dtypes import read_dtypes
+from model_profiling.core.records import read_record
+from model_profiling.report.dtypes import Dtypes
 from model_profiling.run.journal import Journal
 
 UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
@@ -41,7 +42,7 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytes
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(home / "job.md"))
     done = sme2prof(*words, "--dtype", "all", "--resume")
     assert done.returncode == 0, done.stderr
-    found = read_dtypes(home / "runs" / "dtypes.json")
+    found = read_record(Dtypes, home / "runs" / "dtypes.json", "make it again")
     job = (home / "job.md").read_text().replace("\\", "")
     assert job.startswith("### ") and found.verdict in job
     assert len(re.findall(r"^### toy_cnn_xnnpack_\w+ on ", job, re.MULTILINE)) == 3
@@ -96,7 +97,7 @@ def test_a_dtype_that_fails_is_kept_with_its_reason(tmp_path: Path, sme2prof: Ru
     done = sme2prof("profile", f"{UNSEEN}:large", *words)
     assert done.returncode == 2
     says(done.stderr, "error: fp16: 'unseen_large' overflows")
-    found = read_dtypes(tmp_path / "runs" / "dtypes.json")
+    found = read_record(Dtypes, tmp_path / "runs" / "dtypes.json", "make it again")
     assert [bool(side.problem) for side in found.sides] == [True, False]
     assert found.ship == "fp32"
     assert found.sides[0].problem in found.verdict

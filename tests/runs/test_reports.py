@@ -328,26 +328,6 @@ def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_ta
     assert answers(sme2).what_next.startswith(plain(first.text).partition(":")[0])
 
 
-def test_most_of_the_time_is_more_than_half_and_overheads_count(arm: ReportData) -> None:
-    assert arm.headline is not None and arm.headline.dumps is not None
-    series = arm.headline.dumps
-    whole = series.breakdown.e2e
-    idle = {category: 0 * part for category, part in series.breakdown.categories.items()}
-
-    def where(unattributed: float) -> str:
-        waiting = (whole * unattributed).astype(whole.dtype)
-        parts = replace(series.breakdown, categories=idle, unattributed=waiting, framework=whole - waiting)
-        spent = replace(series, breakdown=parts, operators=())
-        experiments = [
-            replace(one, dumps=spent) if one.series == series.series else one for one in arm.experiments
-        ]
-        return answers(replace(arm, experiments=tuple(experiments))).where_time_goes
-
-    assert re.search(r"Unattributed [^(]*most [^(]*\(80\.0%\).*Framework overhead \(20\.0%\)", where(0.8))
-    assert re.search(r"Framework overhead [^(]*most [^(]*\(60\.0%\)", where(0.4))
-    assert "(50.0%)" in where(0.5) and "most" not in where(0.5)
-
-
 @pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
 def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
     whole = arm_home / "runs" / "xnnpack_fp16" / "linux"

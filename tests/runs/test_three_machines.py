@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, emulated_experiments, load, replay
+from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, load, replay
 from replay import ReplayTarget
 from said import says
 
@@ -238,11 +238,6 @@ def test_a_shipped_config_runs_once_and_says_so(tmp_path: Path) -> None:
     says(note, "linux_sme2_on", "linux_sme2_off", "linux_baseline", "Neoverse-N1")
     found = load(next(outcome.run_dir.glob("*_pipeline_summary.json")))["measured_once"]
     assert found == [{"experiment": "linux_baseline", "names": ["linux_sme2_on", "linux_sme2_off"]}]
-
-
-def test_an_emulated_cpu_has_sme2_to_switch(tmp_path: Path) -> None:
-    outcome = replay(EMULATED, tmp_path / "emulated", emulated_experiments())
-    assert [result.sme2 for result in outcome.run.results] == ["on", "off"]
 
 
 def test_the_folders_are_one_truth_whichever_way_they_are_read(profiled: Profiled) -> None:

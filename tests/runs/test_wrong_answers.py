@@ -39,7 +39,6 @@ from model_profiling.report.document import Block
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers
 from model_profiling.run import Run
-from model_profiling.run.series import default_label
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.validation.validate import validate
@@ -138,36 +137,6 @@ def test_so_does_the_report_on_an_interrupted_run(tmp_path: Path, jobs: int, sme
     assert sme2prof("analyze", run_dir).returncode == (0 if found.dumps else 2)
     if found.dumps:
         assert not load(run_dir / "analysis_summary.json")["pairs"]
-
-
-@pytest.mark.parametrize("recorded", [X86_64, SME2], ids=lambda path: path.name)
-def test_two_couples_are_two_pairs_with_one_label_and_one_answer_in_every_file(
-    recorded: Path, tmp_path: Path
-) -> None:
-    outcome = replay(recorded, tmp_path / "linux", COUPLES)
-    found = Run.open(outcome.run_dir)
-    couples = "ab" if recorded == SME2 else ""
-    expected = [(f"{couple}_sme2_off", f"{couple}_sme2_on") for couple in couples]
-    assert [(pair.baseline.experiment, pair.candidate.experiment) for pair in found.pairs] == expected
-    assert [pair.label for pair in found.pairs] == [
-        default_label(pair.baseline, pair.candidate) for pair in found.pairs
-    ]
-    stated = [(pair.label, answer_of(found, pair.label)) for pair in found.pairs]
-    metrics = load(outcome.run_dir / "metrics.json")["comparisons"]
-    assert [(pair["label"], pair["speedup"]["verdict"]) for pair in metrics] == stated
-    summary = load(outcome.run_dir / "analysis_summary.json")["pairs"]
-    assert [(pair["label"], pair["e2e"]["verdict"]) for pair in summary] == stated
-    assert [(pair.label, pair.speedup.verdict.value) for pair in outcome.data.pairs] == stated
-    shown = tables(section(run_document(outcome.data), "Latency"), "comparison")
-    assert [(row[0], row[6]) for rows in shown for row in rows] == stated
-    assert [(pair["label"], pair["speedup"]["verdict"]) for pair in outcome.summary["comparisons"]] == stated  # type: ignore[attr-defined]
-
-
-def answer_of(run: Run, label: str) -> str:
-    (pair,) = [pair for pair in run.pairs if pair.label == label]
-    answer = run.comparison(pair)
-    assert answer is not None
-    return answer.speedup.verdict.value
 
 
 def test_a_folder_of_bare_dumps_has_the_same_pairs_and_labels(tmp_path: Path) -> None:
@@ -281,12 +250,6 @@ def test_a_moved_run_keeps_modules_and_source_lines_and_validates(
     assert {name: (moved / name).read_bytes() for name in csv} == csv
 
 
-def test_the_text_of_source_lines_travels_with_the_run() -> None:
-    kept_graph = load(ARM / "program_graph.json")
-    (text,) = {line for line in kept_graph["excerpts"]["/home/user/small_cnn.py:22"] if "features" in line}
-    assert "self.features(image)" in text
-
-
 @pytest.mark.parametrize("recorded", [ARM, X86_64, SME2, OLD / "linux"], ids=lambda path: path.name)
 def test_the_figures_on_a_page_add_up_as_they_are_printed(recorded: Path, tmp_path: Path) -> None:
     data = gather_report(kept(recorded, tmp_path))
@@ -368,14 +331,3 @@ def test_what_is_told_to_reproduce_a_pipeline_script_is_accepted_by_the_command_
     for command in commands:
         program, *words = shlex.split(command)
         assert program == "sme2prof" and sme2prof(*words).returncode == 0, command
-
-
-def test_so_it_is_for_runs_of_scripts_of_0_1_0(tmp_path: Path) -> None:
-    run_dir = kept(OLD / "linux", tmp_path)
-
-    def by_script(manifest: Json) -> None:
-        words = ["sme2prof", "--config", "c.json"]
-        manifest.update(sessions=[{"command_line": words}], config_file="/home/user/c.json")
-
-    edit(run_dir / "manifest.json", by_script)
-    assert gather_report(run_dir).reproduce[0] == "sme2prof run /home/user/c.json"

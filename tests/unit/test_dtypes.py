@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import says, says_together
 
-from model_profiling.core.records import write_record
+from model_profiling.core.records import read_record, write_record
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import Undelegated, described, group_outside
 from model_profiling.report.document import Table
@@ -25,7 +24,6 @@ from model_profiling.report.dtypes import (
     Projected,
     Work,
     decide,
-    read_dtypes,
 )
 from model_profiling.report.dtypes_document import dtypes_document, dtypes_table
 from model_profiling.report.text import render_markdown, render_terminal
@@ -244,5 +242,5 @@ def test_whatever_is_known_one_verdict_and_the_record_reads_back(
         assert machine in ("sme2", "arm")
     path = tmp_path_factory.getbasetemp() / "dtypes.json"
     write_record(path, found)
-    assert read_dtypes(Path(path)) == found
+    assert read_record(Dtypes, path, "make it again") == found
     render_markdown(dtypes_document(found))

@@ -143,13 +143,6 @@ def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
     assert not re.search(r"\d ms|\dx", text)
 
 
-def test_without_evidence_nothing_is_claimed_about_sme2() -> None:
-    text = opening(found(2.0))
-    says_together(text, "SME2 kernels", "not tested")
-    assert "SME2 ran:" not in text
-    assert "nothing is claimed about SME2" in page(report())
-
-
 def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     before = [[4.0 * (1 + 0.3 * (place % 2)) for _ in range(5)] for place in range(8)]
     after = [[2.0 * (1 + 0.3 * (place % 3 == 0)) for _ in range(5)] for place in range(8)]
@@ -169,13 +162,6 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     says_together(alone, "on, 1 thread", "0.550", "1.900 ms", "spread")
     assert "turns" not in alone
     says_together(in_turns, "on, 1 thread", "0.550", "1.900 ms", "spread", "turns")
-
-
-@pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED])
-def test_a_record_without_latencies_is_never_told_with_time(times: Times) -> None:
-    manifest = replace(MANIFEST, target=TargetFacts("x", "emulated", times))
-    text = page(report(manifest, PairReport(PAIR, found(2.0), False, None)))
-    assert times.origin in text and not re.search(r"\bms\b", text) and "2.00x" not in text
 
 
 def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
