@@ -9,7 +9,7 @@ from model_profiling.core.records import record_json
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Heading, Table, make_list, make_table
 from model_profiling.report.headroom import outlook_facts
-from model_profiling.report.run_report import fitted, latency
+from model_profiling.report.run_report import latency, truncate_for_page
 from model_profiling.report.sections import how_measured
 from model_profiling.report.verdict import answers
 
@@ -88,7 +88,7 @@ def summary_document(data: ReportData) -> list[Block]:
         *measured,
     )
     noticed = make_list(line.text for line in data.warnings)
-    short, left_out = fitted(data)
+    short, left_out = truncate_for_page(data)
     return [
         Heading(data.title, 1),
         *answers(data).opening(),

@@ -6,11 +6,11 @@ evidence, no latency.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from model_profiling.analysis.evidence import PlaceEvidence
-from model_profiling.analysis.run import RunAnalysis
 from model_profiling.core.formatting import MISSING, change, milliseconds, percent, size
 from model_profiling.report.charts.drawing import sampled
 from model_profiling.report.charts.latency import (
@@ -50,39 +50,59 @@ from model_profiling.report.sections import (
 )
 from model_profiling.report.verdict import answers, told_pair
 from model_profiling.report.views import SERIES_COLUMNS, median_cell, number_cell, sme2_switch, spread_cell
-from model_profiling.run import Latency, Series, Times, names
+from model_profiling.run import Latency, Times, names
 from model_profiling.statistics.speedup import Speedup
 
-# What of a run with very many series a page shows: a browser has to draw it, and a person has to read it.
-# A page of 1,000 series would hold 1,500 pictures and tell nobody anything. It shows those that its answers
-# speak of and the first of the others, and says where all of them are: JSON and CSV files leave nothing out.
+# A page of 1,000 series would hold 1,500 pictures and help nobody: it shows those that its answers speak of
+# and the first of the others, and says where all of them are.
 
 SERIES = 32
 PAIRS = 12
 
 
-def fitted(data: ReportData) -> tuple[ReportData, list[Block]]:
+def truncate_for_page(data: ReportData) -> tuple[ReportData, list[Block]]:
     """What a page has room for, and what it says of the rest: nothing where everything fits."""
     if len(data.experiments) <= SERIES and len(data.pairs) <= PAIRS:
         return data, []
-    pairs = _pairs(data)
-    series = _series(data, pairs)
+    headline = told_pair(data)
+    places = sorted(range(len(data.pairs)), key=lambda place: data.pairs[place] is not headline)[:PAIRS]
+    pairs = tuple(data.pairs[place] for place in sorted(places))
+    compared = [(pair.pair.baseline, pair.pair.candidate) for pair in pairs]
+    known = [found.series for found in data.experiments]
+    answered = (data.headline.series if data.headline else None, data.outlook.coverage.proven_by)
+    first = (*itertools.chain(*compared), *(each for each in answered if each in known), *known)
+    series = set(list(dict.fromkeys(first))[:SERIES])
+
+    def shorten_evidence(place: PlaceEvidence) -> PlaceEvidence:
+        """Another run's series have names of their own: of those the first."""
+        kernels = [found for found in place.kernels if found.series in series] or place.kernels[:SERIES]
+        parity = [found for found in place.parity if (found.baseline, found.candidate) in compared]
+        return replace(place, kernels=tuple(kernels), parity=tuple(parity or place.parity[:PAIRS]))
+
+    analysis = data.analysis
+    if analysis:
+        pairings = {id(pair.pairing) for pair in pairs}
+        analysis = replace(
+            analysis,
+            series=tuple(found for found in analysis.series if found.series in series),
+            pairings=tuple(found for found in analysis.pairings if id(found) in pairings),
+        )
     short = replace(
         data,
         experiments=tuple(found for found in data.experiments if found.series in series),
-        pairs=tuple(pairs),
-        evidence=tuple(_evidence(place, pairs, series) for place in data.evidence),
+        pairs=pairs,
+        evidence=tuple(map(shorten_evidence, data.evidence)),
         inside=tuple(found for found in data.inside if found.series in series),
-        analysis=_analysis(data.analysis, pairs, series) if data.analysis else None,
+        analysis=analysis,
         whole=data,
     )
     shown = [
-        f"{len(some)} of {len(every):,} {what}"
+        f"{some} of {every:,} {what}"
         for some, every, what in (
-            (short.experiments, data.experiments, "series"),
-            (short.pairs, data.pairs, "comparisons"),
+            (len(short.experiments), len(data.experiments), "series"),
+            (len(short.pairs), len(data.pairs), "comparisons"),
         )
-        if len(some) < len(every)
+        if some < every
     ]
     return short, [
         Paragraph(
@@ -92,45 +112,6 @@ def fitted(data: ReportData) -> tuple[ReportData, list[Block]]:
     ]
 
 
-def _pairs(data: ReportData) -> list[PairReport]:
-    """The one that the answers tell of, and the first of the others, in their order."""
-    told = told_pair(data)
-    others = [pair for pair in data.pairs if pair is not told]
-    chosen = {id(pair) for pair in ([told] if told else []) + others[: PAIRS - bool(told)]}
-    return [pair for pair in data.pairs if id(pair) in chosen]
-
-
-def _series(data: ReportData, pairs: Sequence[PairReport]) -> set[Series]:
-    compared = (series for pair in pairs for series in (pair.pair.baseline, pair.pair.candidate))
-    headline = [data.headline.series] if data.headline else []
-    proven = data.outlook.coverage.proven_by
-    known = {found.series for found in data.experiments}
-    ordered = (*compared, *headline, *([proven] if proven in known and proven else []))
-    chosen = dict.fromkeys((*ordered, *(found.series for found in data.experiments)))
-    return set(list(chosen)[:SERIES])
-
-
-def _evidence(place: PlaceEvidence, pairs: Sequence[PairReport], series: set[Series]) -> PlaceEvidence:
-    """Another run's series have names of their own: of those the first."""
-    own = [found for found in place.kernels if found.series in series]
-    compared = {(pair.pair.baseline, pair.pair.candidate) for pair in pairs}
-    parity = [found for found in place.parity if (found.baseline, found.candidate) in compared]
-    return replace(
-        place,
-        kernels=tuple(own or place.kernels[:SERIES]),
-        parity=tuple(parity or place.parity[:PAIRS]),
-    )
-
-
-def _analysis(analysis: RunAnalysis, pairs: Sequence[PairReport], series: set[Series]) -> RunAnalysis:
-    pairings = {id(pair.pairing) for pair in pairs}
-    return replace(
-        analysis,
-        series=tuple(found for found in analysis.series if found.series in series),
-        pairings=tuple(found for found in analysis.pairings if id(found) in pairings),
-    )
-
-
 Section = Callable[[ReportData], Sequence[Block]]
 
 NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
@@ -138,7 +119,7 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 def run_document(data: ReportData) -> list[Block]:
     """The whole report; of very many series what a page has room for."""
-    short, left_out = fitted(data)
+    short, left_out = truncate_for_page(data)
     blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(short)), *left_out]
     data = short
     for heading, section, source in _SECTIONS:
@@ -317,14 +298,6 @@ def machine(data: ReportData) -> list[Block]:
     return [make_table(("what", "value"), data.facts)] if data.facts else []
 
 
-def reproduce(data: ReportData) -> list[Block]:
-    return [Commands(data.reproduce)]
-
-
-def gaps(data: ReportData) -> list[Block]:
-    return make_list(data.gaps)
-
-
 _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Latency", latency_section, names.METRICS),
     ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
@@ -336,8 +309,8 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Numerical parity", parity, names.METRICS),
     ("What to do next", advice, names.ANALYSIS),
     ("Measurement quality", quality_section, names.METRICS),
-    ("What this report cannot show", gaps, ""),
+    ("What this report cannot show", lambda data: make_list(data.gaps), ""),
     ("Machine and versions", machine, names.MANIFEST),
-    ("How to reproduce", reproduce, ""),
+    ("How to reproduce", lambda data: [Commands(data.reproduce)], ""),
 )
 """Heading, section, and the file that the numbers of its tables are from."""

@@ -24,7 +24,7 @@ from model_profiling.report import run_report  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.document import Paragraph  # noqa: E402
 from model_profiling.report.pipeline_summary import summary_facts  # noqa: E402
-from model_profiling.report.run_report import fitted  # noqa: E402
+from model_profiling.report.run_report import truncate_for_page  # noqa: E402
 from model_profiling.report.verdict import told_pair, verdict  # noqa: E402
 from model_profiling.run import Run, names  # noqa: E402
 from model_profiling.run.series import Series, natural_pairs  # noqa: E402
@@ -145,11 +145,11 @@ def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(
     grown: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, large = (report_data(Run.open(run_dir), None) for run_dir in grown)
-    assert fitted(large) == (large, [])
+    assert truncate_for_page(large) == (large, [])
     monkeypatch.setattr(run_report, "PAIRS", 3)
     monkeypatch.setattr(run_report, "SERIES", 8)
-    assert fitted(small) == (small, [])
-    short, (said,) = fitted(large)
+    assert truncate_for_page(small) == (small, [])
+    short, (said,) = truncate_for_page(large)
     assert isinstance(said, Paragraph)
     says(str(said.text), "8 of 16 series", "3 of 8 comparisons", names.METRICS)
     assert told_pair(short) is told_pair(large) and len(short.pairs) == 3 and len(short.experiments) == 8
