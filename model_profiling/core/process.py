@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -123,10 +123,10 @@ def run(
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     child = start(words, cwd=cwd, env=env)
-    said = _Said(child, most_output, stop, heard)
+    said = _Said(child, most_output, heard)
     timed_out = True
     try:
-        timed_out = not said.follow(began + timeout, grace_s=0.0 if leaves_nothing else _GRACE_S)
+        timed_out = not said.follow(began + timeout, 0.0 if leaves_nothing else _GRACE_S, stop)
     finally:
         end(child, with_all=timed_out or leaves_nothing)
         said.take_rest()
@@ -226,53 +226,33 @@ def has_ended(child: Child) -> bool:
 class _Said:
     """Both streams of a child, read as they come, so that neither stops it nor fills the memory."""
 
-    def __init__(
-        self,
-        child: Child,
-        most: int,
-        stop: threading.Event | None,
-        heard: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, child: Child, most: int, heard: Callable[[str], None] | None) -> None:
         assert child.stdout is not None and child.stderr is not None
-        self._heard, self._line = heard, b""
         self.out, self.err = Kept(most), Kept(most)
-        self._child, self._stop = child, stop
+        self._child, self._heard, self._line = child, heard, b""
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
 
-    def follow(self, deadline: float, grace_s: float) -> bool:
+    def follow(self, deadline: float, grace_s: float, stop: threading.Event | None) -> bool:
         """Whether the child ended before the deadline. Whoever else holds its streams open then is given
         `grace_s` to say more."""
-        watch = _watch(self._child)
-        with selectors.DefaultSelector() as ready:
-            for stream in self._open:
-                ready.register(stream, selectors.EVENT_READ)
-            if watch is not None:
-                ready.register(watch, selectors.EVENT_READ)
-            try:
-                return self._follow(ready, watch, deadline, grace_s)
-            finally:
-                if watch is not None:
-                    os.close(watch)
-
-    def _follow(
-        self, ready: selectors.BaseSelector, watch: int | None, deadline: float, grace_s: float
-    ) -> bool:
         ended: float | None = None
-        pause = _LONGEST_SLEEP_S if watch is not None and self._stop is None else _LOOK_EVERY_S
-        while self._open or ended is None:
-            now = time.monotonic()
-            stopped = self._stop is not None and self._stop.is_set()
-            if ended is None and (now >= deadline or stopped):
-                return False
-            until = deadline if ended is None else ended + grace_s
-            if ended is not None and now >= until:
-                return True
-            events = ready.select(timeout=max(min(pause, until - now), 0.0))
-            for key, _ in events:
-                if key.fd == watch or not self._take(key.fd):
-                    ready.unregister(key.fileobj)
-            if ended is None and has_ended(self._child):
-                ended = time.monotonic()
+        with selectors.DefaultSelector() as ready, _watch(self._child) as watch:
+            for stream in (*self._open, *watch):
+                ready.register(stream, selectors.EVENT_READ)
+            pause = _LONGEST_SLEEP_S if watch and stop is None else _LOOK_EVERY_S
+            while self._open or ended is None:
+                now = time.monotonic()
+                stopped = stop is not None and stop.is_set()
+                if ended is None and (now >= deadline or stopped):
+                    return False
+                until = deadline if ended is None else ended + grace_s
+                if ended is not None and now >= until:
+                    return True
+                for key, _ in ready.select(timeout=max(min(pause, until - now), 0.0)):
+                    if key.fd in watch or not self._take(key.fd):
+                        ready.unregister(key.fileobj)
+                if ended is None and has_ended(self._child):
+                    ended = time.monotonic()
         return True
 
     def take_rest(self) -> None:
@@ -304,9 +284,15 @@ class _Said:
         return True
 
 
-def _watch(child: Child) -> int | None:
+@contextlib.contextmanager
+def _watch(child: Child) -> Iterator[tuple[int, ...]]:
     """A file that can be read once the child has ended, where the system has such."""
     try:
-        return os.pidfd_open(child.pid)
+        watch = os.pidfd_open(child.pid)
     except (AttributeError, OSError):
-        return None
+        yield ()
+        return
+    try:
+        yield (watch,)
+    finally:
+        os.close(watch)

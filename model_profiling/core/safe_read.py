@@ -8,7 +8,6 @@ run directory may not.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -51,38 +50,27 @@ def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
     """`path` for reading, if it is a regular file; a link only with `follow`."""
     links = 0 if follow else os.O_NOFOLLOW
     try:
-        # A device may act on being opened, so it is asked before; and after, as it may have been swapped.
         _refuse_others(path, path.stat() if follow else path.lstat(), follow)
+        # Neither followed nor waited for, if it became a link or a pipe a moment ago.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
     except OSError as problem:
-        if problem.errno == errno.ELOOP and not follow:
-            raise _refusal(path, "a link", follow) from problem
         raise InputError(f"cannot read {path}: {system_reason(problem)}", "correct the path") from problem
     except ValueError as problem:  # NUL, or halves of characters that no file name holds
         raise InputError(
             f"cannot read {str(path)!r}: no file has such a name", "correct the path"
         ) from problem
-    try:
-        _refuse_others(path, os.fstat(handle), follow)
-    except InputError:
-        os.close(handle)
-        raise
     return os.fdopen(handle, "rb")
 
 
 def _refuse_others(path: Path, found: os.stat_result, named: bool = False) -> None:
     if kind := kind_of(found.st_mode):
-        raise _refusal(path, kind, named)
+        fix = "name a file" if named else "put the file itself there, or remove it"
+        raise InputError(f"{path} is {kind}, not a regular file", fix)
 
 
 def kind_of(mode: int) -> str:
     """What a file is; empty for a regular one."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "" if stat.S_ISREG(mode) else "no file")
-
-
-def _refusal(path: Path, kind: str, named: bool) -> InputError:
-    fix = "name a file" if named else "put the file itself there, or remove it"
-    return InputError(f"{path} is {kind}, not a regular file", fix)
 
 
 def is_regular(path: Path, *, follow: bool = False) -> bool:

@@ -25,29 +25,22 @@ from model_profiling.core.progress import watched
 Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
 
 _OS_RELEASE = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
-_SYSROOT = "name a folder that holds aarch64's glibc, libgcc and libstdc++ in SME2PROF_SYSROOT"
-# Debian splits venv off each Python it has.
-_APT: dict[Need, str] = {
+_DEBIAN: dict[Need, str] = {
+    "C++ compiler": "apt install g++",
+    "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
+    "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
+    "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or name one in SME2PROF_QEMU",
     "git": "apt install git",
     "adb": "apt install adb",
+    # Debian splits venv off each Python it has.
     "venv": f"apt install python{sys.version_info.major}.{sys.version_info.minor}-venv",
 }
+_UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or name one in SME2PROF_QEMU"
 # Fedora's own aarch64 compiler comes without a C++ library for aarch64, so it is not named.
 _FIXES: dict[str, dict[Need, str]] = {
-    "debian": {
-        "C++ compiler": "apt install g++",
-        "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
-        "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
-        "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or name one in SME2PROF_QEMU",
-        **_APT,
-    },
-    "ubuntu": {
-        "C++ compiler": "apt install g++",
-        "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
-        "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
-        "QEMU": "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or name one in SME2PROF_QEMU",
-        **_APT,
-    },
+    "debian": _DEBIAN,
+    "ubuntu": {**_DEBIAN, "QEMU": _UBUNTU},
+    "macos": {"C++ compiler": "xcode-select --install", "git": "xcode-select --install"},
     "fedora": {
         "C++ compiler": "dnf install gcc-c++",
         "aarch64 compiler": "make the package index reachable: the ziglang wheel on it has a compiler",
@@ -69,14 +62,13 @@ _FIXES: dict[str, dict[Need, str]] = {
 _ANY: dict[Need, str] = {
     "C++ compiler": "install g++ or clang++, or set CXX",
     "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
-    "aarch64 C library": _SYSROOT,
+    "aarch64 C library": "name a folder that holds aarch64's glibc, libgcc and libstdc++ in SME2PROF_SYSROOT",
     "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or name one in "
     "SME2PROF_QEMU",
     "git": "install git",
     "adb": "install Android's platform-tools",
     "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
 }
-_MACOS: dict[Need, str] = {"C++ compiler": "xcode-select --install", "git": "xcode-select --install"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +81,7 @@ class Distribution:
 
     def fix(self, need: Need) -> str:
         """What to do, on this system, for `need`."""
-        return _FIXES.get(self.family, _MACOS if self.family == "macos" else _ANY).get(need, _ANY[need])
+        return _FIXES.get(self.family, {}).get(need, _ANY[need])
 
 
 def this_distribution(root: Path = Path("/")) -> Distribution:
