@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from turn_order import shuffles
+
 from model_profiling.core.records import record_json
 from model_profiling.pipeline.launches import TRIAL
 from model_profiling.run import Manifest, Result, Series, Times
@@ -30,7 +32,6 @@ from model_profiling.runner.result import (
     ProcessUse,
     RunnerResult,
     Turns,
-    shuffles,
 )
 from model_profiling.targets import (
     Job,

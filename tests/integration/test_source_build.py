@@ -133,25 +133,6 @@ class TestPresets:
         for preset in runner_presets().values():
             assert not [name for name in preset.cache_variables if name.endswith("_FLAGS")]
 
-    @pytest.mark.usefixtures("as_on_arm")
-    def test_cmake_resolves_them_as_the_kit_does(self, checkout: Path, cmake: toolchain.Cmake) -> None:
-        merge_presets(checkout)
-        for name, preset in runner_presets().items():
-            if not preset.runs_here:
-                continue
-            folder = checkout / "cmake-out" / name
-            done = run(
-                [cmake.path, "--preset", name, f"-DPYTHON_EXECUTABLE={sys.executable}"],
-                timeout=60,
-                cwd=checkout,
-            )
-            assert done.ok, done.tail()
-            lines = (folder / "CMakeCache.txt").read_text().splitlines()
-            cache = {
-                line.split(":")[0]: line.split("=", 1)[1] for line in lines if "=" in line and line[0] != "#"
-            }
-            assert {key: cache[key] for key in preset.cache_variables} == preset.cache_variables
-
     def test_merging_twice_changes_nothing_and_touches_no_tracked_file(self, checkout: Path) -> None:
         assert merge_presets(checkout)
         first = (checkout / USER_PRESETS).read_bytes()
@@ -222,6 +203,7 @@ class TestFetch:
         commit = fetch_source(f"file://{origin}", "main", dest)
         assert commit == git(origin, "rev-parse", "HEAD") == git(dest, "rev-parse", "HEAD")
         assert git(dest, "rev-list", "--count", "HEAD") == "1"
+        assert fetch_source(f"file://{origin}", commit, tmp_path / "by_commit") == commit
         assert (dest / SUBMODULE / "CMakeLists.txt").is_file()
         toolchain.check_checkout(dest)
 
@@ -242,10 +224,6 @@ class TestFetch:
         submodule.with_name("away").rename(submodule)
         fetch_source(f"file://{origin}", "v0.0.1", dest)
         toolchain.check_checkout(dest)
-
-    def test_a_commit_can_be_named(self, origin: Path, tmp_path: Path) -> None:
-        commit = git(origin, "rev-parse", "HEAD")
-        assert fetch_source(f"file://{origin}", commit, tmp_path / "executorch") == commit
 
     def test_changes_of_one_s_own_are_not_switched_away(self, origin: Path, checkout: Path) -> None:
         (origin / "more.txt").write_text("more")
@@ -318,20 +296,23 @@ class TestToolchain:
                 assert run([found.cxx, "--version"], timeout=60).ok
         assert seen, "there is no compiler at all"
 
-    def test_an_old_clang_is_refused_by_its_version(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("major", "does", "problem"),
+        [
+            # It would compile: the version alone must refuse it, because XNNPACK goes by the version.
+            (17, "exit 0", r"Clang 17\.0\.0.*; .*Clang 18"),
+            (
+                19,
+                "echo \"p.c:1: fatal error: 'arm_sme.h' not found\" >&2; exit 1",
+                r"SME2.*: 'arm_sme\.h' not",
+            ),
+        ],
+    )
+    def test_a_compiler_without_sme2_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int, does: str, problem: str
     ) -> None:
-        # It would compile: the version alone must refuse it, because XNNPACK goes by the version.
-        monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang", 17, "exit 0")))
-        with pytest.raises(SetupError, match=r"Clang 17\.0\.0.*; .*Clang 18"):
-            toolchain.find_compiler()
-
-    def test_a_new_compiler_that_cannot_compile_sme2_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        broken = "echo \"probe.c:1:10: fatal error: 'arm_sme.h' file not found\" >&2; exit 1"
-        monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang-19", 19, broken)))
-        with pytest.raises(SetupError, match=r"SME2.*: 'arm_sme\.h' file not found"):
+        monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang", major, does)))
+        with pytest.raises(SetupError, match=problem):
             toolchain.find_compiler()
 
     def test_no_compiler_and_a_wrong_one_say_so(
@@ -421,8 +402,8 @@ def ndk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("as_on_arm")
 class TestBuild:
     def test_on_and_off_are_built_verified_and_recorded(self, checkout: Path, tools: Tools) -> None:
-        on, off = make(checkout, [f"{HERE}", f"{HERE}-sme2-off"], tools)
-        assert on.binary == checkout / "cmake-out" / f"{HERE}" / "executor_runner"
+        on, off = make(checkout, [HERE, f"{HERE}-sme2-off"], tools)
+        assert on.binary == checkout / "cmake-out" / HERE / "executor_runner"
         assert on.verified == off.verified == "ran --help"
         assert run([on.binary], timeout=60).stdout == "sme2=1 log=0\n"
         assert run([off.binary], timeout=60).stdout == "sme2=0 log=0\n"
@@ -437,13 +418,11 @@ class TestBuild:
         }
         assert inputs["cmake"] == tools.cmake.version and inputs["compiler"]["version"] == "0"
         assert inputs["cache_variables"]["XNNPACK_ENABLE_ARM_SME2"] == "ON"
-
-    def test_a_trace_runner_has_xnnpack_s_log(self, checkout: Path, tools: Tools) -> None:
         (trace,) = make(checkout, [f"{HERE}-sme2-off-xnnlog"], tools)
         assert run([trace.binary], timeout=60).stdout == "sme2=0 log=5\n"
 
     def test_finished_presets_are_skipped_until_something_changes(self, checkout: Path, tools: Tools) -> None:
-        names = [f"{HERE}"]
+        names = [HERE]
         (first,) = make(checkout, names, tools)
         stamp = first.binary.stat().st_mtime_ns
         (second,) = make(checkout, names, tools)
@@ -466,48 +445,51 @@ class TestBuild:
         git(checkout, "commit", "--quiet", "--all", "--message", "mine")
         assert not finished()
 
-    def test_a_damaged_binary_is_built_again(self, checkout: Path, tools: Tools) -> None:
-        (built,) = make(checkout, [f"{HERE}"], tools)
-        built.binary.write_bytes(b"")
-        (again,) = make(checkout, [f"{HERE}"], tools)
-        assert again.seconds > 0
-        assert run([again.binary], timeout=60).stdout == "sme2=1 log=0\n"
-
-    def test_force_builds_everything_anew(self, checkout: Path, tools: Tools) -> None:
-        make(checkout, [f"{HERE}"], tools)
-        library = next((checkout / "cmake-out" / f"{HERE}").rglob("libXNNPACK.a"))
+    def test_a_damaged_binary_and_force_build_again(self, checkout: Path, tools: Tools) -> None:
+        (built,) = make(checkout, [HERE], tools)
+        library = next(built.binary.parent.rglob("libXNNPACK.a"))
         stamp = library.stat().st_mtime_ns
-        (again,) = make(checkout, [f"{HERE}"], tools, force=True)
-        assert again.seconds > 0 and library.stat().st_mtime_ns > stamp
+        built.binary.write_bytes(b"")
+        (again,) = make(checkout, [HERE], tools)
+        assert again.seconds > 0 and library.stat().st_mtime_ns == stamp
+        assert run([again.binary], timeout=60).stdout == "sme2=1 log=0\n"
+        (forced,) = make(checkout, [HERE], tools, force=True)
+        assert forced.seconds > 0 and library.stat().st_mtime_ns > stamp
 
     def test_a_failed_build_says_why_and_goes_on_when_repaired(self, checkout: Path, tools: Tools) -> None:
         source = checkout / "executor_runner.cpp"
         text = source.read_text()
         source.write_text(text + "\nthis is an error;\n")
         with pytest.raises(SetupError, match=rf"{HERE}.*executor_runner.cpp.* error: ") as caught:
-            make(checkout, [f"{HERE}"], tools)
+            make(checkout, [HERE], tools)
         assert caught.value.fix == f"see {checkout}/cmake-out/{HERE}.log"
         assert "error" in (checkout / "cmake-out" / f"{HERE}.log").read_text()
         # How much was built by then is up to the machine; a file of ours shows that the folder is kept too.
-        folder = checkout / "cmake-out" / f"{HERE}"
+        folder = checkout / "cmake-out" / HERE
         (folder / "ours").touch()
         built_before = {
             path: path.stat().st_mtime_ns for path in (*folder.rglob("*.o"), *folder.rglob("*.a"))
         }
         source.write_text(text)
-        (built,) = make(checkout, [f"{HERE}"], tools)
+        (built,) = make(checkout, [HERE], tools)
         assert built.binary.is_file() and (folder / "ours").is_file()
         again = {path: path.stat().st_mtime_ns for path in built_before}
         assert again == built_before, "what was built before the failure is kept"
 
-    def test_kernels_dropped_without_a_word_stop_the_build(self, checkout: Path, tools: Tools) -> None:
-        with pytest.raises(SetupError, match=r"XNN_ENABLE_ARM_SME is 0.*\b1\b"):
-            make(checkout, [f"{HERE}"], tools, defines=["STANDIN_DROP_SME=ON"])
-        assert not (checkout / "cmake-out" / f"{HERE}" / "executor_runner").exists()
-
-    def test_a_build_without_xnnpack_s_switches_is_refused(self, checkout: Path, tools: Tools) -> None:
-        with pytest.raises(SetupError, match="XNN_ENABLE_ARM_SME is not set"):
-            make(checkout, [f"{HERE}"], tools, defines=["EXECUTORCH_BUILD_XNNPACK=OFF"])
+    @pytest.mark.parametrize(
+        ("define", "problem"),
+        [
+            ("STANDIN_DROP_SME=ON", r"XNN_ENABLE_ARM_SME is 0.*\b1\b"),
+            ("EXECUTORCH_BUILD_XNNPACK=OFF", "XNN_ENABLE_ARM_SME is not set"),
+            ("EXECUTORCH_BUILD_EXECUTOR_RUNNER=OFF", r"failed: .*executor_runner"),
+        ],
+    )
+    def test_a_build_that_is_not_what_was_asked_for_is_refused(
+        self, checkout: Path, tools: Tools, define: str, problem: str
+    ) -> None:
+        with pytest.raises(SetupError, match=problem):
+            make(checkout, [HERE], tools, defines=[define])
+        assert not (checkout / "cmake-out" / HERE / "executor_runner").exists()
 
     @pytest.mark.parametrize("order", [("", "-sme2-off"), ("-sme2-off", "")], ids=["on first", "off first"])
     def test_a_flag_that_only_one_of_a_pair_has_is_refused(
@@ -520,18 +502,14 @@ class TestBuild:
     def test_a_program_that_is_no_executor_runner_is_refused(self, checkout: Path, tools: Tools) -> None:
         (checkout / "executor_runner.cpp").write_text("#include <cstdlib>\nint main() { std::abort(); }\n")
         with pytest.raises(RunError, match=r"--help .*SIGABRT"):
-            make(checkout, [f"{HERE}"], tools)
-        assert not (checkout / "cmake-out" / f"{HERE}" / RECORD).exists()
-
-    def test_a_target_that_is_not_defined_is_reported(self, checkout: Path, tools: Tools) -> None:
-        with pytest.raises(SetupError, match=r"failed: .*executor_runner"):
-            make(checkout, [f"{HERE}"], tools, defines=["EXECUTORCH_BUILD_EXECUTOR_RUNNER=OFF"])
+            make(checkout, [HERE], tools)
+        assert not (checkout / "cmake-out" / HERE / RECORD).exists()
 
     def test_another_compiler_starts_the_folder_afresh(self, checkout: Path, tools: Tools) -> None:
-        make(checkout, [f"{HERE}"], tools)
+        make(checkout, [HERE], tools)
         assert tools.compiler
         gcc = toolchain.Compiler(tools.compiler.c, tools.compiler.cxx, "test", "1")
-        (plan,) = plan_builds(checkout, choose_presets([f"{HERE}"]), Tools(tools.cmake, gcc, None))
+        (plan,) = plan_builds(checkout, choose_presets([HERE]), Tools(tools.cmake, gcc, None))
         assert "--fresh" in plan.configure and not plan.finished
 
     def test_two_builds_in_one_checkout_do_not_mix(self, checkout: Path, tools: Tools) -> None:
@@ -539,14 +517,14 @@ class TestBuild:
         with (checkout / "cmake-out" / ".sme2prof.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with pytest.raises(InputError, match="is in use by another run"):
-                make(checkout, [f"{HERE}"], tools)
+                make(checkout, [HERE], tools)
 
     def test_a_step_that_hangs_is_ended(
         self, checkout: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(build, "_CONFIGURE_LIMIT", 2.0)
         with pytest.raises(SetupError, match="took longer than 2 s"):
-            make(checkout, [f"{HERE}"], tools, defines=["STANDIN_SLEEP=60"])
+            make(checkout, [HERE], tools, defines=["STANDIN_SLEEP=60"])
 
     @pytest.mark.usefixtures("ndk")
     def test_android_is_verified_by_its_header(self, checkout: Path, tools: Tools) -> None:
@@ -558,38 +536,38 @@ class TestBuild:
         assert record["inputs"]["cache_variables"]["ANDROID_ABI"] == "arm64-v8a"
 
 
-class TestHeaders:
+def elf(bits: int, machine: int) -> bytes:
+    return b"\x7fELF" + bytes([bits, 1, 1, *[0] * 9]) + struct.pack("<HH", 3, machine) + bytes(44)
+
+
+def macho(machine: int) -> bytes:
+    return struct.pack("<IIII", 0xFEEDFACF, machine, 0, 2) + bytes(48)
+
+
+@pytest.mark.parametrize(
+    ("content", "verified"),
+    [
+        (elf(2, 183), "ELF header says aarch64"),
+        (macho(0x0100000C), "Mach-O header says arm64"),
+        *(
+            (wrong, "")
+            for wrong in (b"", b"#!/bin/sh\n" + b"x" * 100, elf(2, 62), elf(1, 183), elf(2, 183)[:20])
+        ),
+        (macho(0x01000007), ""),
+    ],
+)
+def test_a_program_that_cannot_run_here_is_known_by_its_header(
+    tmp_path: Path, content: bytes, verified: str
+) -> None:
     preset = next(preset for preset in runner_presets().values() if not preset.runs_here)
-
-    def check(self, path: Path, content: bytes) -> str:
-        path.write_bytes(content)
-        return build.verify_binary(path, self.preset)
-
-    def test_arm64_programs_are_known(self, tmp_path: Path) -> None:
-        elf = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183) + bytes(44)
-        macho = struct.pack("<IIII", 0xFEEDFACF, 0x0100000C, 0, 2) + bytes(48)
-        assert self.check(tmp_path / "r", elf) == "ELF header says aarch64"
-        assert self.check(tmp_path / "r", macho) == "Mach-O header says arm64"
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            b"",
-            b"#!/bin/sh\n" + b"x" * 100,
-            b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 62) + bytes(44),
-            b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183) + bytes(44),
-            b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 183),
-            struct.pack("<IIII", 0xFEEDFACF, 0x01000007, 3, 2) + bytes(48),
-        ],
-        ids=["empty", "script", "x86 ELF", "32-bit ELF", "cut ELF", "x86 Mach-O"],
-    )
-    def test_anything_else_is_refused(self, tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(SetupError, match="the build left no"):
+        build.verify_binary(tmp_path / "runner", preset)
+    (tmp_path / "runner").write_bytes(content)
+    if verified:
+        assert build.verify_binary(tmp_path / "runner", preset) == verified
+    else:
         with pytest.raises(FormatError):
-            self.check(tmp_path / "r", content)
-
-    def test_a_missing_program_is_reported(self, tmp_path: Path) -> None:
-        with pytest.raises(SetupError, match="the build left no"):
-            build.verify_binary(tmp_path / "none", self.preset)
+            build.verify_binary(tmp_path / "runner", preset)
 
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]

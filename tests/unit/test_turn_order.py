@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 
-from model_profiling.runner.result import shuffles
+from turn_order import shuffles
 
 
 def test_the_order_of_a_seed_never_changes() -> None:
