@@ -4,7 +4,7 @@ naming the functions while the files they are in are still there."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -77,33 +77,19 @@ class _File:
     build_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    """The parts of the runner's file that are not columns."""
-
-    schema_version: Literal[1]
-    hz: int
-    executions: int
-    threads: int
-    taken: int
-    operators_of_calls: tuple[int, ...]
-    files: tuple[_File, ...]
-    unavailable: str | None
-    unknown_operators: str | None
-
-
 def read_samples(path: Path, folders: Sequence[Path] = ()) -> Samples:
     """What the runner wrote to `path`, with functions named by the files themselves. One that is not where
     the runner found it is looked for in `folders` by its name; only the very same build of it is believed."""
     try:
         content = read_json_object(path, _AGAIN)
-        head = parse_record(_Head, {**content, **dict.fromkeys(_COLUMNS)}, str(path), _AGAIN)
+        loaded = parse_record(tuple[_File, ...], content.get("files"), f"{path}: files", _AGAIN)
+        head = parse_record(Samples, {**content, **dict.fromkeys(_COLUMNS), "files": []}, str(path), _AGAIN)
         columns = {name: _column(content.get(name), name, path) for name in _COLUMNS}
     except (InputError, FormatError) as problem:
         raise RunError(f"the runner's samples cannot be read: {problem.problem}", _AGAIN) from problem
-    if len({len(column) for column in columns.values()}) != 1 or (columns["file"] >= len(head.files)).any():
+    if len({len(column) for column in columns.values()}) != 1 or (columns["file"] >= len(loaded)).any():
         raise RunError(f"the runner's samples cannot be read: {path}: columns do not fit", _AGAIN)
-    return _named(head, columns, folders)
+    return _named(head, loaded, columns, folders)
 
 
 def _column(values: object, name: str, path: Path) -> NDArray[np.int64]:
@@ -116,11 +102,13 @@ def _column(values: object, name: str, path: Path) -> NDArray[np.int64]:
     return column
 
 
-def _named(head: _Head, columns: dict[str, NDArray[np.int64]], folders: Sequence[Path]) -> Samples:
+def _named(
+    head: Samples, loaded: Sequence[_File], columns: dict[str, NDArray[np.int64]], folders: Sequence[Path]
+) -> Samples:
     opened: dict[int, tuple[SampledFile, CodeFunctions | None]] = {}
     for number in np.unique(columns["file"]).tolist():
         if number >= 0:
-            opened[number] = _open(head.files[number], folders)
+            opened[number] = _open(loaded[number], folders)
     kept = {number: place for place, number in enumerate(opened)}
     places = np.stack([columns["file"], columns["offset"]], axis=1)
     distinct, which = np.unique(places, axis=0, return_inverse=True)
@@ -134,22 +122,12 @@ def _named(head: _Head, columns: dict[str, NDArray[np.int64]], folders: Sequence
         [columns["call"], columns["operator"], columns["thread"], function_of[which.reshape(-1)]], axis=1
     )
     counted, times = np.unique(rows, axis=0, return_counts=True)
-    return Samples(
-        hz=head.hz,
-        executions=head.executions,
-        threads=head.threads,
-        taken=head.taken,
-        operators_of_calls=head.operators_of_calls,
+    seen = ((*row, count) for row, count in zip(counted.tolist(), times.tolist(), strict=True))
+    return replace(
+        head,
         files=tuple(file for file, _ in opened.values()),
         functions=tuple(functions),
-        seen=tuple(
-            (call, operator, thread, function, count)
-            for (call, operator, thread, function), count in zip(
-                counted.tolist(), times.tolist(), strict=True
-            )
-        ),
-        unavailable=head.unavailable,
-        unknown_operators=head.unknown_operators,
+        seen=tuple(seen),
     )
 
 
