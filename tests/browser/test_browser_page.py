@@ -9,7 +9,7 @@ import pytest
 from browser.in_chromium import RECORDED, Opened, write_blocks
 
 from model_profiling.core.formatting import printable
-from model_profiling.report.charts.categories import PARTS
+from model_profiling.report.charts.drawing import PARTS, Row, axis, layer, layered
 from model_profiling.report.document import (
     Block,
     Chart,
@@ -177,15 +177,9 @@ HOSTILE = (
 
 def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
     name = "".join(HOSTILE)
-    rows = [{"operator": each, "ms": place} for place, each in enumerate(HOSTILE)]
-    spec = {
-        "data": {"values": rows},
-        "mark": "bar",
-        "encoding": {
-            "x": {"field": "ms", "type": "quantitative"},
-            "y": {"field": "operator", "type": "nominal"},
-        },
-    }
+    rows: list[Row] = [{"operator": each, "ms": place} for place, each in enumerate(HOSTILE)]
+    bars = layer("rows", "bar", x="ms", y="operator", tip={"operator": name, "ms": name})
+    spec = layered({"rows": rows}, [bars], axis(name), {"type": "nominal"}, {"step": 22})
     blocks: list[Block] = [
         Heading(name, 1),
         Paragraph(name),

@@ -7,7 +7,6 @@ const CHART_COLOURS = {
     labelColor: "var(--soft)", titleColor: "var(--soft)", gridColor: "var(--line)", domainColor: "var(--line)",
     tickColor: "var(--line)", titleFontWeight: 500, labelFontSize: 12, titleFontSize: 12,
   },
-  header: { labelColor: "var(--ink)", titleColor: "var(--soft)", labelFontSize: 12 },
   legend: { labelColor: "var(--ink)", titleColor: "var(--soft)", orient: "bottom", labelFontSize: 12 },
   title: { color: "var(--ink)", subtitleColor: "var(--soft)" },
   text: { color: "var(--ink)" },
@@ -16,32 +15,11 @@ const CHART_COLOURS = {
 };
 const ROWS_SHOWN = 100;
 
-const partsOf = (spec) => spec.layer ?? spec.vconcat ?? spec.hconcat ?? spec.concat ?? (spec.spec ? [spec.spec] : []);
-
 // What fits its width cannot grow by rows as well: a row for each name is counted here.
 function rowsHigh(spec) {
   if (typeof spec.height === "number") return spec.height;
-  const y = [spec, ...partsOf(spec)].map((part) => part.encoding?.y).find((each) => each?.field);
-  if (!y || !["nominal", "ordinal"].includes(y.type)) return null;
-  const names = new Set(recordsOf(spec).flat().map((record) => record[y.field]));
-  return Math.max(1, names.size) * (spec.height?.step ?? 22);
-}
-
-// A single or layered view follows its place by itself; several views beside one another are measured here.
-function fitted(spec, room) {
-  const across = spec.hconcat ? spec.hconcat.length : spec.columns ?? 1;
-  if (spec.vconcat || spec.hconcat || spec.concat || spec.spec) {
-    const columns = Math.max(1, room < 560 ? 1 : across);
-    const width = Math.max(120, room / columns - 110);
-    const inner = (part) => ({ ...part, width: part.width ?? width });
-    if (spec.spec) return { ...spec, columns, spec: inner(spec.spec) };
-    if (spec.hconcat) return { ...spec, hconcat: undefined, concat: spec.hconcat.map(inner), columns };
-    const key = spec.vconcat ? "vconcat" : "concat";
-    return { ...spec, ...(spec.concat ? { columns } : {}), [key]: spec[key].map(inner) };
-  }
-  const height = rowsHigh(spec);
-  const faceted = spec.encoding?.column || spec.encoding?.facet || spec.encoding?.row;
-  return faceted ? { ...spec, width: spec.width ?? Math.max(120, room - 130) } : { ...spec, width: "container", ...(height ? { height } : {}) };
+  const y = spec.layer[0].encoding.y;
+  return new Set(recordsOf(spec).flat().map((record) => record[y.field])).size * spec.height.step;
 }
 
 function tooltip(_view, event, _item, value) {
@@ -49,36 +27,26 @@ function tooltip(_view, event, _item, value) {
   else showTip(event, typeof value === "object" ? Object.entries(value) : [["", value]]);
 }
 
-// What is drawn from each set of rows: the fields that a mark tells of when it is pointed at, under their names;
-// every field where no mark tells any. Rows that only place labels and lines tell nothing.
-function toldOf(spec, told = new Map(), above = undefined, datasets = spec.datasets ?? {}) {
-  const rows = spec.data?.values ?? datasets[spec.data?.name] ?? above;
-  const named = (channels) => channels.flatMap((each) => (typeof each?.field === "string" ? [[each.field, each.title]] : []));
-  const { tooltip: tips, ...places } = spec.encoding ?? {};
-  const kept = told.get(rows);
-  if (rows && tips && !kept?.pointed) told.set(rows, { pointed: true, fields: new Map(named([tips].flat())) });
-  else if (rows && !kept?.pointed && spec.encoding) {
-    told.set(rows, { pointed: false, fields: new Map([...(kept?.fields ?? []), ...named(Object.values(places).flat())]) });
+// What is drawn from each set of rows: the fields that a mark tells of when it is pointed at, under their names.
+function toldOf(spec) {
+  const told = new Map();
+  for (const { data, encoding } of spec.layer) {
+    if (encoding.tooltip) told.set(spec.datasets[data.name], new Map(encoding.tooltip.map(({ field, title }) => [field, title])));
   }
-  for (const part of partsOf(spec)) toldOf(part, told, rows, datasets);
   return told;
 }
 
 const recordsOf = (spec) => [...toldOf(spec).keys()];
 
 function numbersTables(spec, source) {
-  const told = [...toldOf(spec)];
-  const pointed = told.some(([, { pointed: known }]) => known);
-  return told.filter(([rows, { pointed: known }]) => rows.length && (known || !pointed)).flatMap(([records, { fields }]) => {
-    const columns = [...fields.keys()].filter((field) => !field.startsWith("_") && records.some((record) => field in record));
-    if (!columns.length) return [];
+  return [...toldOf(spec)].filter(([records]) => records.length).flatMap(([records, fields]) => {
+    const columns = [...fields.keys()].filter((field) => records.some((record) => field in record));
     const shown = records.slice(0, ROWS_SHOWN);
     const numbers = columns.flatMap((field, place) => (typeof shown[0][field] === "number" ? [place] : []));
     const rows = shown.map((record) => columns.map((field) => (record[field] ?? "-") + ""));
-    const titles = columns.map((field) => (typeof fields.get(field) === "string" ? fields.get(field) : field));
     const rest = records.length - shown.length;
-    return [makeTable(titles, rows, numbers, source),
-      rest > 0 ? make("p", { class: "note" }, `The first ${shown.length} of ${records.length} rows.`) : null].filter(Boolean);
+    return present([makeTable(columns.map((field) => fields.get(field)), rows, numbers, source),
+      rest > 0 ? make("p", { class: "note" }, `The first ${shown.length} of ${records.length} rows.`) : null]);
   });
 }
 
@@ -94,7 +62,7 @@ function drawChart(place, spec) {
   const inner = make("div", { "aria-hidden": "true" });
   place.dataset.columns = columns;
   place.replaceChildren(inner);
-  vegaEmbed(inner, fitted(spec, room), options).then(
+  vegaEmbed(inner, { ...spec, width: "container", height: rowsHigh(spec) }, options).then(
     () => { place.dataset.drawn = "yes"; },
     (problem) => { place.textContent = `This chart could not be drawn: ${problem.message}`; },
   );
@@ -104,7 +72,7 @@ for (const chart of document.querySelectorAll("figure.chart")) {
   const place = chart.querySelector(".drawing");
   const spec = dataOf(chart);
   drawChart(place, spec);
-  // Bars follow their place by themselves; how a legend is laid out, and charts beside one another, do not.
+  // Bars follow their place by themselves; how a legend is laid out does not.
   new ResizeObserver(() => {
     const room = place.clientWidth;
     if (room && String(legendColumns(room)) !== place.dataset.columns) drawChart(place, spec);
