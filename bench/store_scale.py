@@ -6,7 +6,7 @@ Run directories are made up, as a year of nightly runs of ten models on five dev
 files with other times, and `--operators` operators each. They are added by the code of `sme2prof store add`
 in one process, a tenth at a time; then each usual question is asked in a fresh process, and of pandas, which
 reads the `analysis_summary.json`, `metrics.json` and `manifest.json` of every run. Both must answer alike.
-The command `sme2prof query` is measured as well: all processes that it starts, the confined one included.
+The command `sme2prof query` is measured as well, its process start included.
 
 The promises: the last tenths cost at most 1.5 times the first; every question is answered within a second of
 processor time, process start and imports included, and within 500 MB, by the command too; adding stays

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.store.data_files import batch_of, write_table
-from model_profiling.store.log import Change, KnownRun
+from model_profiling.store.index import Index, write_index
 from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES, Row, Value
 
@@ -43,7 +43,6 @@ def made_store(folder: Path, series: Sequence[Made], seed: int = 1) -> Store:
     store = Store.open(folder, make=True)
     chance = np.random.default_rng(seed)
     rows: dict[str, list[Row]] = {"runs": [], "experiments": []}
-    known = []
     for number, made in enumerate(series):
         about: dict[str, Value] = {
             "model": "toy_cnn", "dtype": "fp16", "backend": "xnnpack", "device": "neoverse-n1-2",
@@ -73,14 +72,12 @@ def made_store(folder: Path, series: Sequence[Made], seed: int = 1) -> Store:
             if median:
                 about_it |= {"low_ms": median * 0.995, "high_ms": median * 1.005}
             rows["experiments"].append(_row("experiments", about_it))
-            known.append(KnownRun(name, name))
     files = tuple(
         write_table(store.root, name, "2026-03", [batch_of(TABLES[name], told, "made up")])
         for name, told in rows.items()
     )
-    made_at = BEGIN.strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert store._log.create(1, Change(kind="add", made=made_at, files=files, runs=tuple(known)))
-    return Store.open(folder)
+    write_index(store.root, Index(), Index(files=files))
+    return store
 
 
 def _row(table: str, values: dict[str, Value]) -> Row:

@@ -13,8 +13,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import MISSING, did_you_mean, plural
 
 if TYPE_CHECKING:
-    from model_profiling.store.plain_values import Plain
-    from model_profiling.store.query import Answer, Limits
+    from model_profiling.store.query import Answer, Limits, Plain
 
 _PRINTED, _IN_JSON = 100, 100_000
 _WIDEST = 60
@@ -115,7 +114,7 @@ def _write(
 def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None:
     from dataclasses import replace
 
-    from model_profiling.store.plain_values import json_value
+    from model_profiling.store.query import json_value
     from model_profiling.store.store import Store
 
     limits = replace(limits, rows=limits.rows or (_IN_JSON if as_json else _PRINTED))
@@ -158,7 +157,7 @@ def _is_number(value: Plain) -> bool:
 
 
 def _shown(value: Plain) -> str:
-    from model_profiling.store.plain_values import cell
+    from model_profiling.store.query import cell
 
     if value is None:
         return MISSING

@@ -13,8 +13,8 @@ from model_profiling.mcp_server.answers import Answer, Chosen, Cuts, Number, ans
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.tools import arg, limit, tool
 from model_profiling.report.history import HistorySeries, by_name, history_facts, series_sentences
-from model_profiling.store.plain_values import Plain, json_value
-from model_profiling.store.query import Limits
+from model_profiling.store.confined import ask_confined
+from model_profiling.store.query import Limits, Plain, json_value
 from model_profiling.store.store import Store
 from model_profiling.store.views import TABLES_AND_VIEWS, View
 from model_profiling.workflow.history import HistoryQuestion, load_history
@@ -132,7 +132,7 @@ class StoreTools:
                 "sme2_gains, operator_times or kernels_seen"
             )
             return answer(StoreAnswer, store=name, columns=[], rows=[], tables=tables, next=begin)
-        found = opened.query(sql, limits=Limits(rows=limit, seconds=_SECONDS, memory=_MEMORY))
+        found = ask_confined(opened, sql, Limits(rows=limit, seconds=_SECONDS, memory=_MEMORY))
         rows = [[_short(json_value(value)) for value in row] for row in found.rows]
         cuts = Cuts(said=[f"there are more than {limit} rows; give a larger `limit`"] if found.more else [])
         shown = cuts.cut(rows, _fitting(rows), "rows", "they are too long: ask for fewer columns")

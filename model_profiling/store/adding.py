@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from model_profiling._version import __version__
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.run import Run
-from model_profiling.store.connection import now
-from model_profiling.store.data_files import Contents, batch_of, checked_paths, has_ended, stamp, write_table
+from model_profiling.store.connection import moment_of, month_of, now
+from model_profiling.store.data_files import batch_of, batches_in, merged, without_runs, write_table
+from model_profiling.store.index import DataFile, Index, lock, read_index, write_index
 from model_profiling.store.labels import Labels
-from model_profiling.store.log import Change, DataFile, KnownRun, Log
-from model_profiling.store.run_rows import Identity, RunRows, identity_of, rows_of_run
+from model_profiling.store.maintenance import merge_alike
+from model_profiling.store.run_rows import RunRows, identity_of, rows_of_run
 from model_profiling.store.tables import RUNS, TABLES, Row
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_RUNS = 256
 _MOST_ROWS = 100_000
 """Of one change: what is held in memory until it is written."""
+_ENDED = ("finished", "failed", "")
+"""States of a run that is not continued; empty is one without a manifest."""
 
 Outcome = Literal["added", "continued", "already there", "an earlier state of one that is there"]
 
@@ -58,7 +60,7 @@ class Added:
     runs: tuple[AddedRun, ...] = ()
     refused: tuple[Refused, ...] = ()
     files_left_out: tuple[Path, ...] = ()
-    """Named beside folders, as by `runs/*`: they are no runs, and nobody misses them."""
+    """Named beside folders, as by `runs/*`."""
 
     @property
     def new(self) -> tuple[AddedRun, ...]:
@@ -67,122 +69,137 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _KnownRun:
+    run_id: str
+    begun: str
+    processes: int
+    ended: bool
+
+    def covers(self, other: _KnownRun) -> bool:
+        """Whether `other`, with the same beginning, has nothing that this one has not."""
+        return self.run_id == other.run_id or (self.processes, self.ended) > (other.processes, other.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadRun:
     """A run that is read, but not yet in the store."""
 
     place: int
     """Which of the run directories."""
+    known: _KnownRun
+    month: str
+    """When it was begun; empty where nothing says."""
     rows: RunRows
-    ended: bool
-    batches: dict[str, pyarrow.RecordBatch]
+    batches: Mapping[str, pyarrow.RecordBatch]
 
     @property
     def count(self) -> int:
         return sum(len(rows) for rows in self.rows.tables.values())
 
-    def known(self, supersedes: str = "") -> KnownRun:
-        told = self.rows.identity
-        return KnownRun(told.run_id, told.begun, told.processes, self.ended, supersedes)
-
 
 @dataclass(slots=True)
 class Adder:
-    """Adds runs by the hundred: each change takes as long whether it holds one run or many."""
+    """Adds runs by the hundred: a change takes as long whether it holds one run or many."""
 
     root: Path
-    log: Log
-    contents: Contents
     labels: Labels
     progress: Progress = field(default_factory=Silent)
-    _waiting: dict[str, _Waiting] = field(default_factory=dict)
+    _index: Index = field(default_factory=Index)
+    _stored: dict[str, _KnownRun] = field(default_factory=dict)
+    """Runs of the store, by their beginning, as far as they are in files of `_loaded`."""
+    _loaded: set[DataFile] = field(default_factory=set)
+    _waiting: dict[str, _ReadRun] = field(default_factory=dict)
     """By their beginning."""
     _done: dict[int, AddedRun] = field(default_factory=dict)
-    _refused: list[Refused] = field(default_factory=list)
 
     def add(self, run_dirs: Sequence[Path]) -> Added:
+        refused: list[Refused] = []
+        self._catch_up()
         self.progress.stage("adding runs")
         for place, run_dir in enumerate(run_dirs):
             self.progress.advance(place, len(run_dirs), run_dir.name)
             try:
                 self._read(place, run_dir)
             except (FormatError, InputError) as problem:
-                self._refused.append(Refused(run_dir, problem.problem, problem.fix))
+                refused.append(Refused(run_dir, problem.problem, problem.fix))
             rows = sum(one.count for one in self._waiting.values())
             if len(self._waiting) >= _MOST_RUNS or rows >= _MOST_ROWS:
                 self._write()
-        self._write()
+        if self._waiting:
+            self._write()
         self._tag_known()
-        return Added(tuple(self._done[place] for place in sorted(self._done)), tuple(self._refused))
+        return Added(tuple(self._done[place] for place in sorted(self._done)), tuple(refused))
+
+    def _catch_up(self) -> None:
+        """See what others have added since."""
+        index = read_index(self.root)
+        if index != self._index:
+            self._index = index
+            self._stored.clear()
+            self._loaded.clear()
+
+    def _known(self, begun: str, month: str) -> _KnownRun | None:
+        """What the store has of a run; all that it ever was is in files of the month it was begun in."""
+        for found in self._index.of_table("runs"):
+            if found not in self._loaded and found.folder.endswith(month):
+                self._loaded.add(found)
+                self._stored.update(_runs_in(self.root, found))
+        return self._stored.get(begun)
 
     def _read(self, place: int, run_dir: Path) -> None:
         if run_dir.is_file():
             raise InputError(f"{run_dir} is a file", "name the run directory that it is in")
         run = Run.open(run_dir)
         identity = identity_of(run)
-        found = self._known(identity.begun)
-        mine = KnownRun(identity.run_id, identity.begun, identity.processes, _ended(run))
-        if found is not None and (found.run_id == mine.run_id or found.progress > mine.progress):
-            self._settle(place, run_dir, identity, found)
+        begun, state = identity.begun, (run.manifest.unfinished or "finished") if run.manifest else ""
+        mine = _KnownRun(identity.run_id, begun, identity.processes, state in _ENDED)
+        earlier = self._waiting.get(begun)
+        measured = moment_of(run.manifest.started) if run.manifest else None
+        month = "" if measured is None else month_of(measured)
+        found = earlier.known if earlier else self._known(begun, month)
+        if found is not None and found.covers(mine):
+            self._settle(place, run_dir, mine, found)
             return
         rows = rows_of_run(run, identity, self.labels, self.root)
         where = str(run_dir)
         batches = {name: batch_of(TABLES[name], told, where) for name, told in rows.tables.items() if told}
-        earlier = self._waiting.get(identity.begun)
-        self._waiting[identity.begun] = _Waiting(place, rows, mine.ended, batches)
+        self._waiting[begun] = _ReadRun(place, mine, month, rows, batches)
         if earlier is not None:
-            self._settle(earlier.place, earlier.rows.run_dir, earlier.rows.identity, mine)
+            self._settle(earlier.place, earlier.rows.run_dir, earlier.known, mine)
 
-    def _known(self, begun: str) -> KnownRun | None:
-        waiting = self._waiting.get(begun)
-        return waiting.known() if waiting else self.contents.same_beginning(self.root, begun)
-
-    def _settle(self, place: int, run_dir: Path, identity: Identity, found: KnownRun) -> None:
+    def _settle(self, place: int, run_dir: Path, mine: _KnownRun, found: _KnownRun) -> None:
         """`run_dir` has nothing that the store does not have."""
-        same = found.run_id == identity.run_id
+        same = found.run_id == mine.run_id
         outcome: Outcome = "already there" if same else "an earlier state of one that is there"
         self._done[place] = AddedRun(run_dir, found.run_id, outcome)
 
     def _write(self) -> None:
-        """Put what waits into the store. Whoever changes the log in the meantime may have added the same."""
-        while self._waiting:
-            superseded = {
-                begun: found.run_id
-                for begun in self._waiting
-                if (found := self.contents.same_beginning(self.root, begun)) is not None
-            }
-            known = tuple(one.known(superseded.get(begun, "")) for begun, one in self._waiting.items())
-            written = tuple(self._files(superseded))
-            change = Change(kind="add", made=stamp(), kit=__version__, files=written, runs=known)
-            if self._make(change):
-                for begun, one in self._waiting.items():
-                    earlier = superseded.get(begun, "")
-                    outcome: Outcome = "continued" if earlier else "added"
-                    self._done[one.place] = AddedRun(
-                        one.rows.run_dir, one.rows.identity.run_id, outcome, earlier, one.rows.analysed
-                    )
-                self._waiting.clear()
-                return
+        """Put what waits into the store, but for what others have added in the meantime."""
+        with lock(self.root):
+            self._catch_up()
+            superseded: dict[str, str] = {}
             for begun, one in list(self._waiting.items()):
-                found = self.contents.same_beginning(self.root, begun)
-                mine = one.known()
-                if found is not None and (found.run_id == mine.run_id or found.progress > mine.progress):
+                found = self._known(begun, one.month)
+                if found is not None and found.covers(one.known):
                     del self._waiting[begun]
-                    self._settle(one.place, one.rows.run_dir, one.rows.identity, found)
+                    self._settle(one.place, one.rows.run_dir, one.known, found)
+                elif found is not None:
+                    superseded[begun] = found.run_id
+            became = {earlier: self._waiting[begun].known.run_id for begun, earlier in superseded.items()}
+            kept = _continued(self.root, self._index, became) if became else self._index
+            new = kept.changed((), self._files(superseded))
+            new = merge_alike(self.root, new)
+            write_index(self.root, self._index, new)
+        for begun, one in self._waiting.items():
+            earlier = superseded.get(begun, "")
+            outcome: Outcome = "continued" if earlier else "added"
+            self._done[one.place] = AddedRun(
+                one.rows.run_dir, one.known.run_id, outcome, earlier, one.rows.analysed
+            )
+        self._waiting.clear()
 
-    def _make(self, change: Change) -> bool:
-        """Make `change` the next of the log; False where others have added what it adds, too."""
-        begun = {run.begun for run in change.runs}
-        checked_paths(self.root, change.files)  # a machine that slept for days finds them cleaned away
-        while not self.log.create(self.contents.number + 1, change):
-            before = {one: self.contents.same_beginning(self.root, one) for one in begun}
-            self.contents.catch_up(self.log)
-            if any(self.contents.same_beginning(self.root, one) != before[one] for one in begun):
-                return False
-        self.contents.take(self.contents.number + 1, change)
-        return True
-
-    def _files(self, superseded: dict[str, str]) -> Iterator[DataFile]:
-        by_month: dict[str, list[_Waiting]] = {}
+    def _files(self, superseded: Mapping[str, str]) -> Iterator[DataFile]:
+        by_month: dict[str, list[_ReadRun]] = {}
         for one in self._waiting.values():
             by_month.setdefault(one.rows.month, []).append(one)
         for month, waiting in by_month.items():
@@ -191,7 +208,7 @@ class Adder:
                 if table == "runs":
                     batches = [_superseding(one, superseded) for one in waiting]
                 if batches:
-                    yield write_table(self.root, table, month, _joined(batches))
+                    yield write_table(self.root, table, month, batches)
 
     def _tag_known(self) -> None:
         """Runs that were there before get the tags as well."""
@@ -199,36 +216,45 @@ class Adder:
             run.run_id for run in self._done.values() if run.outcome not in ("added", "continued")
         )
         if known and self.labels.tags:
-            rows = [(run_id, tag, now(), "") for run_id in known for tag in self.labels.tags]
-            add_tags(self.root, self.log, self.contents, rows)
+            add_tags(self.root, [(run_id, tag, now(), "") for run_id in known for tag in self.labels.tags])
 
 
-def add_tags(root: Path, log: Log, contents: Contents, rows: Sequence[Row]) -> None:
+def add_tags(root: Path, rows: Sequence[Row]) -> None:
     """Put rows of `tags` into the store."""
-    month = stamp()[:7]
-    written = write_table(root, "tags", month, [batch_of(TABLES["tags"], rows, "tags")])
-    change = Change(kind="tag", made=stamp(), kit=__version__, files=(written,))
-    while not log.create(contents.number + 1, change):
-        contents.catch_up(log)
-    contents.take(contents.number + 1, change)
+    batch = batch_of(TABLES["tags"], rows, "tags")
+    with lock(root):
+        index = read_index(root)
+        new = index.changed((), [write_table(root, "tags", month_of(now()), [batch])])
+        write_index(root, index, merge_alike(root, new))
 
 
-def _ended(run: Run) -> bool:
-    return has_ended((run.manifest.unfinished or "finished") if run.manifest else "")
+def _runs_in(root: Path, found: DataFile) -> Iterator[tuple[str, _KnownRun]]:
+    for batch in batches_in(root, found, ("run_id", "begun", "processes", "state")):
+        columns = (column.to_pylist() for column in batch.columns)
+        for run_id, begun, processes, state in zip(*columns, strict=True):
+            yield begun, _KnownRun(run_id, begun, processes or 0, (state or "") in _ENDED)
 
 
-def _superseding(one: _Waiting, superseded: dict[str, str]) -> pyarrow.RecordBatch:
+def _continued(root: Path, index: Index, became: Mapping[str, str]) -> Index:
+    """`index` without rows of runs that were continued; their tags go over to what they became."""
+    arrow = needed("pyarrow", "store")
+
+    def moved(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        ids = [became.get(run_id, run_id) for run_id in batch.column("run_id").to_pylist()]
+        return arrow.record_batch([arrow.array(ids, arrow.string()), *batch.columns[1:]], batch.schema)
+
+    kept = []
+    for found in index.files:
+        tags = found.table == "tags"
+        kept += merged(root, [found], moved) if tags else without_runs(root, found, list(became))
+    return index.changed(index.files, kept)
+
+
+def _superseding(one: _ReadRun, superseded: Mapping[str, str]) -> pyarrow.RecordBatch:
     """The row of a run, with the run that it replaces."""
-    earlier = superseded.get(one.rows.identity.begun)
+    earlier = superseded.get(one.known.begun)
     if not earlier:
         return one.batches["runs"]
     place = RUNS.names.index("supersedes")
     (row,) = one.rows.tables["runs"]
     return batch_of(RUNS, [(*row[:place], earlier, *row[place + 1 :])], str(one.rows.run_dir))
-
-
-def _joined(batches: Iterable[pyarrow.RecordBatch]) -> list[pyarrow.RecordBatch]:
-    """One batch of many: what is written together is packed together."""
-    arrow = needed("pyarrow", "store")
-    joined: list[pyarrow.RecordBatch] = arrow.Table.from_batches(list(batches)).combine_chunks().to_batches()
-    return joined

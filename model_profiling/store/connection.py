@@ -1,15 +1,15 @@
-"""A store asked with DuckDB: a view for each table over exactly the files that its log names."""
+"""A store asked with DuckDB: a view for each table over exactly the files that its index names."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.core.errors import FormatError
 from model_profiling.core.hints import needed
-from model_profiling.store.log import FIX
+from model_profiling.store.index import FIX
 from model_profiling.store.tables import TABLES, Table
 from model_profiling.store.views import VIEWS
 
@@ -17,31 +17,47 @@ if TYPE_CHECKING:
     import duckdb
 
 
-_MEMORY = "2GB"
-"""What a question may take; more is refused by DuckDB, with its own words."""
+_MEMORY = 2 << 30
+"""Bytes that a question may take; more is refused by DuckDB, with its own words."""
 
 
-def connect(
-    paths: dict[str, list[str]], replaced: Sequence[tuple[str, str]], *, memory: str = _MEMORY
-) -> duckdb.DuckDBPyConnection:
-    """A connection with a view of each table; `paths` are its files, `replaced` the runs that were continued
-    and what each has become."""
+def connect(paths: Mapping[str, Sequence[str]], *, memory: int = _MEMORY) -> duckdb.DuckDBPyConnection:
+    """A connection with a view of each table over its files."""
     engine = needed("duckdb", "store")
-    made = engine.connect(":memory:", config={"memory_limit": memory, "temp_directory": ""})
+    made = in_memory(memory)
     try:
-        make_tables(
-            made,
-            {name: _source(made, table, paths.get(name, [])) for name, table in TABLES.items()},
-            replaced,
-        )
-    except engine.Error as problem:
+        make_views(made, {name: _source(made, table, paths[name]) for name, table in TABLES.items()})
+    except (FormatError, engine.Error) as problem:
         made.close()
+        if isinstance(problem, FormatError):
+            raise
         said = str(problem).splitlines()[0]
         raise FormatError(f"the store's files cannot be read: {said}", FIX) from problem
-    except FormatError:
-        made.close()
-        raise
-    return made  # type: ignore[no-any-return]
+    return made
+
+
+def in_memory(memory: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB with nothing in it, that loads no extension and writes nothing on the disk."""
+    config = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "memory_limit": f"{memory}B",
+        "temp_directory": "",
+    }
+    made: duckdb.DuckDBPyConnection = needed("duckdb", "store").connect(":memory:", config=config)
+    return made
+
+
+def lock_down(made: duckdb.DuckDBPyConnection, paths: Sequence[str] = ()) -> None:
+    """From here on SQL opens nothing but `paths`, and changes no setting."""
+    made.execute("SET TimeZone = 'UTC'")
+    made.execute("SET enable_progress_bar = false")  # it goes to standard output
+    allowed = {form for path in paths for form in (path, without_patterns(path))}
+    made.execute(f"SET allowed_paths = [{', '.join(map(_text, allowed))}]")
+    # A name that nobody knows would be looked up among the variables of this very program.
+    made.execute("SET python_enable_replacements = false")
+    made.execute("SET enable_external_access = false")
+    made.execute("SET lock_configuration = true")
 
 
 def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
@@ -51,37 +67,20 @@ def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] 
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
-def make_tables(
-    made: duckdb.DuckDBPyConnection, sources: Mapping[str, str], replaced: Sequence[tuple[str, str]]
-) -> None:
+def make_views(made: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
     """A view of each table, of what `sources` selects from its files, and the views over them."""
-    for statement in table_statements(sources, replaced):
-        made.execute(statement)
-
-
-def table_statements(sources: Mapping[str, str], replaced: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What `make_tables` does, in SQL."""
-    yield "CREATE TABLE replaced_runs (run_id VARCHAR, became VARCHAR)"
-    if replaced:
-        pairs = ", ".join(f"({_text(run_id)}, {_text(became)})" for run_id, became in replaced)
-        yield f"INSERT INTO replaced_runs VALUES {pairs}"  # noqa: S608  texts are escaped
     for name, selected in sources.items():
-        source = f"({selected})"
-        if name == "tags":
-            yield f"CREATE VIEW tags AS {_newest_tags(source)}"
-            continue
-        superseded = " WHERE run_id NOT IN (SELECT run_id FROM replaced_runs)" if replaced else ""
-        yield f'CREATE VIEW "{name}" AS SELECT * FROM {source}{superseded}'  # noqa: S608  our own text
+        made.execute(f'CREATE VIEW "{name}" AS {_newest_tags(selected) if name == "tags" else selected}')
     for view in VIEWS.values():
-        yield f'CREATE VIEW "{view.name}" AS {view.sql}'
+        made.execute(f'CREATE VIEW "{view.name}" AS {view.sql}')
 
 
-def _source(made: duckdb.DuckDBPyConnection, table: Table, paths: list[str]) -> str:
+def _source(made: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[str]) -> str:
     """The columns of `table`, in order; null where files are older than a column."""
     if not paths:
         nothing = ", ".join(f'NULL::{column.sql_type} AS "{column.name}"' for column in table.columns)
         return f"SELECT {nothing} WHERE false"
-    listed = ", ".join(f"'{_escaped(path)}'" for path in paths)
+    listed = ", ".join(_text(without_patterns(path)) for path in paths)
     read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     described = made.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()  # noqa: S608  names are escaped
     there = {name: kind for name, kind, *_ in described}
@@ -97,24 +96,20 @@ def _source(made: duckdb.DuckDBPyConnection, table: Table, paths: list[str]) -> 
 def _newest_tags(source: str) -> str:
     """The tags that hold: of each run and tag the newest row, unless that takes it away."""
     return f"""
-        SELECT run_id, tag, tagged_at, note FROM (
-            SELECT coalesce(became, told.run_id) AS run_id, ltrim(tag, '-') AS tag, tagged_at, note,
-                   starts_with(tag, '-') AS removed
-            FROM {source} told LEFT JOIN replaced_runs USING (run_id)
-            QUALIFY row_number() OVER (
-                PARTITION BY coalesce(became, told.run_id), ltrim(tag, '-') ORDER BY tagged_at DESC
-            ) = 1
-        ) WHERE NOT removed"""  # noqa: S608  the source is the kit's own text
+        SELECT run_id, ltrim(tag, '-') AS tag, tagged_at, note FROM (
+            FROM ({source})
+            QUALIFY row_number() OVER (PARTITION BY run_id, ltrim(tag, '-') ORDER BY tagged_at DESC) = 1
+        ) WHERE NOT starts_with(tag, '-')"""  # noqa: S608  the source is the kit's own text
+
+
+def without_patterns(path: str) -> str:
+    """`path` with each letter that DuckDB would take for a pattern in brackets."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
 def _text(value: str) -> str:
     quoted = value.replace("'", "''")
     return f"'{quoted}'"
-
-
-def _escaped(path: str) -> str:
-    """In a text of SQL; and as DuckDB would take them for patterns, letters that are some stand alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path).replace("'", "''")
 
 
 # Moments as tables hold them: microseconds since 1970, in UTC.

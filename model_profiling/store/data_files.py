@@ -1,28 +1,20 @@
-"""Parquet files of a store: written whole under the hash of what is in them, read only if they are as they
-were written.
-"""
+"""Parquet files of a store: rows written, read, merged."""
 
 from __future__ import annotations
 
-import os
 import secrets
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from model_profiling._version import __version__
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, system_reason
+from model_profiling.core.errors import FormatError
 from model_profiling.core.hints import needed
-from model_profiling.core.safe_read import kind_of
-from model_profiling.store.log import FIX, Change, DataFile, KnownRun, Log, Replaced, sync_folder
+from model_profiling.store.index import FIX, DataFile, checked_path, sync, sync_folder
 from model_profiling.store.tables import SCHEMA_VERSION, TABLES, Row, Table
 
 if TYPE_CHECKING:
     import pyarrow
-
 
 FOLDER = "data"
 _ROWS = 1 << 17
@@ -61,52 +53,34 @@ def batch_of(table: Table, rows: Sequence[Row], where: str) -> pyarrow.RecordBat
 
 
 def write_table(root: Path, table: str, month: str, batches: Iterable[pyarrow.RecordBatch]) -> DataFile:
-    """A new file of `table`, on the disk when this returns; nothing reads it before the log names it."""
-    parquet = needed("pyarrow.parquet", "store")
+    """A new file of `table`, on the disk when this returns; nothing reads it before the index names it."""
+    arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
     folder = files.real_folder(root, root / FOLDER / table / f"month={month}")
-    part = files.make_folder(folder) / f".{secrets.token_hex(8)}.part"
+    path = folder / f"{secrets.token_hex(16)}.parquet"
+    with files.replacing(path) as part, part.open("wb") as stream:
+        with parquet.ParquetWriter(stream, arrow_schema(TABLES[table]), compression="zstd") as writer:
+            rows = 0
+            for together in _large(batches):
+                writer.write_table(arrow.Table.from_batches(together).combine_chunks(), _ROWS)
+                rows += sum(batch.num_rows for batch in together)
+        sync(stream)
+        size, sha256 = stream.tell(), files.sha256(part)
+    sync_folder(folder)
+    return DataFile(path.relative_to(root).as_posix(), rows, size, sha256)
+
+
+def _large(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[pyarrow.RecordBatch]]:
+    """Small batches together: each write is a row group of its own in the file."""
+    held: list[pyarrow.RecordBatch] = []
     rows = 0
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(part, flags, 0o666), "wb") as stream:
-            schema = arrow_schema(TABLES[table])
-            with parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
-                for batch in batches:
-                    writer.write_batch(batch, row_group_size=_ROWS)
-                    rows += batch.num_rows
-            stream.flush()
-            os.fsync(stream.fileno())
-        size, name = part.stat().st_size, f"{files.sha256(part)}.parquet"
-        part.replace(folder / name)
-        sync_folder(folder)
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(
-            f"cannot write into {folder}: {reason}", "check the folder and the disk"
-        ) from problem
-    finally:
-        part.unlink(missing_ok=True)
-    return DataFile((folder / name).relative_to(root).as_posix(), rows, size)
-
-
-def checked_paths(root: Path, found: Iterable[DataFile]) -> list[str]:
-    """Where the files lie, if each is a regular file of this very folder with the size that the log says."""
-    real: dict[str, Path] = {}
-    paths = []
-    for one in found:
-        if one.folder not in real:
-            real[one.folder] = files.real_folder(root, root / one.folder)
-        path = real[one.folder] / Path(one.path).name
-        try:
-            seen = path.lstat()
-        except OSError as problem:
-            raise FormatError(f"cannot read {path}: {system_reason(problem)}", FIX) from problem
-        if kind := kind_of(seen.st_mode):
-            raise FormatError(f"{path} is {kind}, not a regular file", FIX)
-        if seen.st_size != one.bytes:
-            raise FormatError(f"{path} has {seen.st_size} bytes, not {one.bytes}: it is damaged", FIX)
-        paths.append(str(path))
-    return paths
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS // 2:
+            yield held
+            held, rows = [], 0
+    if held:
+        yield held
 
 
 def batches_in(
@@ -114,146 +88,49 @@ def batches_in(
 ) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a file, some at a time, with the columns that its table has today; or only those named."""
     arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
-    (path,) = checked_paths(root, [found])
+    path = checked_path(root, found)
     whole = arrow_schema(TABLES[found.table])
     schema = arrow.schema([whole.field(name) for name in columns]) if columns else whole
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as opened:
             there = opened.schema_arrow
+            check_columns(schema, there, path)
             named = [name for name in schema.names if name in there.names]
-            for name in named:
-                if there.field(name).type != schema.field(name).type:
-                    raise FormatError(f"{path}: {name} is {there.field(name).type}", FIX)
             for batch in opened.iter_batches(_ROWS, columns=named, use_threads=False):
-                yield arrow.record_batch(
-                    [
-                        batch.column(field.name)
-                        if field.name in named
-                        else arrow.nulls(len(batch), field.type)
-                        for field in schema
-                    ],
-                    schema=schema,
-                )
+                missing = {name: arrow.nulls(len(batch), schema.field(name).type) for name in schema.names}
+                have = dict(zip(named, batch.columns, strict=True))
+                yield arrow.record_batch(list({**missing, **have}.values()), schema=schema)
     except (arrow.ArrowException, OSError) as problem:
         raise FormatError(f"{path} is damaged: {problem}", FIX) from problem
 
 
-# What a store holds after all changes of its log: the files that count and the runs in them.
-
-_KNOWN = ("run_id", "begun", "processes", "state")
-_FEW = 100
-"""Questions for one run, before all are taken in."""
-_ENDED = ("finished", "failed", "")
-"""States of a run that is not continued; empty is one without a manifest."""
+def check_columns(schema: pyarrow.Schema, found: pyarrow.Schema, path: Path) -> None:
+    """Columns of a file have the types of today; it may lack younger ones."""
+    for field in schema:
+        if field.name in found.names and found.field(field.name).type != field.type:
+            raise FormatError(f"{path}: {field.name} is {found.field(field.name).type}", FIX)
 
 
-@dataclass(slots=True)
-class Contents:
-    """Up to change `number`."""
-
-    number: int = 0
-    files: dict[str, DataFile] = field(default_factory=dict)
-    replaced: dict[str, str] = field(default_factory=dict)
-    """The runs that were continued, and which run each has become in the end."""
-    unmerged: int = 0
-    """How many changes were made since the last that says everything."""
-    _runs: dict[str, KnownRun] = field(default_factory=dict)
-    _by_beginning: dict[str, str] = field(default_factory=dict)
-    _unread: list[DataFile] = field(default_factory=list)
-    """Of `runs`: readers need not know who is in there."""
-    _columns: Any = None
-    """What of those was read, as a table of Arrow's."""
-    _looked_up: int = 0
-
-    def catch_up(self, log: Log) -> None:
-        """Take in what was done since, by whomever."""
-        for number, change in log.since(self.number):
-            self.take(number, change)
-
-    def take(self, number: int, change: Change) -> None:
-        self.number = number
-        if change.whole:
-            self.unmerged = 0
-            self.files = {found.path: found for found in change.files}
-            self.replaced = {one.run_id: one.by for one in change.replaced}
-            self._runs, self._by_beginning, self._columns, self._looked_up = {}, {}, None, 0
-            self._unread = self.of_table("runs")
-            return
-        self.unmerged += 1
-        self.files.update((found.path, found) for found in change.files)
-        for run in change.runs:
-            self._take_run(run)
-
-    def _take_run(self, run: KnownRun) -> None:
-        if run.supersedes:
-            self._runs.pop(run.supersedes, None)
-            self.replaced[run.supersedes] = run.run_id
-            for earlier, by in self.replaced.items():
-                if by == run.supersedes:
-                    self.replaced[earlier] = run.run_id
-        self._runs[run.run_id] = run
-        self._by_beginning[run.begun] = run.run_id
-
-    def runs(self, root: Path) -> Mapping[str, KnownRun]:
-        """Those that count, by run_id; `root` is where the store is."""
-        for one in self._unread:
-            for batch in batches_in(root, one, _KNOWN):
-                columns = (column.to_pylist() for column in batch.columns)
-                for told in zip(*columns, strict=True):
-                    self._take_row(*told)
-        self._unread, self._columns = [], None
-        return self._runs
-
-    def _take_row(
-        self, run_id: str | None, begun: str | None, processes: int | None, state: str | None
-    ) -> None:
-        if run_id and begun and run_id not in self.replaced and run_id not in self._runs:
-            self._runs[run_id] = KnownRun(run_id, begun, processes or 0, has_ended(state or ""))
-            self._by_beginning.setdefault(begun, run_id)
-
-    def same_beginning(self, root: Path, begun: str) -> KnownRun | None:
-        """What a run has been before, or has become since."""
-        if self._unread and begun not in self._by_beginning:
-            self._looked_up += 1
-            if self._looked_up > _FEW:
-                self.runs(root)
-            else:
-                self._look_up(root, begun)
-        return self._runs.get(self._by_beginning.get(begun, ""))
-
-    def _look_up(self, root: Path, begun: str) -> None:
-        """In files whose runs are not known yet. Their columns are scanned and no run becomes an object of
-        Python's, so that one more costs hardly more in a large store."""
-        arrow, compute = needed("pyarrow", "store"), needed("pyarrow.compute", "store")
-        if self._columns is None:
-            read = [batch for one in self._unread for batch in batches_in(root, one, _KNOWN)]
-            self._columns = arrow.Table.from_batches(read).combine_chunks() if read else None
-        if (table := self._columns) is not None:
-            for row in table.filter(compute.equal(table.column("begun"), begun)).to_pylist():
-                self._take_row(**row)
-
-    def of_table(self, table: str) -> list[DataFile]:
-        return [found for found in self.files.values() if found.table == table]
-
-    def compacted(self, gone: Iterable[str], merged: Iterable[DataFile]) -> Change:
-        """All of it in one change, with `merged` in place of what is `gone`."""
-        left = set(gone)
-        kept = (found for found in self.files.values() if found.path not in left)
-        return Change(
-            kind="compact",
-            made=stamp(),
-            kit=__version__,
-            files=(*kept, *merged),
-            replaced=tuple(Replaced(*one) for one in self.replaced.items()),
-            whole=True,
-        )
+def merged(
+    root: Path,
+    group: Sequence[DataFile],
+    change: Callable[[pyarrow.RecordBatch], pyarrow.RecordBatch] | None = None,
+) -> list[DataFile]:
+    """One file of many of one folder, with rows changed; none where no row is left."""
+    table, month = group[0].table, group[0].folder.rpartition("=")[2]
+    every = (batch for found in group for batch in batches_in(root, found))
+    written = write_table(root, table, month, map(change, every) if change else every)
+    return [written] if written.rows else []
 
 
-def has_ended(state: str) -> bool:
-    """Whether a run in `state` is one that is not continued."""
-    return state in _ENDED
+def without_runs(root: Path, found: DataFile, gone: Sequence[str]) -> list[DataFile]:
+    """`found` itself, or what is left of it without the runs that are `gone`."""
+    arrow, compute = needed("pyarrow", "store"), needed("pyarrow.compute", "store")
+    runs = arrow.array(gone, arrow.string())
 
+    def theirs(batch: pyarrow.RecordBatch) -> pyarrow.Array:
+        return compute.is_in(batch.column("run_id"), value_set=runs)
 
-def stamp() -> str:
-    """This moment, for people who read the log."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    if not any(compute.any(theirs(batch)).as_py() for batch in batches_in(root, found, ["run_id"])):
+        return [found]
+    return merged(root, [found], lambda batch: batch.filter(compute.invert(theirs(batch))))

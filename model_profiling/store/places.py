@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
+import contextlib
 import hashlib
 import os
-import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -17,14 +15,11 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.files import StrPath
 from model_profiling.core.hints import needed
-from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import JsonObject, read_json_object
-from model_profiling.core.safe_read import MOST_JSON, MOST_MAPPED, is_regular, is_there, read_bytes
+from model_profiling.core.safe_read import MOST_JSON, MOST_MAPPED, is_regular, is_there
 from model_profiling.runner.cache import cache_root, check_trusted
-from model_profiling.store.connection import as_moment, moment_of
-from model_profiling.store.data_files import Contents
-from model_profiling.store.log import FOLDER as LOG
-from model_profiling.store.log import Log
+from model_profiling.store.connection import as_moment, moment_of, without_patterns
+from model_profiling.store.index import INDEX, read_index
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,7 +39,7 @@ class Places:
 
     root: Path
     _begun: dict[Path, int | None] = field(default_factory=dict)
-    _kept: dict[Path, dict[str, list[tuple[str, str]]]] = field(default_factory=dict)
+    _kept: dict[Path, list[tuple[str, str, str]]] = field(default_factory=dict)
 
     def find(self, run_dir: str, from_store: str | None, measured: datetime | None) -> Path | None:
         """Where the run lies; None where it is in no place that is known."""
@@ -55,34 +50,33 @@ class Places:
                 continue
             begun = as_moment(measured)
             for place in (folder, *self._kept_aside(folder, measured)):
-                if self._moment(place) == begun:
+                if place not in self._begun:
+                    self._begun[place] = _begun(place)
+                if self._begun[place] == begun:
                     return place
         return None
 
     def _kept_aside(self, run_dir: Path, measured: datetime) -> Iterator[Path]:
-        """Where the run may lie since another took its folder, or that of its sweep."""
+        """Where the run may lie since another took its folder, or that of its sweep; first the last folder
+        that was begun before it."""
         begun = measured.replace(tzinfo=timezone.utc).astimezone().strftime("%Y%m%d-%H%M%S")
         for above in (run_dir, *run_dir.parents[:_ABOVE]):
-            kept = self._kept_in(above.parent).get(above.name, [])
-            at = bisect.bisect(kept, (begun, "~"))
-            # The last that was begun before it; its neighbours where names tell the time of another zone.
-            for name in (name for _, name in (*kept[max(at - 2, 0) : at][::-1], *kept[at : at + 1])):
+            kept = [told[1:] for told in self._kept_in(above.parent) if told[0] == above.name]
+            before = [one for one in kept if one[0] <= begun]
+            for _, name in (*reversed(before), *kept[len(before) :]):
                 yield above.with_name(name) / run_dir.relative_to(above)
 
-    def _kept_in(self, folder: Path) -> dict[str, list[tuple[str, str]]]:
-        """Of each name the folders that were kept aside, by their dates; each folder is listed once."""
+    def _kept_in(self, folder: Path) -> list[tuple[str, str, str]]:
+        """The folders that were kept aside: of which name, since when, and what they are called now."""
         from model_profiling.run import names  # needs numpy, which who asks a store does without
 
         if folder not in self._kept:
-            found: dict[str, list[tuple[str, str]]] = {}
-            try:
-                entries = sorted(entry.name for entry in folder.iterdir())
-            except OSError:
-                entries = []
-            for name in entries:
-                if told := names.kept_aside(name):
-                    found.setdefault(told[0], []).append((told[1], name))
-            self._kept[folder] = {name: sorted(kept) for name, kept in found.items()}
+            found = []
+            with contextlib.suppress(OSError):
+                for entry in folder.iterdir():
+                    if told := names.kept_aside(entry.name):
+                        found.append((*told, entry.name))
+            self._kept[folder] = sorted(found)
         return self._kept[folder]
 
     def _named(self, run_dir: str, from_store: str | None) -> Iterator[Path]:
@@ -91,11 +85,6 @@ class Places:
             folder = Path(told)
             if folder.is_absolute() and folder.name and "\0" not in told:
                 yield folder
-
-    def _moment(self, folder: Path) -> int | None:
-        if folder not in self._begun:
-            self._begun[folder] = _begun(folder)
-        return self._begun[folder]
 
 
 def _begun(folder: Path) -> int | None:
@@ -144,23 +133,21 @@ def is_remote(address: str) -> bool:
 
 
 # A store at an address such as s3://bucket/store: what counts of it is fetched once, and read from there.
-# DuckDB fetches, by the extension that its address needs. Changes stay as they are and files are named by
-# their hash, so what was fetched before is fetched no more. The copy lies in the user's cache, for `sme2prof
-# clean`.
+# DuckDB fetches, by the extension that its address needs. Files never change, so what was fetched before is
+# fetched no more. The copy lies in the user's cache, for `sme2prof clean`.
 
 KIND = "stores"
-_NAME = re.compile(r"(?:.*/)?([0-9]{8})\.json")
 _FIX = "see that the address is right, and that DuckDB may read it"
 
 
-def fetch_store(address: str, mark: str, progress: Progress | None = None) -> Path:
+def fetch_store(address: str) -> Path:
     """The folder of this machine that holds what counts of the store at `address`."""
     engine = needed("duckdb", "store")
     root = cache_root() / KIND / hashlib.sha256(address.encode()).hexdigest()[:16]
     check_trusted(files.make_folder(root))
     try:
         with engine.connect(":memory:") as made:
-            _fetch(made, address.rstrip("/"), root, mark, progress or Silent())
+            _fetch(made, address.rstrip("/"), root)
     except engine.Error as problem:
         said = str(problem).splitlines()[0]
         kind = SetupError if "extension" in said.lower() else InputError
@@ -168,56 +155,26 @@ def fetch_store(address: str, mark: str, progress: Progress | None = None) -> Pa
     return root
 
 
-def _fetch(made: duckdb.DuckDBPyConnection, address: str, root: Path, mark: str, progress: Progress) -> None:
-    listed = made.execute("SELECT file FROM glob(?)", [_plain(f"{address}/{LOG}/") + "*.json"]).fetchall()
-    numbers = sorted(int(told[1]) for (path,) in listed if (told := _NAME.fullmatch(path)))
-    if not numbers:
+def _fetch(made: duckdb.DuckDBPyConnection, address: str, root: Path) -> None:
+    if not made.execute("FROM glob(?)", [without_patterns(f"{address}/{INDEX}")]).fetchall():
         raise InputError(f"there is no store at {address}", _FIX)
-    files.write_bytes(root / mark, _read(made, f"{address}/{mark}", MOST_JSON))
-    log = Log(root)
-    newest = _read(made, f"{address}/{LOG}/{log.path(numbers[-1]).name}", MOST_JSON)
-    if log.folder.is_dir() and not _continues(log, numbers[-1], newest):
-        shutil.rmtree(log.folder)  # another store has taken its place
-    files.make_folder(log.folder)
-    progress.stage(f"fetching {address}")
-    files.write_bytes(log.path(numbers[-1]), newest)
-    for number in reversed(numbers):
-        path = log.path(number)
-        if not is_regular(path):
-            files.write_bytes(path, _read(made, f"{address}/{LOG}/{path.name}", MOST_JSON))
-        if log.read(number).whole:
-            break
-    contents = Contents()
-    contents.catch_up(log)
-    for place, (name, found) in enumerate(contents.files.items()):
-        progress.advance(place, len(contents.files), found.table)
-        path = files.real_folder(root, (root / name).parent) / Path(name).name
+    files.write_bytes(root / INDEX, _read(made, f"{address}/{INDEX}", MOST_JSON))
+    for found in read_index(root).files:
+        path = files.real_folder(root, root / found.folder) / Path(found.path).name
         if is_regular(path) and path.stat().st_size == found.bytes:
             continue
-        content = _read(made, f"{address}/{name}", min(found.bytes, MOST_MAPPED))
+        content = _read(made, f"{address}/{found.path}", min(found.bytes, MOST_MAPPED))
         if hashlib.sha256(content).hexdigest() != found.sha256:
-            raise FormatError(f"{address}/{name} is damaged: its hash is not that of its name", _FIX)
+            raise FormatError(f"{address}/{found.path} is damaged: its hash is not that of the index", _FIX)
         files.write_bytes(path, content)
 
 
-def _continues(log: Log, number: int, newest: bytes) -> bool:
-    """Whether the copy is of a store whose change `number`, the newest, is `newest`."""
-    known = log.numbers()
-    if not known or known[-1] < number:
-        return True
-    return known[-1] == number and read_bytes(log.path(number), MOST_JSON) == newest
-
-
 def _read(made: duckdb.DuckDBPyConnection, path: str, most: int) -> bytes:
-    (size,) = made.execute("SELECT size FROM read_blob(?)", [_plain(path)]).fetchone() or (None,)
+    given = [without_patterns(path)]
+    (size,) = made.execute("SELECT size FROM read_blob(?)", given).fetchone() or (None,)
     if size is None:
         raise FormatError(f"there is no {path}", _FIX)
     if size > most:
         raise FormatError(f"{path} has {size} bytes, more than the {most} that it may have", _FIX)
-    (content,) = made.execute("SELECT content FROM read_blob(?)", [_plain(path)]).fetchone() or (b"",)
+    (content,) = made.execute("SELECT content FROM read_blob(?)", given).fetchone() or (b"",)
     return bytes(content)
-
-
-def _plain(path: str) -> str:
-    """`path` without a letter that DuckDB would take for a pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)

@@ -1,139 +1,49 @@
-"""Questions in SQL of anybody's: asked in a confined process, within limits, answered in batches.
+"""Questions in SQL: asked within limits, answered in batches of rows.
 
-The kit's own questions go through `Store.rows`, which needs none of this.
+A question of the user's own store runs here, where DuckDB's own locks keep it from other files; one that
+somebody else wrote runs in a process that can open nothing (`confined.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import datetime
+import decimal
 import io
 import json
+import math
 import re
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from model_profiling.core import files, process
-from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError, RunError
 from model_profiling.core.formatting import did_you_mean, plural
 from model_profiling.core.hints import needed
 from model_profiling.core.records import csv_line
-from model_profiling.store.confined import REFUSED, TYPES, Refusal, Request
-from model_profiling.store.connection import table_statements
-from model_profiling.store.log import FIX
-from model_profiling.store.plain_values import Plain, cell, plain_values
-from model_profiling.store.tables import TABLES
+from model_profiling.store.connection import connect, lock_down
 from model_profiling.store.views import TABLES_AND_VIEWS
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas
     import pyarrow
 
     from model_profiling.store.store import Store
 
-
-# What DuckDB says of a question that it cannot answer, as one line with what to do.
-
-_LIST = "`sme2prof query --views` lists them"
-_ONLY_READS = "a question is one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT or EXPLAIN"
-_NO_TABLE = re.compile(r'Table with name "?(.+?)"? does not exist')
-_NO_COLUMN = re.compile(
-    r'(?:Referenced column|Column) "(.+?)"(?: in \w+ list)? (?:not found|that was)'
-    r'|does not have a column named "(.+?)"'
-)
-_PREFIX = re.compile(r"^[A-Z][A-Za-z ]*?(?:Error|ERROR): ")
-_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
-
-
-def worded(refusal: Refusal, sql: str, memory: int) -> ProfilingError:
-    match refusal.kind:
-        case "NoQuestionError":
-            return InputError(f"this is no question of one statement: {refusal.message}", _ONLY_READS)
-        case "DamagedError" | "SetupError":
-            return _of_this_machine(refusal)
-        case "OutOfMemoryException" | "MemoryError" | "ArrowMemoryError":
-            return InputError(
-                f"the question needs more than {memory / (1 << 20):.0f} MB of memory",
-                "ask for fewer rows or columns, or allow more: sme2prof query --memory MB",
-            )
-        case "PermissionException":
-            return InputError(
-                "a question reads the tables of the store, and no other file or setting", f"tables: {_LIST}"
-            )
-    if not refusal.of_duckdb:
-        return _of_this_machine(refusal)
-    return InputError(*_unknown_name(refusal.message, sql) or (_said(refusal.message), _cure(refusal.kind)))
-
-
-def _of_this_machine(refusal: Refusal) -> ProfilingError:
-    """What is no fault of the question."""
-    match refusal.kind:
-        case "DamagedError":
-            return FormatError(f"the store's {refusal.message}", FIX)
-        case "SetupError":
-            return SetupError(*refusal.message.split("; ", 1))
-    return RunError(
-        f"the answer could not be sent: {refusal.kind}: {one_line(refusal.message)}",
-        "write what is asked for as text: column::VARCHAR",
-    )
-
-
-def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
-    """What is wrong and what to do, where the question names something that is not there."""
-    if found := _NO_TABLE.search(message):
-        hint = did_you_mean(found[1], TABLES_AND_VIEWS)
-        return f"there is no table or view '{found[1]}'", _with(hint, _LIST)
-    if found := _NO_COLUMN.search(message):
-        name = found[1] or found[2]
-        return f"there is no column '{name}' here", _with(did_you_mean(name, _columns_near(sql)), _LIST)
-    return None
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _with(hint: str, more: str) -> str:
-    return f"{hint} {more}" if hint else more
-
-
-def _columns_near(sql: str) -> list[str]:
-    """The columns of the tables that the question names; of all where it names none."""
-    words = set(re.findall(r"[a-z_0-9]+", sql.lower()))
-    named = [found for name, found in TABLES_AND_VIEWS.items() if name in words]
-    return sorted({name for found in named or TABLES_AND_VIEWS.values() for name in found.names})
-
-
-def _said(message: str) -> str:
-    """DuckDB's first sentence, and in which line of the question it sees it."""
-    first = _PREFIX.sub("", message.strip().split("\n\n")[0].split("\n\t")[0])
-    line = _LINE.search(message)
-    where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""
-    return f"DuckDB cannot answer{where}: {one_line(first).rstrip('.')}"
-
-
-def _cure(kind: str) -> str:
-    if kind == "ParserException":
-        return "correct the SQL; an example: FROM latest_latencies ORDER BY median_ms LIMIT 10"
-    return f"correct the SQL; tables and columns: {_LIST}"
-
-
 Params: TypeAlias = Sequence[object] | Mapping[str, object]
+Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
 
-_KIT = Path(__file__).resolve().parents[2]
-# Python's own modules, the two libraries and the kit are all that it can import, nothing that lies elsewhere
-# under their names. It ends without taking its parts down, which takes as long as a small question.
-_PYTHON = (sys.executable, "-I", "-S")
-_START = (
-    "import os, sys; sys.path += sys.argv[1:]; from model_profiling.store.confined import main; "
-    "code = main(); sys.stderr.flush(); os._exit(code)"
-)
 _LONGEST_SQL = 100_000
-_LAST_WORDS = 1 << 16
+_ROWS = 2048
+"""Of a batch."""
+_READS = frozenset({"SELECT", "EXPLAIN", "MULTI"})
+"""Kinds of statements that ask; PIVOT is one of several parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,22 +121,14 @@ def plain_rows(table: Any) -> list[tuple[Plain, ...]]:
     return list(zip(*(plain_values(column) for column in table.columns), strict=True))
 
 
-def ask(store: Store, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
-    """The answer as a whole, in memory."""
-    arrow = needed("pyarrow", "store")
-    with answering(store, sql, params, limits) as coming:
-        batches = list(coming)
-    table = arrow.Table.from_batches(batches, coming.schema)
-    return Answer(tuple(coming.schema.names), coming.types, coming.more, table)
-
-
 @dataclass(slots=True)
 class Coming:
     """An answer on its way: batches of rows, to be read once."""
 
     schema: pyarrow.Schema
     types: tuple[str, ...]
-    _reader: Any
+    """As DuckDB calls them."""
+    _batches: Iterator[pyarrow.RecordBatch]
     _most: int | None
     more: bool = False
     """Whether there were more rows than were asked for; known when all are read."""
@@ -234,7 +136,7 @@ class Coming:
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         arrow = needed("pyarrow", "store")
         left = self._most
-        for batch in self._reader:
+        for batch in self._batches:
             named = arrow.RecordBatch.from_arrays(batch.columns, schema=self.schema)
             if left is not None and named.num_rows > left:
                 self.more = True
@@ -243,129 +145,78 @@ class Coming:
             left = left - named.num_rows if left is not None else None
             yield named
 
+    def whole(self) -> Answer:
+        table = needed("pyarrow", "store").Table.from_batches(list(self), self.schema)
+        return Answer(tuple(self.schema.names), self.types, self.more, table)
+
+
+def ask(store: Store, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
+    """The answer as a whole, in memory."""
+    with answering(store, sql, params, limits) as coming:
+        return coming.whole()
+
 
 @contextlib.contextmanager
 def answering(
     store: Store, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Coming]:
     """Ask; the block reads what comes. However it ends, nothing of the question runs on."""
-    arrow, ipc = needed("pyarrow", "store"), needed("pyarrow.ipc", "store")
+    paths = store.files()
+    with connect(paths, memory=limits.memory) as made:
+        lock_down(made, [path for found in paths.values() for path in found])
+        check_question(sql)
+        with asking(made, sql, params, limits) as coming:
+            yield coming
+
+
+def check_question(sql: str) -> None:
+    """Refuse what is not one statement that asks."""
+    engine = needed("duckdb", "store")
     if len(sql) > _LONGEST_SQL:
         raise InputError(f"the question has {len(sql):,} characters", f"ask in at most {_LONGEST_SQL:,}")
-    given = dict(params) if isinstance(params, Mapping) else list(params)
     try:
-        content = _request(store, sql, given, limits).to_json()
-    except TypeError as problem:
-        raise InputError(
-            f"a parameter cannot be sent: {problem}", "give texts, numbers and lists"
-        ) from problem
-    with _asked(content, limits) as child:
-        assert child.process.stdout is not None
-        try:
-            reader = ipc.open_stream(child.process.stdout)
-            names = _told_apart(reader.schema.names)
-            fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
-            types = tuple(json.loads(reader.schema.metadata[TYPES.encode()]))
-            coming = Coming(arrow.schema(fields), types, reader, limits.rows)
-            yield coming
-            if coming.more:
-                return
-        except (arrow.ArrowException, OSError) as problem:
-            child.wait()
-            if not child.failed:
-                raise RunError(f"the answer cannot be read: {problem}", "ask again") from problem
-        child.wait()
-        if child.timed_out:
-            raise InputError(
-                f"the question took longer than {limits.seconds:g} s and was ended",
-                "ask for less, or allow more: sme2prof query --time-limit SECONDS",
-            )
-        if child.failed:
-            raise _refused(child.process, sql, limits)
-
-
-def _request(store: Store, sql: str, params: list[object] | dict[str, object], limits: Limits) -> Request:
-    """Files are called otherwise than their tables: what counts of them is the store's to say."""
-    files = {name: f"files_of_{name}" for name in TABLES}
-    paths = store.files()
-    sources = {name: f"SELECT * FROM {called}" for name, called in files.items()}  # noqa: S608  our own text
-    return Request(
-        paths={called: paths[name] for name, called in files.items()},
-        columns={
-            called: {column.name: column.sql_type for column in TABLES[name].columns}
-            for name, called in files.items()
-        },
-        statements=list(table_statements(sources, list(store.contents().replaced.items()))),
-        sql=sql,
-        params=params,
-        memory=limits.memory,
-    )
-
-
-@dataclass(slots=True)
-class _Asked:
-    process: process.Child
-    timed_out: bool = False
-
-    def wait(self) -> None:
-        """Until it has ended by itself, or the limit ended it."""
-        self.process.wait()
-
-    @property
-    def failed(self) -> bool:
-        return self.process.returncode != 0
+        kinds = [found.type.name for found in engine.extract_statements(sql)]
+    except engine.Error as problem:
+        raise worded(problem, sql) from problem
+    if len(kinds) == 1 and kinds[0] in _READS:
+        return
+    wrong = f"{kinds[0].replace('_', ' ')} does not only read" if len(kinds) == 1 else "it is empty"
+    told = f"it is {len(kinds)} statements" if len(kinds) > 1 else wrong
+    raise InputError(f"this is no question of one statement: {told}", _ONLY_READS)
 
 
 @contextlib.contextmanager
-def _asked(content: bytes, limits: Limits) -> Iterator[_Asked]:
-    # Arrow's own pool takes a gigabyte of addresses for a start; times of day are UTC on every machine.
-    environment = {"ARROW_DEFAULT_MEMORY_POOL": "system", "TZ": "UTC"}
-    child = process.start([*_PYTHON, "-c", _START, *_places()], fed=True, env=environment)
-    asked = _Asked(child)
+def asking(
+    made: duckdb.DuckDBPyConnection, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Coming]:
+    """The same with a connection that is locked down. DuckDB works in a thread, so that neither the limit nor
+    Ctrl-C waits for it."""
+    engine, arrow = needed("duckdb", "store"), needed("pyarrow", "store")
+    until = time.monotonic() + limits.seconds
+    with ThreadPoolExecutor(1) as pool:
 
-    def give_up() -> None:
-        asked.timed_out = True
-        process.kill(child)
+        def done(work: Callable[[], Any]) -> Any:
+            return pool.submit(work).result(until - time.monotonic())
 
-    limit = threading.Timer(limits.seconds, give_up)
-    limit.daemon = True
-    try:
-        limit.start()
-        assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError), child.stdin:
-            child.stdin.write(content)
-        yield asked
-    finally:
-        limit.cancel()
-        limit.join()
-        process.end(child)
-        for pipe in (child.stdout, child.stderr):
-            assert pipe is not None
-            pipe.close()
-
-
-def _places() -> list[str]:
-    """The folders that the two libraries and the kit are in."""
-    homes = []
-    for name in ("duckdb", "pyarrow"):
-        spec = importlib.util.find_spec(name)
-        origin = spec.origin if spec else needed(name, "store").__file__
-        homes += [Path(origin).parents[1]] if origin else []
-    return [str(place) for place in dict.fromkeys((*homes, _KIT))]
-
-
-def _refused(child: process.Child, sql: str, limits: Limits) -> ProfilingError:
-    assert child.stderr is not None
-    text = child.stderr.read(_LAST_WORDS).decode("utf-8", "replace").strip()
-    if child.returncode == REFUSED:
-        with contextlib.suppress(ValueError, TypeError):
-            return worded(Refusal(**json.loads(text.splitlines()[-1])), sql, limits.memory)
-    how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
-    return RunError(
-        f"DuckDB ended in the middle of the question ({how})",
-        "ask for less, or allow more memory: sme2prof query --memory MB",
-        log_tail=one_line(text),
-    )
+        try:
+            asked = done(lambda: made.sql(sql, params=params or None))
+            if asked is None:
+                raise InputError("this is no question of one statement: it answers nothing", _ONLY_READS)
+            reader = done(lambda: asked.to_arrow_reader(_ROWS))
+            names = _told_apart(reader.schema.names)
+            fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
+            types = tuple(str(kind) for kind in asked.types)
+            batches = iter(lambda: done(lambda: next(reader, None)), None)
+            yield Coming(arrow.schema(fields), types, batches, limits.rows)
+        except LateError as problem:
+            raise InputError(
+                f"the question took longer than {limits.seconds:g} s and was ended",
+                "ask for less, or allow more: sme2prof query --time-limit SECONDS",
+            ) from problem
+        except (engine.Error, arrow.ArrowException, OSError, MemoryError) as problem:
+            raise worded(problem, sql, limits.memory) from problem
+        finally:
+            made.interrupt()
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
@@ -378,6 +229,159 @@ def _told_apart(names: Sequence[str]) -> list[str]:
             free = f"{name}_{number}"
         told.append(free)
     return told
+
+
+# What DuckDB says of a question that it cannot answer, as one line with what to do.
+
+_LIST = "`sme2prof query --views` lists them"
+_ONLY_READS = "a question is one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT or EXPLAIN"
+_NO_TABLE = re.compile(r'Table with name "?(.+?)"? does not exist')
+_NO_COLUMN = re.compile(
+    r'(?:Referenced column|Column) "(.+?)"(?: in \w+ list)? (?:not found|that was)'
+    r'|does not have a column named "(.+?)"'
+)
+_KIND = re.compile(r"^([A-Z][A-Za-z ]*?) (?:Error|ERROR): ")
+_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+
+
+def worded(problem: Exception, sql: str, memory: int = DEFAULT_LIMITS.memory) -> ProfilingError:
+    """An error of DuckDB, or of Arrow, which passes its words on."""
+    message = str(problem).strip()
+    found = _KIND.search(message)
+    kind = "Out of Memory" if isinstance(problem, MemoryError) else found[1] if found else ""
+    match kind:
+        case "Out of Memory":
+            return InputError(
+                f"the question needs more than {memory / (1 << 20):.0f} MB of memory",
+                "ask for fewer rows or columns, or allow more: sme2prof query --memory MB",
+            )
+        case "Permission":
+            return InputError(
+                "a question reads the tables of the store, and no other file or setting", f"tables: {_LIST}"
+            )
+        case "":
+            return RunError(
+                f"the answer could not be sent: {type(problem).__name__}: {_one_line(message)}",
+                "write what is asked for as text: column::VARCHAR",
+            )
+    return InputError(*_unknown_name(message, sql) or (_said(message), _cure(kind)))
+
+
+def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
+    """What is wrong and what to do, where the question names something that is not there."""
+    if found := _NO_TABLE.search(message):
+        hint = did_you_mean(found[1], TABLES_AND_VIEWS)
+        return f"there is no table or view '{found[1]}'", _with(hint, _LIST)
+    if found := _NO_COLUMN.search(message):
+        name = found[1] or found[2]
+        return f"there is no column '{name}' here", _with(did_you_mean(name, _columns_near(sql)), _LIST)
+    return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _with(hint: str, more: str) -> str:
+    return f"{hint} {more}" if hint else more
+
+
+def _columns_near(sql: str) -> list[str]:
+    """The columns of the tables that the question names; of all where it names none."""
+    words = set(re.findall(r"[a-z_0-9]+", sql.lower()))
+    named = [found for name, found in TABLES_AND_VIEWS.items() if name in words]
+    return sorted({name for found in named or TABLES_AND_VIEWS.values() for name in found.names})
+
+
+def _said(message: str) -> str:
+    """DuckDB's first sentence, and in which line of the question it sees it."""
+    first = _KIND.sub("", message.strip().split("\n\n")[0].split("\n\t")[0])
+    line = _LINE.search(message)
+    where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""
+    return f"DuckDB cannot answer{where}: {_one_line(first).rstrip('.')}"
+
+
+def _cure(kind: str) -> str:
+    if kind == "Parser":
+        return "correct the SQL; an example: FROM latest_latencies ORDER BY median_ms LIMIT 10"
+    return f"correct the SQL; tables and columns: {_LIST}"
+
+
+# Values of an answer as JSON, CSV and terminals hold them; whatever DuckDB may answer has a form here.
+
+
+def plain_values(column: Any) -> list[Plain]:
+    """Of one Arrow column. A moment is in UTC; those that Python's calendar does not know, and what Arrow
+    alone knows, are texts."""
+    arrow = needed("pyarrow", "store")
+    kind = column.type
+    if arrow.types.is_timestamp(kind):
+        # Without its zone, which only some machines have a table of: what is counted is UTC.
+        column = column.cast(arrow.timestamp("us"), safe=False)
+    try:
+        values = column.to_pylist()
+    except (ValueError, OverflowError, arrow.ArrowException):
+        values = _as_texts(column)
+    return [_plain(value) for value in values]
+
+
+def _as_texts(column: Any) -> list[Any]:
+    arrow = needed("pyarrow", "store")
+    try:
+        texts: list[Any] = column.cast(arrow.string()).to_pylist()
+    except arrow.ArrowException:
+        texts = [str(value) for value in column]
+    return texts
+
+
+def _plain(value: Any) -> Plain:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {str(key): _plain(inside) for key, inside in value.items()}
+        case list():
+            return [_plain(inside) for inside in value]
+        case tuple() if type(value) is tuple:  # an entry of a MAP
+            return [_plain(inside) for inside in value]
+        case decimal.Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case datetime.datetime():
+            return value.isoformat(sep=" ")
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case (months, days, nanoseconds):  # Arrow's record of an INTERVAL
+            return f"{months} months {days} days {nanoseconds / 1e9:g} seconds"
+    return str(value)
+
+
+def json_value(value: Plain) -> Plain:
+    """JSON knows neither NaN nor infinities: null stands there."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case list():
+            return [json_value(inside) for inside in value]
+        case dict():
+            return {key: json_value(inside) for key, inside in value.items()}
+    return value
+
+
+def cell(value: Plain) -> str | int | float | None:
+    """A value in a table: lists and structures as JSON, flags in words."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list() | dict():
+            return json.dumps(json_value(value), ensure_ascii=False)
+    return value
 
 
 # An answer as a file, written batch by batch: it may be larger than the memory.

@@ -1,10 +1,7 @@
 """A store of runs, opened: `Store.open(address)` finds it, `add` puts runs in, `connection` asks DuckDB.
 
-    store.json                                   that it is one, and of which version
-    log/00000001.json ...                        every change, in order
-    data/<table>/month=2026-11/<hash>.parquet    rows, by the month they were measured in
-
-Readers read the log and exactly the files that it names: what a killed process left behind is read by nobody.
+store.json                                   which files count
+data/<table>/month=2026-11/<name>.parquet    rows, by the month they were measured in
 """
 
 from __future__ import annotations
@@ -13,23 +10,18 @@ import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.check import CheckList
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.records import parse_flat, read_json_object, record_json
 from model_profiling.core.safe_read import is_there
-from model_profiling.store import data_files
 from model_profiling.store.connection import connect, now, rows_of
-from model_profiling.store.data_files import Contents, stamp
+from model_profiling.store.index import INDEX, Index, checked_path, lock, read_index, write_index
 from model_profiling.store.labels import Labels, check_tag, with_commit
-from model_profiling.store.log import FOLDER as LOG
-from model_profiling.store.log import Log
 from model_profiling.store.places import fetch_store, is_remote, store_address, store_command
 from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, ask
 from model_profiling.store.tables import TABLES
@@ -41,39 +33,33 @@ if TYPE_CHECKING:
     from model_profiling.store.maintenance import Compacted, Repaired
 
 
-MARK = "store.json"
 _FEWEST_LETTERS = 4
 """Of a run_id, to name it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    schema_version: Literal[1] = 1
-    kind: Literal["sme2prof store"] = "sme2prof store"
-    made: str = ""
-    kit: str = ""
-
-
 class Store:
-    """Made by `open`. It sees what was in the store when it was last asked; nothing is held locked."""
+    """Made by `open`. It sees what is in the store when it is asked; nothing is held locked.
+
+    What only some of its methods need is imported there: asking loads none of what runs are read with.
+    """
 
     def __init__(self, address: str, root: Path) -> None:
         self.address = address
         self.root = root
-        self._log = Log(root)
-        self._contents = Contents()
 
     @classmethod
     def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
         """The store at `address`, else at $SME2PROF_STORE, else in `sme2prof_store`; with `make` an empty one
         where there is none."""
         named = store_address(address)
-        if is_remote(named) and make:
-            raise InputError(
-                f"{named} can only be read", "add to a folder of this machine, and copy that there"
-            )
-        root = _fetched(named) if is_remote(named) else as_path(named)
-        if make and not is_there(root / MARK):
+        if is_remote(named):
+            if make:
+                raise InputError(
+                    f"{named} can only be read", "add to a folder of this machine, and copy that there"
+                )
+            return cls(named, fetch_store(named))
+        root = as_path(named)
+        if make and not is_store(root):
             _make_store(root)
         if not is_store(root):
             if is_there(root) and not root.is_dir():
@@ -81,17 +67,8 @@ class Store:
             raise InputError(
                 f"there is no store in {root}", f"make one: sme2prof store add RUN_DIR --store {root}"
             )
-        mark = root / MARK
-        content = read_json_object(mark, "name a folder that holds a store")
-        if isinstance(version := content.get("schema_version"), int) and version > 1:
-            raise FormatError(f"{mark} is of version {version}, which a later kit made", "update the kit")
-        parse_flat(_Mark, content, str(mark), "name a folder that holds a store")
+        read_index(root)
         return cls(named, root.resolve())
-
-    def contents(self) -> Contents:
-        """What the store holds now."""
-        self._contents.catch_up(self._log)
-        return self._contents
 
     def add(
         self,
@@ -102,35 +79,26 @@ class Store:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 
         A run that is there is not added twice, however it was moved; one that was continued replaces what it
-        was. What cannot be read is told in `refused`, and the others are added; files that are named beside
-        folders are left out. Without a commit in `labels`
-        it is the one that CI names, or that of git in the current folder.
+        was. What cannot be read is in `refused`, and the others are added; files that are named beside
+        folders are left out. Without a commit in `labels` it is the one that CI names, or that of git in the
+        current folder.
         """
         self._check_writable()
-        # Who only asks loads none of what runs are read with.
         from model_profiling.run.folders import expand_runs
         from model_profiling.store.adding import Adder
-        from model_profiling.store.maintenance import AFTER, compact
 
         named = [as_path(run_dir) for run_dir in run_dirs]
         folders = [path for path in named if not path.is_file()]
         left_out = [path for path in named if folders and path.is_file()]
-        found = expand_runs(folders or named)
-        adder = Adder(
-            self.root, self._log, self.contents(), with_commit(labels or Labels()), progress or Silent()
-        )
-        added = replace(adder.add(found), files_left_out=tuple(left_out))
-        if self._contents.unmerged >= AFTER:
-            compact(self.root, self._log, self._contents, all_files=False)
-        return added
+        adder = Adder(self.root, with_commit(labels or Labels()), progress or Silent())
+        return replace(adder.add(expand_runs(folders or named)), files_left_out=tuple(left_out))
 
     def compact(self, *, grace_s: float | None = None) -> Compacted:
         """Merge all files of each table and month; remove what nothing has named for `grace_s`, or a day."""
         self._check_writable()
         from model_profiling.store.maintenance import GRACE_S, compact
 
-        grace_s = GRACE_S if grace_s is None else grace_s
-        return compact(self.root, self._log, self.contents(), grace_s=grace_s)
+        return compact(self.root, grace_s=GRACE_S if grace_s is None else grace_s)
 
     def _check_writable(self) -> None:
         if is_remote(self.address):
@@ -145,52 +113,52 @@ class Store:
 
         sign = "-" if remove else ""
         named = [f"{sign}{check_tag(tag)}" for tag in tags]
-        known = self.contents().runs(self.root)
+        known = {row["run_id"] for row in self.rows("SELECT run_id FROM runs")}
         if unknown := [run_id for run_id in run_ids if run_id not in known]:
             raise InputError(
                 f"there is no run {unknown[0]} in {self.address}",
                 f"see: {store_command('list', self.address)}",
             )
-        rows = [(run_id, tag, now(), note) for run_id in run_ids for tag in named]
-        add_tags(self.root, self._log, self._contents, rows)
+        add_tags(self.root, [(run_id, tag, now(), note) for run_id in run_ids for tag in named])
 
     def check(self, progress: Progress | None = None) -> CheckList:
         """Whether everything is there, as it was written; each line with its cure."""
         from model_profiling.store.maintenance import check_store
 
-        return check_store(self.root, self._log, progress)
+        return check_store(self.root, progress)
 
     def repair(self, progress: Progress | None = None) -> Repaired:
         """Leave out what is damaged; see `check`."""
         self._check_writable()
         from model_profiling.store.maintenance import repair_store
 
-        done = repair_store(self.root, self._log, progress)
-        self._contents = Contents()
-        return done
+        return repair_store(self.root, progress)
 
     def find(self, word: str) -> str:
         """The run_id that `word` begins, or of the only run that has this name."""
-        known = self.contents().runs(self.root)
-        found = [run_id for run_id in known if len(word) >= _FEWEST_LETTERS and run_id.startswith(word)]
-        if not found:
-            named = self.rows("SELECT run_id FROM runs WHERE name = ?", [word])
-            found = [str(row["run_id"]) for row in named]
+        rows = self.rows(
+            "SELECT run_id, starts_with(run_id, $1) AS begins FROM runs "
+            "WHERE name = $1 OR (length($1) >= $2 AND begins)",
+            [word, _FEWEST_LETTERS],
+        )
+        found = [row["run_id"] for row in rows if row["begins"]] or [row["run_id"] for row in rows]
         if len(found) != 1:
-            told = f"{plural(len(found), 'run')} are called" if found else "there is no run"
+            problem = f"{plural(len(found), 'run')} are called" if found else "there is no run"
             raise InputError(
-                f"{told} {word} in {self.address}", f"see: {store_command('list', self.address)}"
+                f"{problem} {word} in {self.address}", f"see: {store_command('list', self.address)}"
             )
-        return found[0]
+        return str(found[0])
 
     def files(self) -> dict[str, list[str]]:
-        """The files of each table that count, checked to be what the log says of them."""
-        contents = self.contents()
-        return {name: data_files.checked_paths(self.root, contents.of_table(name)) for name in TABLES}
+        """The files of each table that count, checked to be what the index says of them."""
+        index = read_index(self.root)
+        return {
+            name: [str(checked_path(self.root, found)) for found in index.of_table(name)] for name in TABLES
+        }
 
     def connection(self) -> duckdb.DuckDBPyConnection:
         """DuckDB with a view of each table, as the store is now; close it when done."""
-        return connect(self.files(), list(self._contents.replaced.items()))
+        return connect(self.files())
 
     def rows(self, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
         """What one question of the kit's own answers; for several, `connection` and `rows_of`."""
@@ -198,28 +166,23 @@ class Store:
             return rows_of(made, sql, params)
 
     def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
-        """What anybody's question in SQL answers, asked where it can change nothing and within `limits`."""
+        """What a question in SQL answers, asked where it opens nothing else and within `limits`."""
         return ask(self, sql, params, limits)
 
 
 def is_store(folder: Path) -> bool:
     """Whether `folder` says that it is one."""
-    return is_there(folder / MARK) and is_there(folder / LOG)
-
-
-def _fetched(address: str) -> Path:
-    return fetch_store(address, MARK)
+    return is_there(folder / INDEX)
 
 
 def _make_store(root: Path) -> None:
-    """An empty store; where two processes make it at once, both have made the same."""
-    held = {path.name for path in root.iterdir()} if root.is_dir() else set()
-    if MARK not in held and any(not name.startswith(".") for name in held - {LOG, data_files.FOLDER}):
+    """An empty store, unless another process has just made it."""
+    if root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()) and not is_store(root):
         raise InputError(f"{root} holds other files, and no store", "name another folder for the store")
     files.make_folder(root)
-    files.make_folder(files.real_folder(root, root / LOG))
-    mark = _Mark(made=stamp(), kit=__version__)
-    files.write_json(root / MARK, record_json(mark))
+    with lock(root):
+        if not is_store(root):
+            write_index(root, Index(), Index())
 
 
 # The runs of a store in short, the newest first.
@@ -281,6 +244,6 @@ def listed_runs(
     matching = int(rows[0]["matching"]) if rows else 0
     found = []
     for row in rows:
-        told = {name: value for name, value in row.items() if name != "matching"}
-        found.append(ListedRun(**{**told, "tags": tuple(row["tags"] or ())}))
+        facts = {name: value for name, value in row.items() if name != "matching"}
+        found.append(ListedRun(**{**facts, "tags": tuple(row["tags"] or ())}))
     return Listing(tuple(found), matching)

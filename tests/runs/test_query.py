@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from conftest import ROOT
@@ -22,10 +21,9 @@ from recorded_runs import ARM, EMULATED, SME2
 from said import says
 
 from model_profiling import Limits, Store
-from model_profiling.core.errors import FormatError, InputError, SetupError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.process import Completed
-from model_profiling.store.confined import Refusal
-from model_profiling.store.query import _request, worded
+from model_profiling.store.confined import ask_confined
 from model_profiling.store.tables import TABLES
 from model_profiling.store.views import TABLES_AND_VIEWS, VIEWS
 
@@ -131,21 +129,6 @@ def test_rows_are_bounded_and_endless_answers_end(store: Store, sme2prof: Sme2pr
     assert list(answer.to_pandas()["range"]) == [0, 1, 2, 3]
 
 
-def test_what_duckdb_draws_is_no_part_of_the_answer(store: Store) -> None:
-    """Of a question that takes long it draws the progress, on standard output."""
-    content = _request(store, "SELECT count(*) AS n FROM range(10) a", [], Limits()).to_json()
-    script = (
-        "import os, sys; sys.path.insert(0, sys.argv[1]); from model_profiling.store import confined; "
-        "asked = confined._check_question; "
-        "confined._check_question = lambda *words: (os.write(1, b'100% done'), asked(*words)); "
-        "sys.exit(confined.main())"
-    )
-    argv = [sys.executable, "-c", script, str(ROOT)]
-    done = subprocess.run(argv, input=content, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert pyarrow.ipc.open_stream(done.stdout).read_all().to_pydict() == {"n": [10]}
-
-
 def test_a_question_has_limits_and_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"longer than 1 s\b"):
         store.query(ENDLESS.format("count(*)"), limits=Limits(seconds=1))
@@ -174,7 +157,7 @@ WRONG = {
     "SELECT 'x'::INTEGER": ("'x'", "INT32", "correct the SQL"),
     "SELECT ?": ("DuckDB", "Values were not provided"),
     "FROM read_csv('/etc/hostname')": ("tables of the store", "no other file"),
-    "SELECT length(repeat('x', 3_000_000_000))": ("0 MB of memory",),
+    "SELECT length(repeat('x', 3_000_000_000))": ("1024 MB of memory",),
 }
 """Questions, and what is made of what DuckDB says of them. The last takes far more than DuckDB counts: there
 the system's limit is what holds."""
@@ -183,17 +166,14 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import duckdb
 from model_profiling.store import confined
+from model_profiling.store.query import asking
 
 file, outside, wrong = sys.argv[2:]
-columns = {"files": {"run_id": "VARCHAR"}}
-request = confined.Request(
-    paths={"files": [file]}, columns=columns, statements=["CREATE VIEW runs AS FROM files"], sql="",
-    params=(), memory=256 << 20,
-)
-locked = confined._opened(duckdb, request)
+memory = 256 << 20
+locked = confined.open_mapped({"runs": [file]}, memory)
 trusting = duckdb.connect(":memory:")
 trusting.execute("SELECT 1").fetchall()
-confined._open_nothing_more(request.memory)
+confined.open_nothing_more(memory)
 asked = [
     f"FROM read_csv('{outside}')", f"FROM '{outside}'", f"FROM read_text('{outside}')", "FROM glob('/*')",
     f"FROM read_parquet('{file}')", "FROM read_parquet('http://127.0.0.1:9/x')", f"ATTACH '{outside}.db'",
@@ -202,7 +182,7 @@ asked = [
     f"WITH a AS (COPY (SELECT 1) TO '{outside}' (use_tmp_file false)) FROM a",
     f"FROM query('WITH a AS (COPY (SELECT 1) TO ''{outside}'' (use_tmp_file false)) FROM a')",
     f"EXPORT DATABASE '{outside}.folder'", "INSTALL httpfs", "LOAD httpfs", "SET memory_limit = '9GB'",
-    "SET enable_external_access = true", "PRAGMA enable_profiling = 'json'", "FROM outside", "FROM request",
+    "SET enable_external_access = true", "PRAGMA enable_profiling = 'json'", "FROM outside", "FROM wrong",
     "CREATE SECRET (TYPE s3)", "SET lock_configuration = false",
 ]
 
@@ -214,9 +194,10 @@ def tried(made, sql):
 
 def refusal(sql):
     try:
-        locked.execute(sql).fetchall()
+        with asking(locked, sql) as coming:
+            coming.whole()
     except Exception as problem:
-        return type(problem).__name__, str(problem), type(problem).__module__
+        return str(problem)
 
 def opened(path):
     try:
@@ -230,7 +211,7 @@ print(json.dumps({
     "trusting": {sql: tried(trusting, sql) for sql in asked[:11]},
     "wrong": {sql: refusal(sql) for sql in json.loads(wrong)},
     "python": opened(outside),
-    "still": locked.execute("FROM runs").fetchall(),
+    "still": locked.execute("SELECT run_id FROM runs").fetchall(),
 }))
 """
 
@@ -249,9 +230,8 @@ def test_nothing_but_the_store_can_be_reached(store: Store, tmp_path: Path) -> N
     # What DuckDB may read, but the system does not let it, is empty to a glob.
     assert all(isinstance(got, str) or got == [] for got in found["trusting"].values()), found["trusting"]
     for sql, said in WRONG.items():
-        told = str(worded(Refusal(*found["wrong"][sql]), sql, 1))
-        says(told, *said)
-        assert "\n" not in told
+        says(found["wrong"][sql], *said)
+        assert "\n" not in found["wrong"][sql]
     assert found["python"] == "Too many open files" and len(found["still"]) == 3
     assert Path(file).read_bytes() == before and outside.read_text() == "secret\n"
     assert list(tmp_path.iterdir()) == [outside]
@@ -268,15 +248,23 @@ def test_what_cannot_be_asked_is_one_line(store: Store, sme2prof: Sme2prof) -> N
         assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
-def test_refusals_of_this_machine_are_no_fault_of_the_question() -> None:
-    damaged = worded(Refusal("DamagedError", "files of runs cannot be read: x"), "", 1)
-    assert isinstance(damaged, FormatError) and "sme2prof store check" in damaged.fix
-    missing = worded(
-        Refusal("SetupError", "the Python package duckdb is not installed; pip install x"), "", 1
-    )
-    assert isinstance(missing, SetupError) and missing.fix == "pip install x"
-    unexpected = worded(Refusal("AttributeError", "x", "builtins"), "", 1)
-    assert not isinstance(unexpected, InputError) and "AttributeError: x" in str(unexpected)
+def test_what_an_assistant_asks_is_answered_alike(store: Store) -> None:
+    """In a process of its own, with the same answers and the same words."""
+    for sql in (EVERY_KIND, "FROM latest_latencies ORDER BY ALL", "FROM tags"):
+        ours, theirs = store.query(sql), ask_confined(store, sql, Limits())
+        assert (ours.columns, ours.types) == (theirs.columns, theirs.types)
+        assert repr(ours.rows) == repr(theirs.rows), "NaN is not NaN"
+    few = ask_confined(store, "FROM range(5)", Limits(rows=4))
+    assert (few.rows, few.more) == ([(0,), (1,), (2,), (3,)], True)
+    for sql, said in (
+        ("FROM lattencies", "did you mean 'latencies'"),
+        ("SELECT 1; SELECT 2", "it is 2 statements"),
+        (f"COPY runs TO '{store.root}/x.csv'", "COPY does not only read"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            ask_confined(store, sql, Limits())
+    with pytest.raises(InputError, match=r"longer than 1 s\b"):
+        ask_confined(store, ENDLESS.format("count(*)"), Limits(seconds=1))
 
 
 def test_what_can_be_asked_is_told(sme2prof: Sme2prof) -> None:
@@ -301,15 +289,16 @@ def test_a_damaged_file_is_named(store: Store, tmp_path: Path) -> None:
     spoilt = Store.open(copy)
     (file,) = map(Path, spoilt.files()["runs"])
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(FormatError, match=r"runs .*sme2prof store check"):
-        spoilt.query("FROM runs")
+    for ask in (spoilt.query, lambda sql: ask_confined(spoilt, sql, Limits())):
+        with pytest.raises(FormatError, match=r"runs.*sme2prof store check"):
+            ask("FROM runs")
 
 
 def test_the_command_loads_nothing_that_takes_longer_than_a_question(store: Store) -> None:
     """Half of what it took was numpy, pandas and pydantic."""
     script = (
         "import sys; from model_profiling.cli.main import main; code = main(sys.argv[1:]); "
-        "print([name for name in ('numpy', 'pandas', 'pydantic', 'duckdb') if name in sys.modules], code)"
+        "print([name for name in ('numpy', 'pandas', 'pydantic') if name in sys.modules], code)"
     )
     words = ["query", "SELECT count(*) AS n FROM runs", "--store", str(store.root)]
     argv = [sys.executable, "-c", script, *words]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_runs import MadeRun, make_run, recorded
@@ -19,8 +20,8 @@ from recorded_runs import edit
 from model_profiling.cli.main import main
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.files import sha256
+from model_profiling.store.index import read_index
 from model_profiling.store.labels import Labels
-from model_profiling.store.log import Log
 from model_profiling.store.store import Store
 
 NO_COMMIT = Labels(commit="")
@@ -33,7 +34,7 @@ from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 import pyarrow.parquet, pydantic, scipy.special
 
-maintenance.AFTER = 3
+maintenance.ALIKE = 3
 
 def add(store, runs, kill_at):
     if kill_at > 0:
@@ -134,12 +135,11 @@ def test_a_kill_at_any_moment_leaves_a_store_that_reads(
         left = [run_dir for run_dir in runs if str(run_dir) not in known]
         killed += adders.ask(place, left[:3], kill_at) == signal.SIGKILL
         store = Store.open(place)
-        there = store.contents().runs(store.root)
-        assert len(there) >= len(known), f"killed at {kill_at}"
-        if len(there) > len(known):
-            listed = held(place)
+        listed = held(place)
+        assert len(listed) >= len(known), f"killed at {kill_at}"
+        if len(listed) > len(known):
             known = set(listed)
-            assert len(listed) == len(known) == len(there), f"killed at {kill_at}"
+            assert len(listed) == len(known), f"killed at {kill_at}"
             assert store.check().ok, f"killed at {kill_at}"
         if len(known) == len(runs):
             break
@@ -149,7 +149,7 @@ def test_a_kill_at_any_moment_leaves_a_store_that_reads(
     store = Store.open(place)
     assert store.check().ok
     store.compact(grace_s=-60)
-    named = {found.path for found in store.contents().files.values()}
+    named = {found.path for found in read_index(store.root).files}
     on_disk = (path for path in (store.root / "data").rglob("*") if path.is_file())
     assert {path.relative_to(store.root).as_posix() for path in on_disk} == named, (
         "what the dead left is gone"
@@ -168,26 +168,26 @@ def _one(store: Path, table: str) -> Path:
     return sorted((store / "data" / table).rglob("*.parquet"))[0]
 
 
-def _change(store: Path, **fields: object) -> None:
-    edit(store / "log" / "00000002.json", lambda content: content.update(fields))
+def _name(store: Path, name: str, rows: int = 1, size: int = 10, digest: str = "0" * 64) -> None:
+    """Let the index name this file in place of one of runs."""
+    new = {"path": name, "rows": rows, "bytes": size, "sha256": digest}
 
+    def change(content: dict[str, Any]) -> None:
+        first = next(at for at, found in enumerate(content["files"]) if "/runs/" in found["path"])
+        content["files"][first] = new
 
-def _name(store: Path, name: str) -> None:
-    _change(store, files=[{"path": name, "rows": 1, "bytes": 10}])
+    edit(store / "store.json", change)
 
 
 def _swap(store: Path) -> None:
-    """A file of the right name and size, with columns of another kind."""
+    """A file of the right name, size and hash, with columns of another kind."""
     import pyarrow
     import pyarrow.parquet
 
-    made = store / "made.parquet"
+    name = f"data/runs/month=2026-01/{'a' * 32}.parquet"
     odd = pyarrow.table({"run_id": ["a", "b"], "program_bytes": ["many", "more"]})
-    pyarrow.parquet.write_table(odd, made)
-    target = store / "data" / "runs" / "month=2026-01" / f"{sha256(made)}.parquet"
-    size = made.stat().st_size
-    made.rename(target)
-    _change(store, files=[{"path": str(target.relative_to(store)), "rows": 2, "bytes": size}], runs=[])
+    pyarrow.parquet.write_table(odd, store / name)
+    _name(store, name, 2, (store / name).stat().st_size, sha256(store / name))
 
 
 def _torn(path: Path) -> None:
@@ -211,26 +211,16 @@ def _as_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+NOT_THERE = f"data/runs/month=2026-01/{'0' * 32}.parquet"
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "a change is torn": lambda store: _torn(store / "log" / "00000003.json"),
-    "a change is missing": lambda store: (store / "log" / "00000002.json").unlink(),
-    "a change is a pipe": lambda store: _as_pipe(store / "log" / "00000003.json"),
-    "a change names a file elsewhere": lambda store: _name(store, "../../../../etc/passwd"),
-    "a change names an absolute path": lambda store: _name(store, "/etc/passwd"),
-    "a change names a pattern": lambda store: _name(store, f"data/runs/month=2026-01/{'*' * 64}.parquet"),
-    "a change names no table": lambda store: _name(store, f"data/secrets/month=2026-01/{'0' * 64}.parquet"),
-    "a change names what is not there": lambda store: _name(
-        store, f"data/runs/month=2026-01/{'0' * 64}.parquet"
-    ),
-    "a change is of odd runs": lambda store: _change(store, runs=[{"run_id": "'; --", "begun": "x"}]),
+    "the index names what is not there": lambda store: _name(store, NOT_THERE),
     "a file is cut off": lambda store: _torn(_one(store, "operators")),
     "a file is missing": lambda store: _one(store, "rounds").unlink(),
     "a file is a link": lambda store: _linked(_one(store, "runs")),
+    "a file is a pipe": lambda store: _as_pipe(_one(store, "runs")),
     "a file has other columns": _swap,
 }
-
-
-ADDED_AGAIN = ("a change is torn", "a file is missing", "a file has other columns")
+ADDED_AGAIN = ("a file is missing", "a file has other columns")
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=str)
@@ -259,6 +249,26 @@ def test_what_is_damaged_is_one_line_and_is_left_out(
     assert store.check().ok
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../../etc/passwd",
+        "/etc/passwd",
+        f"data/runs/month=2026-01/{'*' * 32}.parquet",
+        f"data/secrets/month=2026-01/{'0' * 32}.parquet",
+    ],
+)
+def test_an_index_names_only_files_of_its_store(name: str, tmp_path: Path, sound: Path) -> None:
+    place = tmp_path / "store"
+    shutil.copytree(sound, place)
+    _name(place, name)
+    with pytest.raises(FormatError, match="no file of a store"):
+        Store.open(place)
+    _torn(place / "store.json")
+    with pytest.raises(FormatError, match=r"store\.json"):
+        Store.open(place)
+
+
 def test_a_changed_byte_is_found(tmp_path: Path, sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "store"
     shutil.copytree(sound, place)
@@ -271,29 +281,26 @@ def test_a_changed_byte_is_found(tmp_path: Path, sound: Path, capsys: pytest.Cap
     assert "3 runs left out" in told
 
 
-def test_stores_of_later_kits_and_no_stores(tmp_path: Path, sound: Path) -> None:
+def test_stores_of_other_kits_and_no_stores(tmp_path: Path, sound: Path) -> None:
     place = tmp_path / "store"
     shutil.copytree(sound, place)
     mark = place / "store.json"
+    for version, said in ((3, "later kit.*update"), (1, "earlier kit.*sme2prof store add")):
+        edit(mark, lambda content, version=version: content.update(schema_version=version))
+        with pytest.raises(FormatError, match=said):
+            Store.open(place)
     edit(mark, lambda content: content.update(schema_version=2))
-    with pytest.raises(FormatError, match="later kit"):
-        Store.open(place)
-    mark.write_text(json.dumps({"schema_version": 1, "kind": "a shop"}))
-    with pytest.raises(FormatError, match="kind"):
-        Store.open(place)
-    mark.unlink()
-    with pytest.raises(InputError, match="there is no store"):
-        Store.open(place)
-    assert len(Store.open(place, make=True).rows("SELECT 1 FROM runs")) == 9, "the mark alone was lost"
     folder = _one(place, "operators").parent
     shutil.move(folder, tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="is a link"):
         Store.open(place).rows("SELECT 1")
-    shutil.move(place / "log", tmp_path / "log")
-    (place / "log").symlink_to(tmp_path / "log")
-    with pytest.raises(InputError, match="is a link"):
-        Store.open(place).rows("SELECT 1")
+    mark.write_text(json.dumps({"schema_version": 2, "kind": "a shop"}))
+    with pytest.raises(FormatError, match="kind"):
+        Store.open(place)
+    mark.unlink()
+    with pytest.raises(InputError, match="there is no store"):
+        Store.open(place)
 
 
 def test_names_that_a_shell_or_duckdb_would_take_for_something_else(tmp_path: Path, runs: list[Path]) -> None:
@@ -301,7 +308,7 @@ def test_names_that_a_shell_or_duckdb_would_take_for_something_else(tmp_path: Pa
     store = Store.open(place, make=True)
     store.add(runs[:1], NO_COMMIT)
     assert len(store.rows("SELECT * FROM operators")) == 11
-    assert Log(store.root).numbers() == [1]
+    assert store.query("SELECT count(*) AS n FROM operators").rows == [(11,)]
 
 
 @pytest.mark.slow
