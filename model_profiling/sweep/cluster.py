@@ -17,8 +17,8 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.hints import needed
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
+from model_profiling.sweep.device_server import DeviceServer
 from model_profiling.sweep.messages import EMULATED, HOST, Offer, Versions, own_versions
-from model_profiling.sweep.station import Station
 from model_profiling.sweep.worker import machine_name, quieten, remote_call, worker_settings
 
 _CONNECT_S = 20
@@ -95,16 +95,15 @@ class Cluster:
             raise WorkerLost("it was no worker of the kit's")
         return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/sweeps.md says who is trusted
 
-    def ask(self, worker: str, method: str, *arguments: object) -> Any:
-        """Ask one worker now, whatever it is doing."""
+    def send(self, worker: str, method: str, *arguments: object) -> None:
+        """Give one worker something large; Dask carries it in frames of its own."""
         try:
-            answers = self.client.run(self._call, method, pickle.dumps(arguments), workers=[worker])
-            packed = answers[worker]
+            packed = self.client.scatter(pickle.dumps(arguments), workers=[worker], hash=False)
+            self.client.submit(self._call, method, packed, workers=[worker], pure=False).result()
         except ProfilingError:
             raise
         except Exception as problem:
             raise WorkerLost(str(problem)) from problem
-        return pickle.loads(packed)  # noqa: S301
 
     def tell_all(self, method: str, *arguments: object) -> None:
         """Say something to every worker; one that is gone need not hear it."""
@@ -160,13 +159,13 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
     quieten()
     here = HOST + machine_name()
     devices = [here if target == "host" else target for target in targets]
-    station = Station("sweep", folder, tuple(dict.fromkeys(devices)))
+    server = DeviceServer("sweep", folder, tuple(dict.fromkeys(devices)))
     scheduler = {
         "cls": distributed.Scheduler,
         "options": {"protocol": "inproc", "dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
     }
     options = {
-        **worker_settings(station), "protocol": "inproc", "local_directory": str(folder / "dask")
+        **worker_settings(server), "protocol": "inproc", "local_directory": str(folder / "dask")
     }  # fmt: skip
     workers = {options.pop("name"): {"cls": distributed.Worker, "options": options}}
     try:
@@ -176,7 +175,7 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
         ):
             yield Cluster(client, own=True)
     finally:
-        station.close()
+        server.close()
 
 
 def check_versions(offers: Sequence[Offer]) -> None:
@@ -215,3 +214,16 @@ def workers_for(
     if device == EMULATED:
         return tuple(able)
     return tuple([worker for worker in before if worker in able] or able)[:1]
+
+
+def other_versions(device: str, offers: Sequence[Offer], versions: Versions) -> tuple[str, str]:
+    """Why nobody who offers `device` can measure on it, and what to do."""
+    offer = next(offer for offer in offers if device in offer.devices)
+    return f"worker {offer.name} runs {offer.versions}, this sweep {versions}", "install the same on both"
+
+
+def how_to_offer(scheduler: Scheduler | None, target: str) -> str:
+    if scheduler is None:
+        return "it is not this machine's: name one that is, or give --scheduler"
+    option = {"host": "--host", EMULATED: "--emulated"}.get(target.partition("@")[0], f"--device {target}")
+    return f"start it there: sme2prof worker --scheduler {scheduler.address} {option}"

@@ -9,18 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.pipeline.open_run import Interleaved
-from model_profiling.pipeline.remaining import Left
 from model_profiling.sweep.cells import Job, JobCost, Program, SweepRecord, lane_of, longest
 from model_profiling.sweep.exporting import Exporters
-from model_profiling.sweep.messages import EMULATED, Hashes, Listing
+from model_profiling.sweep.messages import EMULATED, Exported, Hashes, Listing
 from model_profiling.workflow.profile import current_export
 
 # What is under way: each job with how far it is, and each device with the jobs that take turns on it.
@@ -34,20 +33,16 @@ class Work:
     """One job on its way."""
 
     job: Job
-    left: Left | None = None
-    """What the last visit said is left; None before the first."""
+    seconds_left: float | None = None
+    """As the last visit said; None before the first."""
     over: bool = False
     """Whether there is nothing left to measure, however that came."""
 
-    @property
-    def seconds_left(self) -> float | None:
-        return None if self.left is None else self.left.seconds_at_most
-
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class DeviceQueue:
     """A device and the jobs on it: one visit at a time, so that nothing disturbs what is measured. Emulation
-    measures no time, so each of its jobs has a lane of its own."""
+    measures no time, so each of its jobs has a queue of its own."""
 
     target: str
     works: list[Work]
@@ -106,33 +101,18 @@ class Lane:
         return time.monotonic() - self.lost_at if self.lost_at is not None else 0.0
 
 
-def lanes_of(jobs: list[Job]) -> list[Lane]:
-    """A lane for each target, in the order of the sweep."""
-    lanes: dict[str, Lane] = {}
+def queues_of(jobs: list[Job]) -> list[DeviceQueue]:
+    """One for each target, in the order of the sweep."""
+    queues: dict[str, DeviceQueue] = {}
     for job in jobs:
         key = job.id if job.target == EMULATED else job.target
-        lanes.setdefault(key, Lane(job.target, [])).works.append(Work(job))
-    for lane in lanes.values():
-        lane.turns.join(work.job.id for work in lane.works)
-    return list(lanes.values())
+        queues.setdefault(key, DeviceQueue(job.target, [])).works.append(Work(job))
+    for queue in queues.values():
+        queue.turns.join(work.job.id for work in queue.works)
+    return list(queues.values())
 
 
 # How far a sweep is, and how long the rest takes, as the person watching it is told.
-
-
-class UnderWay(Protocol):
-    """A job that is being measured, or is still to be."""
-
-    @property
-    def job(self) -> Job: ...
-
-    @property
-    def seconds_left(self) -> float | None:
-        """As its run tells; None before it was begun."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing of it is left to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +127,7 @@ class SweepProgress:
     def show(
         self,
         record: SweepRecord,
-        works: Sequence[UnderWay],
+        works: Sequence[Work],
         visited: Iterable[Job],
         exported: tuple[int, int] | None = None,
     ) -> None:
@@ -163,7 +143,7 @@ class SweepProgress:
         else:
             self.progress.advance(ended, len(cells), "; ".join(said), self.seconds_left(works))
 
-    def seconds_left(self, works: Sequence[UnderWay]) -> float | None:
+    def seconds_left(self, works: Sequence[Work]) -> float | None:
         """How long what is left takes; None where of nothing a time is known. A job without one is taken to
         last as long as the others do."""
         known = {work.job.id: seconds for work in works if (seconds := self._seconds(work)) is not None}
@@ -176,7 +156,7 @@ class SweepProgress:
             if not work.over
         )
 
-    def _seconds(self, work: UnderWay) -> float | None:
+    def _seconds(self, work: Work) -> float | None:
         if work.seconds_left:  # before a launch was timed its run tells of none
             return work.seconds_left
         cost = self.costs.get(work.job.id)
@@ -250,6 +230,19 @@ class Programs:
     def add(self, program: Program, path: Path) -> None:
         beside = [path, *(found for end in _BESIDE if (found := Path(f"{path}{end}")).is_file())]
         self.ready[program] = ReadyProgram(path, {each.name: self.hashes.of(each) for each in beside})
+
+    def take(self, program: Program, answer: Exported) -> None:
+        """Keep what a worker exported."""
+        wanted = f"{program.name}.pte"
+        if answer.program_file != wanted or not all(
+            name.startswith(wanted) for name in (wanted, *answer.files.listing)
+        ):
+            raise FormatError(
+                f"worker {answer.name} exported something else than {wanted}",
+                "end that worker; then continue the sweep with --resume",
+            )
+        answer.files.lay_out(self.artifacts, self.hashes, f"worker {answer.name}", exactly=False)
+        self.add(program, self.artifacts / wanted)
 
     def export_here(self, program: Program, wake: Callable[[Any], None]) -> None:
         """Export in a process of this one: what a model of the user's own imports is not known elsewhere."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,43 +31,44 @@ from model_profiling.sweep.cluster import (
     check_versions,
     connected,
     device_of,
+    how_to_offer,
+    other_versions,
     workers_for,
 )
-from model_profiling.sweep.device_queue import Lane, Programs, SweepProgress, Work, exports_anywhere, lanes_of
+from model_profiling.sweep.device_queue import (
+    DeviceQueue,
+    Programs,
+    SweepProgress,
+    Work,
+    exports_anywhere,
+    queues_of,
+)
 from model_profiling.sweep.folder import CellOutcome, SweepFolder, opened_sweep
 from model_profiling.sweep.messages import (
     EMULATED,
     EXPORTS,
     HOST,
-    PIECE,
     QUIET,
-    Blobs,
     ExportAsk,
     Exported,
     Failed,
     Hashes,
     Lacking,
-    Listing,
+    SentFiles,
     Versions,
     VisitAsk,
     Visited,
-    checked_listing,
-    lay_out,
     own_versions,
-    pieces,
     resource_of,
 )
-from model_profiling.sweep.publishing import add_to_store, publish, put_aside
+from model_profiling.sweep.publishing import publish, put_aside
 
 _LOOK_S = 0.5
 """How often is looked whether a device or a worker has come or gone."""
 _LOST_S = 30.0
 """How long a visit waits for a device that it lost; other visits of that worker may wait for it."""
-_MOST_LACKED = 5
+_MOST_LACKED = 3
 """Times in a row that a worker is sent what it says it lacks."""
-_MOST_BYTES = 64 << 30
-"""Of one file of a worker's."""
-_ARRIVING = ".arriving"
 _RESUME = "then continue the sweep with --resume"
 
 
@@ -88,11 +88,10 @@ class SweepOptions:
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """What a sweep came to. `published` are the run directories that were made in this session."""
-
     folder: Path
     record: SweepRecord
     published: tuple[Path, ...] = ()
+    """Run directories that were made in this session."""
     moved: Path | None = None
     """Where an earlier sweep was kept."""
 
@@ -123,7 +122,7 @@ class _Coordinator:
     """What workers know this session by."""
     versions: Versions = field(default_factory=own_versions)
     published: list[Path] = field(default_factory=list)
-    lanes: list[Lane] = field(default_factory=list)
+    queues: list[DeviceQueue] = field(default_factory=list)
     programs: Programs = field(init=False)
     _hashes: Hashes = field(default_factory=Hashes)
     _to_publish: list[Work] = field(default_factory=list)
@@ -135,7 +134,7 @@ class _Coordinator:
 
     def __post_init__(self) -> None:
         self.programs = Programs(self.folder.artifacts, self._hashes, self.options.resume)
-        self.lanes = lanes_of([job for job in jobs(self.folder.sweep) if self.folder.waiting(job)])
+        self.queues = queues_of([job for job in jobs(self.folder.sweep) if self.folder.waiting(job)])
         self._shown = self._reckoned()
 
     @contextlib.contextmanager
@@ -147,28 +146,28 @@ class _Coordinator:
             self.cluster.abandon()
             raise
         finally:
-            for lane in self.lanes:
-                lane.drop()
-                for work in lane.left:  # it was interrupted, or cannot go on
+            for queue in self.queues:
+                queue.drop()
+                for work in queue.left:  # it was interrupted, or cannot go on
                     with contextlib.suppress(ProfilingError):
                         self._put_aside(work, "the sweep ended before it", _RESUME.removeprefix("then "))
             self._pool.shutdown(wait=True, cancel_futures=True)
             self.programs.close()
             self.cluster.tell_all("forget", self.id)
-            shutil.rmtree(self.folder.path / _ARRIVING, ignore_errors=True)
 
     def run(self) -> None:
-        for lane in self.lanes:
-            known = self.folder.record.devices.get(lane.target)
-            lane.device = device_of(lane.target, self.cluster.offers(), known) or known
-            if known is not None and self.cluster.own and lane.device not in self._own_devices():
+        for queue in self.queues:
+            known = self.folder.record.devices.get(queue.target)
+            queue.device = device_of(queue.target, self.cluster.offers(), known) or known
+            own = {device for offer in self.cluster.offers() for device in offer.devices}
+            if known is not None and self.cluster.own and queue.device not in own:
                 raise InputError(
-                    f"{lane.target} of this sweep is {known}, and this is another machine",
+                    f"{queue.target} of this sweep is {known}, and this is another machine",
                     "continue it with the --scheduler it was begun with, or on that machine",
                 )
         self._begin_exports()
         exporting = True
-        while self._is_left():
+        while self._to_publish or self._publishing or any(queue.left for queue in self.queues):
             self._awake.clear()
             self._take_exports()
             self._take_visits()
@@ -183,19 +182,13 @@ class _Coordinator:
             self._show()
             self._awake.wait(_LOOK_S)
 
-    def _is_left(self) -> bool:
-        return bool(self._to_publish or self._publishing or any(lane.left for lane in self.lanes))
-
     def _wake(self, _done: object) -> None:
         self._awake.set()
-
-    def _own_devices(self) -> set[str]:
-        return {device for offer in self.cluster.offers() for device in offer.devices}
 
     # Programs.
 
     def _begin_exports(self) -> None:
-        wanted = dict.fromkeys(work.job.program for lane in self.lanes for work in lane.works)
+        wanted = dict.fromkeys(work.job.program for queue in self.queues for work in queue.works)
         somebody = any(offer.exports for offer in self.cluster.offers())
         for program in wanted:
             if self.programs.find(program):
@@ -222,10 +215,10 @@ class _Coordinator:
             except Exception:  # noqa: BLE001  its worker is gone, or Dask gave up: this machine can do it
                 self.cluster.check()
                 self.programs.export_here(program, self._wake)
-        for lane in self.lanes:
-            for work in lane.left:
+        for queue in self.queues:
+            for work in queue.left:
                 if why := self.programs.failed.get(work.job.program):
-                    self._fail(lane, work, why.problem, why.fix)
+                    self._fail(queue, work, why.problem, why.fix)
 
     def _take_export(self, future: Any, program: Program) -> None:
         if isinstance(future, Future):
@@ -238,63 +231,53 @@ class _Coordinator:
             raise SetupError(answer.problem, answer.fix)
         if not isinstance(answer, Exported):
             raise WorkerLost("it answered something else")
-        listing = checked_listing(answer.files, f"worker {answer.name}")
-        wanted = f"{program.name}.pte"
-        if answer.program_file != wanted or not all(name.startswith(wanted) for name in (wanted, *listing)):
-            raise FormatError(
-                f"worker {answer.name} exported something else than {wanted}", "end that worker; " + _RESUME
-            )
-        folder = self.folder.artifacts
-        have = {name: self._hashes.of(folder / name) for name in listing if (folder / name).is_file()}
-        blobs = self._received(answer.worker, f"exports/{program.name}", listing, have, answer.contents)
-        lay_out(folder, listing, blobs, self._hashes, exactly=False)
-        blobs.drop(listing.values())
-        self.programs.add(program, folder / answer.program_file)
+        self.programs.take(program, answer)
 
     # Visits.
 
     def _start_visits(self) -> None:
         now = time.monotonic()
-        for lane in self.lanes:
-            if lane.visiting is not None or not lane.left or now < lane.not_before:
+        for queue in self.queues:
+            if queue.visiting is not None or not queue.left or now < queue.not_before:
                 continue
-            if not all(self.programs.settled(work.job.program) for work in lane.works):
+            if not all(self.programs.settled(work.job.program) for work in queue.works):
                 continue  # all of a device's jobs begin together, so that drift meets them alike
             offers = self.cluster.offers()
-            device = device_of(lane.target, offers, lane.device)
+            device = device_of(queue.target, offers, queue.device)
             if device is None:
-                named = lane.device or lane.target
-                lane.lost(f"no worker offers {named}", self._how_to_offer(named))
+                named = queue.device or queue.target
+                queue.lost(f"no worker offers {named}", how_to_offer(self.options.scheduler, named))
                 continue
-            lane.workers = workers_for(device, offers, self.versions, lane.workers)
-            if not lane.workers:
-                lane.lost(*self._other_versions(device))
+            queue.workers = workers_for(device, offers, self.versions, queue.workers)
+            if not queue.workers:
+                queue.lost(*other_versions(device, offers, self.versions))
                 continue
-            lane.device = device
-            if device != lane.target and not self.cluster.own:
-                self.folder.settle_device(lane.target, device)
-            if work := lane.next():
-                self._visit(lane, work)
+            queue.device = device
+            if device != queue.target and not self.cluster.own:
+                self.folder.settle_device(queue.target, device)
+            if work := queue.next():
+                self._visit(queue, work)
 
-    def _visit(self, lane: Lane, work: Work) -> None:
-        job, device = work.job, lane.device
-        assert device is not None
-        program = self.programs.ready[job.program]
-        run_dir = self.folder.run_dir(job)
-        ask = VisitAsk(
+    def _ask(self, queue: DeviceQueue, work: Work) -> VisitAsk:
+        assert queue.device is not None
+        program = self.programs.ready[work.job.program]
+        return VisitAsk(
             self.id,
-            job,
-            device,
+            work.job,
+            queue.device,
             program.path.name,
             program.files,
-            self._hashes.listing(run_dir) if run_dir.is_dir() else {},
+            self._hashes.listing(self.folder.run_dir(work.job)),
             self.versions,
             min(_LOST_S, self.options.device_wait_s / 4),
         )
-        self.folder.mark(job, "running")
-        lane.visiting = work
-        lane.future = self.cluster.submit("visit", ask, self._resources(device, job), lane.workers)
-        lane.future.add_done_callback(self._wake)
+
+    def _visit(self, queue: DeviceQueue, work: Work) -> None:
+        ask = self._ask(queue, work)
+        self.folder.mark(work.job, "running")
+        queue.visiting = work
+        queue.future = self.cluster.submit("visit", ask, self._resources(ask.device, ask.job), queue.workers)
+        queue.future.add_done_callback(self._wake)
 
     def _resources(self, device: str, job: Job) -> dict[str, float]:
         """What a visit takes: the device alone and, on a machine that keeps cores for it, as many of those as
@@ -307,98 +290,75 @@ class _Coordinator:
         return found
 
     def _take_visits(self) -> None:
-        for lane in self.lanes:
-            if lane.future is None or not lane.future.done():
+        for queue in self.queues:
+            if queue.future is None or not queue.future.done():
                 continue
-            future, work = lane.future, lane.visiting
-            lane.future = lane.visiting = None
+            future, work = queue.future, queue.visiting
+            queue.future = queue.visiting = None
             assert work is not None
             try:
                 answer = self.cluster.answer_of(future)
                 if isinstance(answer, Lacking):
-                    self._send(answer, lane, work)
-                    self._visit(lane, work)
+                    self._send(answer, queue, work)
+                    self._visit(queue, work)
                 elif isinstance(answer, Visited):
-                    self._keep(answer, lane, work)
-                    lane.found()
+                    self._keep(answer, queue, work)
+                    queue.found()
                 elif isinstance(answer, Failed):
-                    self._failed(answer, lane, work)
+                    self._failed(answer, queue, work)
                 else:
                     raise FormatError("its worker answered something else", "end that worker; " + _RESUME)
             except SchedulerLost:
                 raise
             except WorkerLost as problem:
                 self.cluster.check()
-                lane.lost(f"the worker of {lane.target} is lost ({problem})", self._how_to_offer(lane.target))
+                queue.lost(
+                    f"the worker of {queue.target} is lost ({problem})",
+                    how_to_offer(self.options.scheduler, queue.target),
+                )
             except ProfilingError as problem:
-                self._fail(lane, work, problem.problem, problem.fix)
+                self._fail(queue, work, problem.problem, problem.fix)
             except Exception as problem:  # noqa: BLE001  Dask's own, or a defect: one job's, not the sweep's
                 self.cluster.check()
-                self._fail(lane, work, _of_dask(problem), "see what the worker says; " + _RESUME)
+                self._fail(queue, work, _of_dask(problem), "see what the worker says; " + _RESUME)
 
-    def _send(self, answer: Lacking, lane: Lane, work: Work) -> None:
-        """Two devices of one worker may be sent the same for each other, so it is asked for again, a few
-        times."""
-        lane.lacked += 1
-        if lane.lacked > _MOST_LACKED:
+    def _send(self, answer: Lacking, queue: DeviceQueue, work: Work) -> None:
+        queue.lacked += 1
+        if queue.lacked > _MOST_LACKED:
             raise FormatError("its worker asks for the same files again and again", "end it; " + _RESUME)
-        program = self.programs.ready[work.job.program]
-        run_dir = self.folder.run_dir(work.job)
-        where = {sha256: program.path.with_name(name) for name, sha256 in program.files.items()}
-        if run_dir.is_dir():
-            where |= {sha256: run_dir / name for name, sha256 in self._hashes.listing(run_dir).items()}
-        for sha256 in answer.hashes:
-            for offset, piece, size in pieces(where[sha256]):
-                self.cluster.ask(answer.worker, "put", sha256, offset, piece, size)
+        ask, program = self._ask(queue, work), self.programs.ready[work.job.program]
+        self.cluster.send(
+            answer.worker,
+            "put",
+            ask,
+            SentFiles.of(program.path.parent, ask.program, answer.program),
+            SentFiles.of(self.folder.run_dir(work.job), ask.run, answer.run),
+        )
 
-    def _keep(self, answer: Visited, lane: Lane, work: Work) -> None:
-        self._bring(answer.worker, answer.name, answer.files, answer.contents, work)
-        work.left = answer.left
+    def _keep(self, answer: Visited, queue: DeviceQueue, work: Work) -> None:
+        self._bring(answer, work)
+        work.seconds_left = answer.left.seconds_at_most
         if not answer.over:
-            lane.turns.visited(work.job.id, answer.left)
+            queue.turns.visited(work.job.id, answer.left)
         else:
-            lane.end(work)
+            queue.end(work)
             self._to_publish.append(work)
 
-    def _failed(self, answer: Failed, lane: Lane, work: Work) -> None:
-        if answer.files:
-            with contextlib.suppress(WorkerLost):  # what was measured before is here already
-                self._bring(answer.worker, answer.name, answer.files, answer.contents, work)
+    def _failed(self, answer: Failed, queue: DeviceQueue, work: Work) -> None:
+        if answer.files.listing:
+            self._bring(answer, work)
         if not answer.device_gone and not answer.in_use:
-            self._fail(lane, work, answer.problem, answer.fix)
+            self._fail(queue, work, answer.problem, answer.fix)
             return
-        lane.lost(answer.problem, answer.fix)
-        if not lane.was_there and not answer.in_use:
-            self._give_up(lane)
+        queue.lost(answer.problem, answer.fix)
+        if not queue.was_there and not answer.in_use:
+            self._give_up(queue)
 
-    def _bring(
-        self, worker: str, name: str, files: Listing, contents: Mapping[str, bytes], work: Work
-    ) -> None:
+    def _bring(self, answer: Visited | Failed, work: Work) -> None:
         """Make the run directory here what it is on the worker."""
-        listing = checked_listing(files, f"worker {name}")
         run_dir = self.folder.run_dir(work.job)
         run_dir.mkdir(parents=True, exist_ok=True)
-        blobs = self._received(worker, work.job.run_dir, listing, self._hashes.listing(run_dir), contents)
-        lay_out(run_dir, listing, blobs, self._hashes)
-        blobs.drop(listing.values())
-
-    def _received(
-        self, worker: str, below: str, listing: Listing, have: Listing, contents: Mapping[str, bytes]
-    ) -> Blobs:
-        """What of the listed files is not here: as it came with the answer, else fetched from the worker."""
-        blobs = Blobs(self.folder.path / _ARRIVING)
-        blobs.put_whole(contents)
-        missing = {sha256: name for name, sha256 in listing.items() if have.get(name) != sha256}
-        for sha256 in blobs.lacking(missing):
-            offset, more = 0, True
-            while more:
-                piece = self.cluster.ask(worker, "get", self.id, f"{below}/{missing[sha256]}", offset)
-                if not isinstance(piece, bytes) or len(piece) > PIECE or offset > _MOST_BYTES:
-                    raise FormatError(f"{missing[sha256]!r} of its worker does not end", "end that worker")
-                more = len(piece) == PIECE
-                blobs.put(sha256, offset, piece, offset + len(piece) + more)
-                offset += len(piece)
-        return blobs
+        answer.files.lay_out(run_dir, self._hashes, f"worker {answer.name}")
 
     # What becomes of jobs.
 
@@ -408,7 +368,7 @@ class _Coordinator:
                 del self._publishing[future]
                 self._conclude(future, work)
         emulating = {
-            work.job.program for lane in self.lanes if lane.target == EMULATED for work in lane.left
+            work.job.program for queue in self.queues if queue.target == EMULATED for work in queue.left
         } | {work.job.program for work in self._publishing.values() if work.job.target == EMULATED}
         for work in list(self._to_publish):
             job = work.job
@@ -416,19 +376,11 @@ class _Coordinator:
                 continue  # what emulation proves about the program belongs into its report
             self._to_publish.remove(work)
             program = self.programs.ready[job.program].path
-            future = self._pool.submit(self._make, job, program)
+            future = self._pool.submit(
+                publish, job, self.folder.run_dir(job), program, self.folder.sweep.name, self.options.store
+            )
             self._publishing[future] = work
             future.add_done_callback(self._wake)
-
-    def _make(self, job: Job, program: Path) -> dict[str, CellOutcome]:
-        """In a thread of its own. A store that cannot be written now is told of when the sweep ends, when all
-        runs that are not there are added once more."""
-        run_dir, store = self.folder.run_dir(job), self.options.store
-        outcomes = publish(job, run_dir, program)
-        if store is not None and any(each.state == "done" for each in outcomes.values()):
-            with contextlib.suppress(Exception):
-                add_to_store(store, [run_dir], self.folder.sweep.name)
-        return outcomes
 
     def _conclude(self, future: Future[dict[str, CellOutcome]], work: Work) -> None:
         try:
@@ -440,8 +392,8 @@ class _Coordinator:
         else:
             self.published.append(self.folder.run_dir(work.job))
 
-    def _fail(self, lane: Lane, work: Work, problem: str, fix: str) -> None:
-        lane.end(work)
+    def _fail(self, queue: DeviceQueue, work: Work, problem: str, fix: str) -> None:
+        queue.end(work)
         self._put_aside(work, problem, fix)
         self.folder.mark(work.job, "failed", problem, fix)
 
@@ -450,51 +402,38 @@ class _Coordinator:
         if program is not None and run_dir.is_dir():
             put_aside(run_dir, program.path, problem, fix)
 
-    def _give_up(self, lane: Lane) -> None:
-        for work in lane.left:
-            self._fail(lane, work, lane.why, f"{lane.fix}; {_RESUME}" if lane.fix else _RESUME)
+    def _give_up(self, queue: DeviceQueue) -> None:
+        for work in queue.left:
+            self._fail(queue, work, queue.why, f"{queue.fix}; {_RESUME}" if queue.fix else _RESUME)
 
     # Devices that come and go.
 
     def _look(self) -> None:
         self.cluster.check()
         there = {offer.worker for offer in self.cluster.offers()}
-        for lane in self.lanes:
-            if not lane.left:
+        for queue in self.queues:
+            if not queue.left:
                 continue
-            if lane.future is not None and there.isdisjoint(lane.workers):
-                lane.drop()
-                why = f"the worker that offered {lane.target} went away"
-                lane.lost(why, self._how_to_offer(lane.device or lane.target))
-            if lane.future is None and lane.waited_s() > self.options.device_wait_s:
-                self._give_up(lane)
-
-    def _other_versions(self, device: str) -> tuple[str, str]:
-        offer = next(offer for offer in self.cluster.offers() if device in offer.devices)
-        problem = f"worker {offer.name} runs {offer.versions}, this sweep {self.versions}"
-        return problem, "install the same on both"
-
-    def _how_to_offer(self, target: str) -> str:
-        if self.options.scheduler is None:
-            return "it is not this machine's: name one that is, or give --scheduler"
-        option = {"host": "--host", EMULATED: "--emulated"}.get(
-            target.partition("@")[0], f"--device {target}"
-        )
-        return f"start it there: sme2prof worker --scheduler {self.options.scheduler.address} {option}"
+            if queue.future is not None and there.isdisjoint(queue.workers):
+                queue.drop()
+                why = f"the worker that offered {queue.target} went away"
+                queue.lost(why, how_to_offer(self.options.scheduler, queue.device or queue.target))
+            if queue.future is None and queue.waited_s() > self.options.device_wait_s:
+                self._give_up(queue)
 
     def _show(self) -> None:
-        waiting = next((lane for lane in self.lanes if lane.left and lane.waited_s()), None)
+        waiting = next((queue for queue in self.queues if queue.left and queue.waited_s()), None)
         if waiting is not None:
             self._stage(f"waiting for {waiting.target}: {waiting.why}")
         elif not self.programs.under_way:
             self._stage("measuring")
-        works = [work for lane in self.lanes for work in lane.works]
-        visited = [lane.visiting.job for lane in self.lanes if lane.visiting is not None]
+        works = [work for queue in self.queues for work in queue.works]
+        visited = [queue.visiting.job for queue in self.queues if queue.visiting is not None]
         self._shown.show(self.folder.record, works, visited, self.programs.exported)
 
     def _reckoned(self) -> SweepProgress:
         """Progress with what the jobs cost by what is exported so far."""
-        cost = sweep_cost((work.job for lane in self.lanes for work in lane.works), self.folder.artifacts)
+        cost = sweep_cost((work.job for queue in self.queues for work in queue.works), self.folder.artifacts)
         costs = {each.job.id: each for each in cost.jobs}
         return SweepProgress(self.progress, costs, alone=self.options.scheduler is None)
 

@@ -1,31 +1,25 @@
-"""What a sweep and its workers send each other: messages, and files by their content."""
+"""What a sweep and its workers send each other: messages, and the files that changed with their hashes."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling._version import __version__
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, system_reason
-from model_profiling.core.safe_read import inside, open_regular, stays_inside
+from model_profiling.core.errors import FormatError
+from model_profiling.core.safe_read import inside, stays_inside
 from model_profiling.pipeline.remaining import Left
 from model_profiling.run import names
 from model_profiling.sweep.cells import Job, Program
 
-# Files between machines by their content: each is sent once, checked on arrival, and laid out under names
-# that stay inside the folder they are meant for.
-# A run directory is told as a listing, name to SHA-256. Whoever lacks a content asks for it; what arrives is
-# kept in a `Blobs` folder under its hash until it is laid out.
+# A run directory is told as a listing of all its files; with it go the contents of those that the other side
+# does not have. What arrives is checked by its hash, and laid out under names that stay inside the folder.
 
-PIECE = 16 << 20
-"""Bytes in one message: what passes through a scheduler is held in its memory."""
 _LAST = (names.JOURNAL, names.MANIFEST)
 """Written after everything else, in this order: the journal's lines make what was measured count."""
 
@@ -48,7 +42,7 @@ class Hashes:
         return known[1]
 
     def listing(self, folder: Path) -> Listing:
-        """Every file of a run or of an export; hidden ones are work in progress and nobody else's."""
+        """Every file of a run or of an export, where there is one; hidden ones are work in progress."""
         return {path.relative_to(folder).as_posix(): self.of(path) for path in _files_in(folder)}
 
 
@@ -62,125 +56,48 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Blobs:
-    """A folder of contents, each under its hash."""
+class SentFiles:
+    """All files of a folder, with the contents of those that whoever gets it does not have."""
 
-    folder: Path
+    listing: Listing = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    """By name."""
 
-    def path(self, sha256: str) -> Path:
-        return self.folder / checked_hash(sha256)
+    @classmethod
+    def of(cls, folder: Path, listing: Mapping[str, str], have: Mapping[str, str]) -> SentFiles:
+        changed = [name for name, sha256 in listing.items() if have.get(name) != sha256]
+        return cls(dict(listing), {name: (folder / name).read_bytes() for name in changed})
 
-    def lacking(self, wanted: Iterable[str]) -> list[str]:
-        return sorted({each for each in wanted if not self.path(each).is_file()})
-
-    def put(self, sha256: str, offset: int, piece: bytes, size: int) -> None:
-        """Take one piece of a content of `size` bytes; the last makes it whole, if its hash is right."""
-        path = self.path(sha256)
-        if path.is_file():
-            return
-        part = path.with_name(f".{path.name}.part")
-        files.make_folder(self.folder)
-        if (part.stat().st_size if part.exists() else 0) != offset:
-            part.unlink(missing_ok=True)
-            if offset:
-                raise FormatError(f"a piece of {sha256[:16]} is missing", "send it again from its beginning")
-        try:
-            with part.open("ab") as stream:
-                stream.write(piece)
-        except OSError as problem:
-            part.unlink(missing_ok=True)
-            raise InputError(
-                f"cannot write below {self.folder}: {system_reason(problem)}", "free some space there"
-            ) from problem
-        if offset + len(piece) < size:
-            return
-        if files.sha256(part) != sha256:
-            part.unlink()
-            raise FormatError(f"what arrived as {sha256[:16]} is not what was sent", "send it again")
-        part.replace(path)
-
-    def put_whole(self, contents: Mapping[str, bytes]) -> None:
-        for sha256, content in contents.items():
-            if not self.path(sha256).is_file():
-                if hashlib.sha256(content).hexdigest() != sha256:
-                    raise FormatError(f"what arrived as {sha256[:16]} is not what was sent", "send it again")
-                files.write_bytes(self.path(sha256), content)
-
-    def drop(self, hashes: Iterable[str]) -> None:
-        for sha256 in hashes:
-            self.path(sha256).unlink(missing_ok=True)
+    def lay_out(self, folder: Path, hashes: Hashes, where: str, *, exactly: bool = True) -> None:
+        """Make `folder` hold what is listed, and if `exactly` nothing else. However it is cut short, doing it
+        again ends the same, and the journal never tells of files that are not there yet."""
+        _check_names(self.listing, where)
+        have = hashes.listing(folder)
+        changed = [name for name, sha256 in self.listing.items() if have.get(name) != sha256]
+        for name in changed:
+            content = self.contents.get(name)
+            if content is None or hashlib.sha256(content).hexdigest() != self.listing[name]:
+                raise FormatError(f"{where}: what arrived as {name} is not what was sent", "send it again")
+        for name in sorted(changed, key=_place_in_order):
+            target = inside(folder, name)
+            files.real_folder(folder, target.parent)
+            files.write_bytes(target, self.contents[name])
+        for name in set(have) - set(self.listing) if exactly else ():
+            (folder / name).unlink()
 
 
-def checked_hash(sha256: str) -> str:
-    if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        raise FormatError(
-            f"{sha256[:80]!r} is no SHA-256", "both sides are to run the same version of the kit"
-        )
-    return sha256
-
-
-def checked_listing(listing: Mapping[str, str], where: str) -> Listing:
-    """What another machine tells of its files, if every name stays inside and is one that is listed."""
-    for name, sha256 in listing.items():
+def _check_names(listing: Iterable[str], where: str) -> None:
+    """Every name stays inside, and is one that is listed."""
+    for name in listing:
         if any(part.startswith(".") for part in Path(stays_inside(name, where)).parts):
             raise FormatError(f"{where}: {name!r} is hidden", "a run names only files of its own")
-        checked_hash(sha256)
-    return dict(listing)
-
-
-def lay_out(
-    folder: Path, listing: Mapping[str, str], blobs: Blobs, hashes: Hashes, *, exactly: bool = True
-) -> None:
-    """Make `folder` hold what is listed, and if `exactly` nothing else; contents that are not there already
-    come from `blobs`. However it is cut short, doing it again ends the same, and the journal never tells of
-    files that are not there yet."""
-    have = hashes.listing(folder) if folder.is_dir() else {}
-    changed = [name for name, sha256 in listing.items() if have.get(name) != sha256]
-    for name in sorted(changed, key=_place_in_order):
-        target = inside(folder, name)
-        files.real_folder(folder, target.parent)
-        with files.replacing(target) as part:
-            shutil.copyfile(blobs.path(listing[name]), part)
-    for name in set(have) - set(listing) if exactly else ():
-        (folder / name).unlink()
 
 
 def _place_in_order(name: str) -> tuple[int, str]:
     return (_LAST.index(name) + 1 if name in _LAST else 0), name
 
 
-def read_piece(path: Path, offset: int, most: int = PIECE) -> bytes:
-    with open_regular(path) as stream:
-        stream.seek(offset)
-        return stream.read(most)
-
-
-def pieces(path: Path) -> Iterator[tuple[int, bytes, int]]:
-    """A file in pieces: where each begins, what it holds, and how many bytes there are in all."""
-    with open_regular(path) as stream:
-        size, offset = os.fstat(stream.fileno()).st_size, 0
-        while True:
-            piece = stream.read(PIECE)
-            yield offset, piece, size
-            offset += len(piece)
-            if offset >= size or not piece:
-                return
-
-
-def contents(folder: Path, listing: Mapping[str, str], most: int) -> dict[str, bytes]:
-    """Of the listed files as many whole as fit into `most` bytes, the smallest first."""
-    found: dict[str, bytes] = {}
-    paths = {sha256: folder / name for name, sha256 in listing.items()}
-    with contextlib.suppress(FileNotFoundError):
-        for sha256, path in sorted(paths.items(), key=lambda each: each[1].stat().st_size):
-            most -= path.stat().st_size
-            if most < 0:
-                break
-            found[sha256] = path.read_bytes()
-    return found
-
-
-# What a sweep and its workers say to each other. Files are named with their hash alone.
+# What a sweep and its workers say to each other.
 
 EXPORTS = "sme2prof:exports"
 """The Dask resource of a worker that exports; one export takes one of it."""
@@ -252,36 +169,30 @@ class VisitAsk:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What `worker` must be sent before it can do as asked."""
+    """What `worker` has of the program and of the run, which is not what it was asked to measure."""
 
     worker: str
-    hashes: tuple[str, ...]
+    program: Listing
+    run: Listing
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export left in a folder of the worker."""
-
-    worker: str
     name: str
+    """Of the worker."""
     program_file: str
-    files: Listing
-    contents: dict[str, bytes] = field(default_factory=dict)
-    """Of the smaller files what they hold; the rest is fetched."""
+    files: SentFiles
 
 
 @dataclass(frozen=True, slots=True)
 class Visited:
     """A run directory after one piece."""
 
-    worker: str
     name: str
-    files: Listing
-    contents: dict[str, bytes]
+    files: SentFiles
     over: bool
     """Whether nothing is left to measure; the run is then complete but for what is made of it."""
     left: Left
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +200,10 @@ class Failed:
     """Why something could not be done. `device_gone` where it may be, once the device or worker is well
     again: then nothing is wrong with what was asked."""
 
-    worker: str
     name: str
     problem: str
     fix: str
     device_gone: bool = False
     in_use: bool = False
     """Whether somebody else has the device; it is waited for, as one that is gone."""
-    files: Listing | None = None
-    contents: dict[str, bytes] = field(default_factory=dict)
+    files: SentFiles = field(default_factory=SentFiles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,13 +26,20 @@ from model_profiling.sweep.report import Found, run_dirs, write_sweep_report
 from model_profiling.workflow.measure import RunOptions, run_config
 
 
-def publish(job: Job, run_dir: Path, program: Path) -> dict[str, CellOutcome]:
-    """Analyse and report the run of `job`; how each of its cells ended."""
+def publish(
+    job: Job, run_dir: Path, program: Path, sweep: str, store: Store | None
+) -> dict[str, CellOutcome]:
+    """Analyse and report the run of `job`, and add it to `store`; how each of its cells ended. A store that
+    cannot be written now is tried again when the sweep ends."""
     with working_beside():
         manifest = _bring_home(run_dir, program)
         config = checked_config(manifest.settings, folder=run_dir)
         run_config(config, RunOptions(analysis_only=True))
-    return cell_outcomes(job, run_dir)
+    outcomes = cell_outcomes(job, run_dir)
+    if store is not None and any(each.state == "done" for each in outcomes.values()):
+        with contextlib.suppress(Exception):
+            add_to_store(store, [run_dir], sweep)
+    return outcomes
 
 
 def add_to_store(store: Store, runs: Sequence[Path], sweep: str, progress: Progress | None = None) -> Added:

@@ -1,7 +1,7 @@
 """A worker: one process that offers devices, a machine and its quiet cores to sweeps, as Dask's resources.
 
-It is Dask's own worker with a `Station` as its plugin. Nothing else of it listens, and it listens on loopback
-unless it is told an address.
+It is Dask's own worker with a `DeviceServer` as its plugin. Nothing else of it listens, and it listens on
+loopback unless it is told an address.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from model_profiling.core.formatting import ranges
 from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
 from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
+from model_profiling.sweep.device_server import NAME, DeviceServer
 from model_profiling.sweep.machine_lock import keep_off
 from model_profiling.sweep.messages import EMULATED, HOST
-from model_profiling.sweep.station import NAME, Station
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST_CONNECTION_S = 20
@@ -66,15 +66,15 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
             f"{options.scheduler.address} is another machine, and this worker listens on loopback alone",
             "say with --listen at which of this machine's addresses it is reached",
         )
-    with _opened_station(options) as station:
+    with _opened_server(options) as server:
         try:
-            asyncio.run(_serve(station, options, said))
+            asyncio.run(_serve(server, options, said))
         finally:
-            station.close()
+            server.close()
 
 
 @contextlib.contextmanager
-def _opened_station(options: WorkerOptions) -> Iterator[Station]:
+def _opened_server(options: WorkerOptions) -> Iterator[DeviceServer]:
     """What this worker is, in a folder that no other worker of this user has."""
     for name in filter(None, (options.name, options.machine)):
         if not _NAME.fullmatch(name):
@@ -85,7 +85,7 @@ def _opened_station(options: WorkerOptions) -> Iterator[Station]:
         try:
             devices, cores = offered_devices(options), checked_cores(options.quiet_cores)
             keep_off(cores)
-            yield Station(name, folder, devices, cores, options.exports)
+            yield DeviceServer(name, folder, devices, cores, options.exports)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -134,11 +134,11 @@ def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
     return cores
 
 
-async def _serve(station: Station, options: WorkerOptions, said: Callable[[str], None]) -> None:
+async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[str], None]) -> None:
     """Serve until the scheduler goes away, then wait for its return, so that a worker outlives a restart."""
     address, patience = options.scheduler.address, _FIRST_CONNECTION_S
     while True:
-        worker = dask_worker(station, options.scheduler, options.listen or LOOPBACK, patience)
+        worker = dask_worker(server, options.scheduler, options.listen or LOOPBACK, patience)
         try:
             await worker
         except Exception as problem:
@@ -149,8 +149,8 @@ async def _serve(station: Station, options: WorkerOptions, said: Callable[[str],
                 f"cannot join {address}: {why.splitlines()[0] if why else type(problem).__name__}",
                 "start it first (dask scheduler), and correct the address or the certificates",
             ) from problem
-        offered = ", ".join((*station.devices, *(["exports"] if station.exports else [])))
-        said(f"worker {station.name} serves {address}: {offered}")
+        offered = ", ".join((*server.devices, *(["exports"] if server.exports else [])))
+        said(f"worker {server.name} serves {address}: {offered}")
         try:
             await worker.finished()
         finally:
@@ -160,27 +160,27 @@ async def _serve(station: Station, options: WorkerOptions, said: Callable[[str],
         patience = _AGAIN_S
 
 
-def dask_worker(station: Station, scheduler: Scheduler, host: str, patience_s: float) -> Any:
+def dask_worker(server: DeviceServer, scheduler: Scheduler, host: str, patience_s: float) -> Any:
     distributed = needed("distributed", EXTRA)
     quieten()
     return distributed.Worker(
         scheduler.address,
         security=scheduler.security(),
         death_timeout=patience_s,
-        local_directory=str(station.folder / "dask"),
-        **worker_settings(station),
+        local_directory=str(server.folder / "dask"),
+        **worker_settings(server),
         host=host,
     )
 
 
-def worker_settings(station: Station) -> dict[str, Any]:
+def worker_settings(server: DeviceServer) -> dict[str, Any]:
     """What every worker of the kit's is made with: a thread for each device and each export; no page for
     browsers but on loopback; files are for the kit to move, so memory needs no watching."""
     return {
-        "name": station.name,
-        "nthreads": station.threads,
-        "resources": station.resources,
-        "plugins": [_plugin(station)],
+        "name": server.name,
+        "nthreads": server.threads,
+        "resources": server.resources,
+        "plugins": [_plugin(server)],
         "dashboard": False,
         "dashboard_address": f"{LOOPBACK}:0",
         "memory_limit": 0,
@@ -194,11 +194,11 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _plugin(station: Station) -> Any:
+def _plugin(server: DeviceServer) -> Any:
     distributed = needed("distributed", EXTRA)
 
     class Plugin(distributed.WorkerPlugin):  # type: ignore[misc,name-defined]
-        """Dask finds the station by this name; `remote_call` asks it."""
+        """Dask finds the server by this name; `remote_call` asks it."""
 
         name = NAME
 
@@ -206,8 +206,8 @@ def _plugin(station: Station) -> Any:
             self.worker = worker
 
         def answer(self, method: str, packed: bytes) -> bytes:
-            station.address = self.worker.address
-            return station.answer(method, packed)
+            server.address = self.worker.address
+            return server.answer(method, packed)
 
     return Plugin()
 

@@ -23,25 +23,23 @@ from model_profiling.pipeline import open_run
 from model_profiling.pipeline.remaining import Left
 from model_profiling.run import Run
 from model_profiling.store.store import Store
-from model_profiling.sweep import engine, exporting
-from model_profiling.sweep import station as stations
+from model_profiling.sweep import device_server, exporting
 from model_profiling.sweep.addresses import parse_scheduler
 from model_profiling.sweep.cells import Job, Program, jobs
 from model_profiling.sweep.cluster import workers_for
+from model_profiling.sweep.device_server import DeviceServer
 from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.messages import (
     EXPORTS,
-    PIECE,
     Failed,
     Hashes,
     Lacking,
     Offer,
+    SentFiles,
     Versions,
     VisitAsk,
     Visited,
-    pieces,
 )
-from model_profiling.sweep.station import Station
 from model_profiling.sweep.worker import worker_settings
 
 distributed = pytest.importorskip("distributed")
@@ -49,21 +47,21 @@ HERE = "host@here"
 
 
 @contextlib.contextmanager
-def served_by(*stations: Station) -> Iterator[str]:
-    """A scheduler on loopback with a worker for each station, all in this process."""
+def served_by(*servers: DeviceServer) -> Iterator[str]:
+    """A scheduler on loopback with a worker for each server, all in this process."""
     silent = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     made = {"cls": distributed.Scheduler, "options": {**silent, "port": 0}}
     workers = {}
-    for station in stations:
-        options = {**worker_settings(station), "host": "127.0.0.1"}
-        options["local_directory"] = str(station.folder / "dask")
+    for server in servers:
+        options = {**worker_settings(server), "host": "127.0.0.1"}
+        options["local_directory"] = str(server.folder / "dask")
         workers[options.pop("name")] = {"cls": distributed.Worker, "options": options}
     try:
         with distributed.SpecCluster(workers=workers, scheduler=made, silence_logs=False) as own:
             yield own.scheduler_address
     finally:
-        for station in stations:
-            station.close()
+        for server in servers:
+            server.close()
 
 
 def made_sweep(folder: Path, *models: Path) -> SweepConfig:
@@ -91,7 +89,7 @@ class Heard:
         del done, total, text, left_s
 
 
-class Liar(Station):
+class Liar(DeviceServer):
     """Measures what is called `good`, once the device is free; of other programs it says something else."""
 
     busy = 2
@@ -102,33 +100,27 @@ class Liar(Station):
             return self.lie(name)
         if self.busy:
             type(self).busy -= 1
-            return Failed(self.address, self.name, "it is in use", "wait", in_use=True)
+            return Failed(self.name, "it is in use", "wait", in_use=True)
         return super().visit(ask)
 
     def lie(self, name: str) -> Visited | Lacking | Failed:
         evil, sha256 = b"evil", hashlib.sha256(b"evil").hexdigest()
         answers: dict[str, object] = {
-            "outside": self.visited({"../../../evil": sha256}, {sha256: evil}),
-            "hidden": self.visited({".lock": sha256}, {sha256: evil}),
-            "forged": self.visited({"journal.jsonl": "0" * 64}, {"0" * 64: evil}),
-            "endless": self.visited({"journal.jsonl": "1" * 64}, {}),
-            "insatiable": Lacking(self.address, ()),
+            "outside": self.visited({"../../../evil": sha256}, {"../../../evil": evil}),
+            "hidden": self.visited({".lock": sha256}, {".lock": evil}),
+            "forged": self.visited({"journal.jsonl": "0" * 64}, {"journal.jsonl": evil}),
+            "missing": self.visited({"journal.jsonl": sha256}, {}),
+            "insatiable": Lacking(self.address, {}, {}),
             "nonsense": "done",
         }
         return answers[name]  # type: ignore[return-value]
 
     def visited(self, listing: dict[str, str], contents: dict[str, bytes]) -> Visited:
-        return Visited(self.address, self.name, listing, contents, over=True, left=Left())
-
-    def get(self, sweep: str, name: str, offset: int) -> bytes:
-        return bytes(PIECE) if name.startswith("runs/endless") else super().get(sweep, name, offset)
+        return Visited(self.name, SentFiles(listing, contents), over=True, left=Left())
 
 
-def test_a_worker_that_lies_costs_its_own_cells(
-    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_MOST_BYTES", PIECE)
-    lies = ("outside", "hidden", "forged", "endless", "insatiable", "nonsense")
+def test_a_worker_that_lies_costs_its_own_cells(exported: Callable[..., Artifact], tmp_path: Path) -> None:
+    lies = ("outside", "hidden", "forged", "missing", "insatiable", "nonsense")
     models = [tmp_path / f"{name}.pte" for name in (*lies, "good")]
     for model in models:
         shutil.copyfile(exported("toy_cnn").pte, model)
@@ -143,26 +135,28 @@ def test_a_worker_that_lies_costs_its_own_cells(
     reasons = {name: each.reason for name, each in found.items()}
     assert all(each.state == "failed" for each in found.values()), found
     assert "../../../evil" in reasons["outside"] and "hidden" in reasons["hidden"]
-    assert "is not what was sent" in reasons["forged"] and "does not end" in reasons["endless"]
+    assert all("is not what was sent" in reasons[name] for name in ("forged", "missing"))
     assert "again and again" in reasons["insatiable"] and "something else" in reasons["nonsense"]
-    assert not list(tmp_path.rglob("evil")) and not list(outdir.rglob(".lock"))
+    assert not list((tmp_path / "a").rglob("evil")) and not list(outdir.rglob(".lock"))
     (stored,) = store.rows("SELECT run_dir FROM runs")
     assert Path(stored["run_dir"]) == outdir / "runs" / "good" / "host-here"
     manifest = Run.open(outdir / "runs" / "good" / "host-here").manifest
     assert manifest is not None and [each.end for each in manifest.sessions] == ["done"]
 
 
-def asked_of(station: Station, job: Job) -> VisitAsk:
+def asked_of(server: DeviceServer, job: Job) -> VisitAsk:
     """The first visit of a job, with its program sent."""
     model = Path(job.program.model)
-    sha256 = files.sha256(model)
-    for offset, piece, size in pieces(model):
-        station.put(sha256, offset, piece, size)
-    return VisitAsk("s1", job, HERE, model.name, {model.name: sha256}, {}, station.versions, 5.0)
+    program = {model.name: files.sha256(model)}
+    ask = VisitAsk("s1", job, HERE, model.name, program, {}, server.versions, 5.0)
+    lacking = server.visit(ask)
+    assert isinstance(lacking, Lacking) and not lacking.program
+    server.put(ask, SentFiles.of(model.parent, program, {}), SentFiles())
+    return ask
 
 
-def session_of(station: Station, ask: VisitAsk) -> tuple[str, str | None]:
-    manifest = Run.open(station.folder / "sweeps" / ask.sweep / ask.job.run_dir).manifest
+def session_of(server: DeviceServer, ask: VisitAsk) -> tuple[str, str | None]:
+    manifest = Run.open(server.folder / "sweeps" / ask.sweep / ask.job.run_dir).manifest
     assert manifest is not None
     return manifest.sessions[-1].end, manifest.sessions[-1].problem
 
@@ -170,38 +164,36 @@ def session_of(station: Station, ask: VisitAsk) -> tuple[str, str | None]:
 def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(
     exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    station = Station("one", tmp_path / "worker", (HERE,), exports=False)
+    server = DeviceServer("one", tmp_path / "worker", (HERE,), exports=False)
     models = [tmp_path / f"{name}.pte" for name in ("first", "second")]
     for model in models:
         shutil.copyfile(exported("toy_cnn").pte, model)
-    asks = [asked_of(station, job) for job in jobs(made_sweep(tmp_path, *models))]
+    asks = [asked_of(server, job) for job in jobs(made_sweep(tmp_path, *models))]
     assert len(asks) == 2
     for ask in asks:
-        if isinstance(station.visit(ask), Lacking):  # the first has taken what is the same for both
-            asked_of(station, ask.job)
-            assert isinstance(station.visit(ask), Visited)
-        assert session_of(station, ask) == ("running", None)
+        assert isinstance(server.visit(ask), Visited)
+        assert session_of(server, ask) == ("running", None)
     opened = open_run.OpenRun.step
 
     def lost(_run: open_run.OpenRun) -> None:
         raise SetupError("the device is gone", "connect it")
 
     monkeypatch.setattr(open_run.OpenRun, "step", lost)
-    run = station.folder / "sweeps/s1" / asks[0].job.run_dir
-    failed = station.visit(replace(asks[0], run=Hashes().listing(run)))
+    run = server.folder / "sweeps/s1" / asks[0].job.run_dir
+    failed = server.visit(replace(asks[0], run=Hashes().listing(run)))
     assert isinstance(failed, Failed) and failed.device_gone
     for ask in asks:
-        assert session_of(station, ask) == ("SetupError", "the device is gone")
+        assert session_of(server, ask) == ("SetupError", "the device is gone")
 
     monkeypatch.setattr(open_run.OpenRun, "step", opened)
-    monkeypatch.setattr(stations, "_IDLE_S", 0.1)
-    found = station.visit(replace(asks[0], run=Hashes().listing(run)))
+    monkeypatch.setattr(device_server, "_IDLE_S", 0.1)
+    found = server.visit(replace(asks[0], run=Hashes().listing(run)))
     assert isinstance(found, Visited) and not found.over
     until = time.monotonic() + 30
-    while session_of(station, asks[0])[0] == "running" and time.monotonic() < until:
+    while session_of(server, asks[0])[0] == "running" and time.monotonic() < until:
         time.sleep(0.05)
-    assert session_of(station, asks[0]) == ("put aside", None)
-    station.close()
+    assert session_of(server, asks[0]) == ("put aside", None)
+    server.close()
 
 
 def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +201,8 @@ def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(exporting, "allowed_cpus", lambda: frozenset(range(16)))
     for gigabytes, count in ((64, 4), (9, 2), (1, 1)):
         monkeypatch.setattr(exporting, "available_memory", lambda held=gigabytes << 30: held)
-        station = Station("one", tmp_path, (HERE,))
-        assert (station.resources[EXPORTS], station.threads) == (count, count + 1)
+        server = DeviceServer("one", tmp_path, (HERE,))
+        assert (server.resources[EXPORTS], server.threads) == (count, count + 1)
     both = threading.Barrier(2, timeout=30)
 
     def export(_self: exporting.Exporter, program: Program, folder: Path) -> Path:
@@ -225,7 +217,7 @@ def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_another_version_is_named_and_refused(exported: Callable[..., Artifact], tmp_path: Path) -> None:
-    old = Station("old", tmp_path / "worker", (HERE,), exports=False, versions=Versions("0.1", "1.0"))
+    old = DeviceServer("old", tmp_path / "worker", (HERE,), exports=False, versions=Versions("0.1", "1.0"))
     sweep = made_sweep(tmp_path, exported("toy_cnn").pte)
     with (
         served_by(old) as address,

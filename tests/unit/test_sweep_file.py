@@ -26,7 +26,6 @@ from model_profiling.sweep.cells import (
     CELLS,
     NOT_EXPORTED,
     NOT_MEASURED,
-    Job,
     SweepRecord,
     all_cells,
     cells,
@@ -35,7 +34,7 @@ from model_profiling.sweep.cells import (
     read_sweep_record,
     sweep_cost,
 )
-from model_profiling.sweep.device_queue import SweepProgress
+from model_profiling.sweep.device_queue import SweepProgress, Work
 from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import CellOutcome, opened_sweep
 
@@ -195,13 +194,6 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
     assert NOT_MEASURED in shown.stdout and not (tmp_path / "out").exists()
     facts = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert len(facts["cells"]) == 4 and facts["runs"][0]["seconds"] is None
-
-
-@dataclass
-class Work:
-    job: Job
-    seconds_left: float | None = None
-    over: bool = False
 
 
 @dataclass

@@ -11,8 +11,7 @@ import contextlib
 import pickle
 import shutil
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,22 +29,17 @@ from model_profiling.sweep.messages import (
     EXPORTS,
     HOST,
     QUIET,
-    Blobs,
     ExportAsk,
     Exported,
     Failed,
     Hashes,
     Lacking,
-    Listing,
     Offer,
+    SentFiles,
     Versions,
     VisitAsk,
     Visited,
-    checked_listing,
-    contents,
-    lay_out,
     own_versions,
-    read_piece,
     resource_of,
 )
 from model_profiling.targets import open_target
@@ -53,18 +47,8 @@ from model_profiling.targets.remote.target import RemoteTarget
 
 NAME = "sme2prof"
 """Of the plugin that a Dask worker of the kit's has."""
-_WHOLE = 8 << 20
-"""Bytes of files that come back with an answer; larger ones are fetched piece by piece."""
 _IDLE_S = 90.0
 """After which a device that no sweep asks for is let go: a sweep that was killed tells nobody."""
-
-
-class _LacksFiles(Exception):
-    """What has to be sent first."""
-
-    def __init__(self, hashes: tuple[str, ...]) -> None:
-        super().__init__()
-        self.hashes = hashes
 
 
 @dataclass(slots=True)
@@ -113,7 +97,7 @@ class _Bench:
 
 
 @dataclass(slots=True)
-class Station:
+class DeviceServer:
     """What one worker has and does; Dask's worker carries it as a plugin (`worker.py`)."""
 
     name: str
@@ -127,7 +111,6 @@ class Station:
     _benches: dict[str, _Bench] = field(default_factory=dict)
     _exporters: Exporters = field(default_factory=Exporters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _laying: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def resources(self) -> dict[str, float]:
@@ -150,9 +133,7 @@ class Station:
             "offer": self.offer,
             "export": self.export,
             "visit": self.visit,
-            "lacking": self.lacking,
             "put": self.put,
-            "get": self.get,
             "rest": self.rest,
             "forget": self.forget,
         }
@@ -162,29 +143,29 @@ class Station:
     def offer(self) -> Offer:
         return Offer(self.address, self.name, self.versions, self.devices, self.quiet_cores, self.exports)
 
-    # Files.
+    def put(self, ask: VisitAsk, program: SentFiles, run: SentFiles) -> None:
+        """Take the files that a visit lacked."""
+        with self._lock:
+            bench = self._benches.setdefault(ask.device, _Bench())
+        with bench.lock:
+            if opened := bench.runs.pop(ask.job.id, None):
+                opened.close()
+            for folder, sent in ((self._program(ask), program), (self._run_dir(ask), run)):
+                files.make_folder(folder)
+                sent.lay_out(folder, self._hashes, "what the sweep sent")
 
-    def lacking(self, hashes: Sequence[str]) -> list[str]:
-        return self._blobs.lacking(hashes)
+    def _program(self, ask: VisitAsk) -> Path:
+        """Where its program lies. Programs that are the same under two names are two, and each device has its
+        own: what lies beside them may differ."""
+        return self._home(ask.sweep) / "programs" / ask.job.id
 
-    def put(self, sha256: str, offset: int, piece: bytes, size: int) -> None:
-        self._blobs.put(sha256, offset, piece, size)
-
-    def get(self, sweep: str, name: str, offset: int) -> bytes:
-        """A piece of a file below a sweep's folder here."""
-        checked_listing({name: "0" * 64}, "the file asked for")
-        return read_piece(self._home(sweep) / name, offset)
-
-    @property
-    def _blobs(self) -> Blobs:
-        return Blobs(self.folder / "blobs")
+    def _run_dir(self, ask: VisitAsk) -> Path:
+        return self._home(ask.sweep) / ask.job.run_dir
 
     def _home(self, sweep: str) -> Path:
         if not sweep.isalnum():
             raise InputError(f"{sweep!r} names no sweep", "both sides are to run the same version of the kit")
         return self.folder / "sweeps" / sweep
-
-    # Work.
 
     def export(self, ask: ExportAsk) -> Exported | Failed:
         """Export a program. One of the kit's own models needs no file of the sweep's machine."""
@@ -195,13 +176,11 @@ class Station:
             with working_beside():
                 pte = self._exporters.export(ask.program, home)
         except ProfilingError as problem:
-            return Failed(self.address, self.name, problem.problem, problem.fix)
+            return Failed(self.name, problem.problem, problem.fix)
         listing = {
-            path.relative_to(home).as_posix(): self._hashes.of(path)
-            for path in sorted(home.iterdir())
-            if path.name.startswith(pte.name)
+            name: sha256 for name, sha256 in self._hashes.listing(home).items() if name.startswith(pte.name)
         }
-        return Exported(self.address, self.name, pte.name, listing, contents(home, listing, _WHOLE))
+        return Exported(self.name, pte.name, SentFiles.of(home, listing, {}))
 
     def visit(self, ask: VisitAsk) -> Visited | Lacking | Failed:
         """Measure the next piece of a job. What ends it for a reason that is not the program's own closes
@@ -211,16 +190,12 @@ class Station:
         with self._lock:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
-            run_dir = self._home(ask.sweep) / ask.job.run_dir
-            # Programs that are the same under two names are two: what lies beside them may differ.
-            program = (
-                self._home(ask.sweep) / "programs" / ask.program[ask.program_file] / ask.job.program.name
-            )
+            run_dir, program = self._run_dir(ask), self._program(ask)
+            has = Lacking(self.address, self._hashes.listing(program), self._hashes.listing(run_dir))
+            if (has.program, has.run) != (ask.program, ask.run):
+                return has
             try:
-                self._check_sent(ask, program, run_dir)
                 return self._measure(bench, ask, program, run_dir)
-            except _LacksFiles as lacking:
-                return Lacking(self.address, lacking.hashes)
             except ProfilingError as problem:
                 bench.clear(problem)
                 return self._failed(ask, run_dir, problem)
@@ -266,27 +241,9 @@ class Station:
 
     def _other_versions(self, theirs: Versions) -> Failed:
         problem = f"worker {self.name} runs {self.versions}, the sweep {theirs}"
-        return Failed(self.address, self.name, problem, "install the same on both", device_gone=True)
-
-    def _check_sent(self, ask: VisitAsk, program: Path, run_dir: Path) -> None:
-        needed: set[str] = set()
-        for folder, listing in ((program, ask.program), (run_dir, ask.run)):
-            have = self._hashes.listing(folder) if folder.is_dir() else {}
-            needed |= {sha256 for name, sha256 in listing.items() if have.get(name) != sha256}
-        if lacking := tuple(self._blobs.lacking(needed)):
-            raise _LacksFiles(lacking)
-
-    def _lay_out(self, ask: VisitAsk, program: Path, run_dir: Path) -> None:
-        """Files as the sweep has them. Visits of other devices may need the same ones, and drop them."""
-        with self._laying:
-            self._check_sent(ask, program, run_dir)
-            for folder, listing in ((program, ask.program), (run_dir, ask.run)):
-                files.make_folder(folder)
-                lay_out(folder, checked_listing(listing, "what the sweep sent"), self._blobs, self._hashes)
-            self._blobs.drop({*ask.program.values(), *ask.run.values()})
+        return Failed(self.name, problem, "install the same on both", device_gone=True)
 
     def _measure(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> Visited:
-        began = time.monotonic()
         on_this_machine = ask.device.startswith(HOST)
         with measuring_alone(self.quiet_cores) if on_this_machine else working_beside():
             run = self._opened(bench, ask, program, run_dir)
@@ -298,29 +255,18 @@ class Station:
                 del bench.runs[ask.job.id]
                 if not bench.runs:
                     bench.clear()
-        listing = self._hashes.listing(run_dir)
-        return Visited(
-            self.address,
-            self.name,
-            listing,
-            contents(run_dir, _changed(listing, ask.run), _WHOLE),
-            over,
-            left,
-            round(time.monotonic() - began, 4),
-        )
+        return Visited(self.name, self._changed(ask, run_dir), over, left)
+
+    def _changed(self, ask: VisitAsk, run_dir: Path) -> SentFiles:
+        return SentFiles.of(run_dir, self._hashes.listing(run_dir), ask.run)
 
     def _opened(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> OpenRun:
-        """The run as the sweep has it: the open one if it is that, else continued from what the sweep has."""
+        """The open run, or what the sweep has of it, continued."""
         if bench.sweep != ask.sweep:
             bench.clear()
             bench.sweep = ask.sweep
-        run = bench.runs.get(ask.job.id)
-        if run is not None and self._hashes.listing(run_dir) == ask.run:
+        if run := bench.runs.get(ask.job.id):
             return run
-        if run is not None:
-            run.close()
-            del bench.runs[ask.job.id]
-        self._lay_out(ask, program, run_dir)
         if bench.ready is None:
             bench.ready = _made_ready(ask)
         config = ask.job.config(program / ask.program_file, run_dir, bench.ready.target)
@@ -348,16 +294,13 @@ class Station:
         return config.model_copy(update={"experiments": experiments})
 
     def _failed(self, ask: VisitAsk, run_dir: Path, problem: ProfilingError) -> Failed:
-        listing = self._hashes.listing(run_dir) if run_dir.is_dir() else {}
         return Failed(
-            self.address,
             self.name,
             problem.problem,
             problem.fix,
             device_gone=isinstance(problem, SetupError) and ask.device != EMULATED,
             in_use=isinstance(problem, InUseError),
-            files=listing or None,
-            contents=contents(run_dir, _changed(listing, ask.run), _WHOLE),
+            files=self._changed(ask, run_dir),
         )
 
 
@@ -371,7 +314,3 @@ def _made_ready(ask: VisitAsk) -> ReadyTarget:
     except BaseException:
         target.close()
         raise
-
-
-def _changed(listing: Mapping[str, str], before: Mapping[str, str]) -> Listing:
-    return {name: sha256 for name, sha256 in listing.items() if before.get(name) != sha256}
