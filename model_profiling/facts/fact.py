@@ -126,16 +126,5 @@ def row_json(facts: Iterable[Fact[Known]], row: Known) -> dict[str, Any]:
     return {fact.name: fact.of(row) for fact in facts if "json" in fact.readers}
 
 
-def model_fields(facts: Iterable[Fact[Any]], reader: Reader = "assistant") -> dict[str, Any]:
-    """Fields for `pydantic.create_model`: each with its type, and its meaning as its description."""
-    from pydantic.fields import FieldInfo
-
-    return {
-        fact.name: (fact.json_type, FieldInfo(description=fact.meaning))
-        for fact in facts
-        if reader in fact.readers
-    }
-
-
 def shape_text(shape: Sequence[int], sign: str = "x") -> str:
     return sign.join(map(str, shape))

@@ -266,7 +266,7 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
 
 
 def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
-    """Matrix operators by kernel family, counted in one run of each dump. The family tells the path, packed
+    """Matrix operators by kernel family, counted in one run of each dump. The family names the path, packed
     (KleidiAI) or XNNPACK's own; which kernel ran is for a trace to say."""
     names = [operator.name for dump in dumps for operator in dump.operators]
     return {use.kernel.name: use.calls or 0 for use in operator_kernels(names)}

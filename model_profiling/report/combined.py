@@ -61,7 +61,7 @@ def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
         *_where_time_goes(named),
         *_where_work_is(named),
         Heading("What each run says"),
-        *(block for run in named for block in _said(run)),
+        *(block for run in named for block in _run_answers(run)),
         Heading("Kernels and numerics"),
         *_evidence(named),
         Heading("The runs"),
@@ -151,8 +151,8 @@ def _speedups(runs: _Runs) -> Block:
     return make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
 
 
-def _shown_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
-    """What stands for a run in the pictures: both sides of the comparison that is told, else one series."""
+def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
+    """The series that the pictures show of a run: both sides of the headline comparison, else one series."""
     pair = told_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
         return [("before", pairing.baseline), ("after", pairing.candidate)]
@@ -165,7 +165,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[Block]:
     shown = [
         (run, side, break_down(series))
         for run in runs
-        for side, series in _shown_series(run)
+        for side, series in _pictured_series(run)
         if series.times.are_shown
     ]
     if not shown:
@@ -192,11 +192,11 @@ def _where_time_goes(runs: _Runs) -> Iterator[Block]:
 
 
 def _where_work_is(runs: _Runs) -> Iterator[Block]:
-    """Runs whose times mean nothing, shown by what they compute."""
+    """Runs without meaningful times, shown by what they compute."""
     rows = [
         (run.name, series.name, *(_work(series, category) for category in Category))
         for run in runs
-        for _, series in _shown_series(run)
+        for _, series in _pictured_series(run)
         if not series.times.are_shown
     ]
     if rows:
@@ -212,7 +212,7 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
     return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
 
 
-def _said(run: NamedRun) -> list[Block]:
+def _run_answers(run: NamedRun) -> list[Block]:
     """The answers of the run's own report, and folded what else to know."""
     told = answers(run.data)
     notes = make_list(told.notes)

@@ -15,7 +15,7 @@ from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Answer = Literal["passed", "failed", "no answer", "first"]
-"""`first`: there is nothing yet to be held against, and that is allowed."""
+"""`first`: there is no baseline yet, and that is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ComparisonFacts:
     gated: tuple[Aspect, ...] = ()
     """Which of these differences fail."""
     first: str = ""
-    """Why there is nothing to be held against, where whoever asked takes that for an answer."""
+    """Why there is no baseline, where the user allows that."""
 
     @property
     def speedups(self) -> Records:

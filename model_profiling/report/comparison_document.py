@@ -81,12 +81,12 @@ def junit_xml(suite: str, cases: Sequence[TestCase]) -> str:
         element = ElementTree.SubElement(
             body, "testcase", {"classname": _text(case.group), "name": _text(case.name), "time": "0"}
         )
-        _add_outcome(element, case)
+        _write_outcome(element, case)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
-def _add_outcome(element: ElementTree.Element, case: TestCase) -> None:
+def _write_outcome(element: ElementTree.Element, case: TestCase) -> None:
     if case.outcome == "passed":
         if case.message or case.details:
             said = ElementTree.SubElement(element, "system-out")
@@ -149,7 +149,7 @@ def structure_blocks(comparison: ComparisonFacts) -> Iterator[Block]:
         yield Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
         yield Folded("more differences", tuple(more))
     if comparison.gated:
-        yield from make_list(_told(comparison))
+        yield from make_list(_unknown_lines(comparison))
 
 
 def _changes(found: Differences, rows: Sequence[Sequence[Text]]) -> Iterator[Block]:
@@ -157,7 +157,7 @@ def _changes(found: Differences, rows: Sequence[Sequence[Text]]) -> Iterator[Blo
     yield make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
 
 
-def _told(comparison: ComparisonFacts) -> Iterator[str]:
+def _unknown_lines(comparison: ComparisonFacts) -> Iterator[str]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if why := found.unknown(aspect):
@@ -306,7 +306,7 @@ def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
 
 
 def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
-    """Whether nobody asked about times and there are none, as of emulated runs: a table would be empty."""
+    """Whether times were not asked for and there are none, as of emulated runs: a table would be empty."""
     timed = any(found.end_to_end.ratio is not None for found in comparison.series)
     wanted = comparison.limit is not None or not comparison.gated
     return not wanted and not timed and bool(comparison.not_comparable)
@@ -363,7 +363,7 @@ def _speedup(found: Speedup) -> str:
 
 
 def comparison_junit(comparison: ComparisonFacts) -> str:
-    """One test case per experiment; categories that slowed down are told in its output. Gates that are not
+    """One test case per experiment; its output lists categories that slowed down. Gates that are not
     about time have cases of their own."""
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
     if comparison.first:

@@ -334,8 +334,8 @@ def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tail
 
 
 def _loading(outside: OutsideEvents) -> Int64:
-    """Events of blocks in which nothing was executed: whoever adds up `Method::execute` by run must not meet
-    warm-up, which counts in no run."""
+    """Events of blocks in which nothing was executed: a sum of `Method::execute` by run must not include
+    warm-up, which belongs to no run."""
     executed = [name == EXECUTE or name in CALLS for name in outside.name]
     blocks = outside.block[np.array(executed, np.bool_)]
     found: Int64 = np.flatnonzero(~np.isin(outside.block, blocks))

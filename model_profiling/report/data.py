@@ -182,7 +182,7 @@ class PairReport:
 
 @dataclass(frozen=True)
 class ReportData:
-    """A run as a report tells it. It has no slots: every section asks for the same, which is found once."""
+    """Everything a report says of a run. Without slots, because its properties are cached."""
 
     title: str
     run: Run
@@ -204,7 +204,7 @@ class ReportData:
 
     @property
     def timed(self) -> bool:
-        """Whether there are latencies to speak of."""
+        """Whether its times are latencies."""
         return self.times.are_latencies
 
     @property
@@ -232,7 +232,7 @@ class ReportData:
 
     @cached_property
     def headline(self) -> ExperimentReport | None:
-        """What to speak of where there is no pair: SME2 on, if there is one, on the fewest threads."""
+        """The headline where there is no pair: SME2 on, if there is one, on the fewest threads."""
         if self.whole:
             return self.whole.headline
         known = [found for found in self.experiments if found.summary or found.dumps]

@@ -42,7 +42,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of the series that speaks first: SME2 on where the CPU has it, on the fewest threads."""
+    """Of the headline series: SME2 on where the CPU has it, on the fewest threads."""
 
     series: Series
     median_ms: float
@@ -141,7 +141,7 @@ class Dtypes:
     sides: tuple[DtypeSide, ...]
     pairs: tuple[DtypePair, ...] = ()
     ship: str | None = None
-    """The format to ship; None where nothing speaks for one."""
+    """The format to ship; None where the evidence names none."""
     verdict: str = ""
 
     @property
@@ -222,7 +222,7 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
 
 
 def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
-    """What a CPU with SME2 might change about the choice; ranges that overlap tell nothing."""
+    """What a CPU with SME2 might change about the choice; ranges that overlap decide nothing."""
     known = {side.dtype: side.projected for side in timed if side.projected is not None}
     own = known.pop(chosen.dtype, None)
     if own is None:

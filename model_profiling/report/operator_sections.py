@@ -53,7 +53,7 @@ _BOTH_SIDES = ("before", "after")
 
 
 def first_picture(data: ReportData) -> Chart | None:
-    """What a page shows beside the answers: where the time goes in what they speak of, or the work."""
+    """The picture beside the answers: where the time goes in the headline, or the work."""
     if compared := _in_order(data):
         return category_shift(compared[0][1], "categories_1")
     series = headline_series(data)
@@ -85,7 +85,7 @@ def categories(data: ReportData) -> list[Block]:
 
 
 def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    """The pair that the answers speak of comes first."""
+    """The headline pair comes first."""
     told = told_pair(data)
     return sorted(compared_pairs(data), key=lambda found: found[0] is not told)
 

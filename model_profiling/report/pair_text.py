@@ -1,4 +1,4 @@
-"""Comparisons in words, and what tells several runs apart."""
+"""Comparisons in words, and names for several runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ def speedup_text(found: Speedup) -> str:
     """A ratio with its interval, as a person says it."""
     if found.ratio is None:
         return found.verdict.value
+    interval = _interval(found)
+    return f"{found.ratio:.2f}x ({interval})" if interval else f"about {found.ratio:.2f}x, without a verdict"
+
+
+def _interval(found: Speedup) -> str:
     if found.low is None or found.high is None:
-        return f"about {found.ratio:.2f}x, without a verdict"
-    return f"{found.ratio:.2f}x ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
+        return ""
+    return f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}"
 
 
 def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
@@ -86,8 +91,8 @@ def change_text(pair: PairReport) -> str:
         f"with it{tracer}"
     )
     ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
-    if found.low is not None and found.high is not None:
-        times += f" ({found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f})"
+    if interval := _interval(found):
+        times += f" ({interval})"
     if found.verdict is Verdict.NO_CHANGE:
         return f"No significant change ({ratio}): {times}."
     return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast: {times}."
@@ -96,11 +101,9 @@ def change_text(pair: PairReport) -> str:
 def pair_text(pair: PairReport) -> str:
     """`threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
     found = pair.speedup
-    said = [found.verdict.value, *([f"{found.ratio:.2f}x"] if found.ratio is not None else [])]
-    if found.low is not None and found.high is not None:
-        said.append(f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}")
+    said = (found.verdict.value, "" if found.ratio is None else f"{found.ratio:.2f}x", _interval(found))
     times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
-    return f"{pair.label} ({', '.join(said)}; {times})"
+    return f"{pair.label} ({', '.join(filter(None, said))}; {times})"
 
 
 # What tells several runs apart: the shortest names for them, what they share, and what their times are.

@@ -115,7 +115,7 @@ class Scrubber:
         self._pattern = None
 
     def add_folder(self, folder: str, placeholder: str, *, own: bool = False) -> None:
-        """A folder that is to be called by a name of its own; one of the kit's `own` is nobody's news."""
+        """A folder with a placeholder of its own; the kit's `own` folders are not listed as replaced."""
         self._folders.setdefault(_trimmed(folder), placeholder)
         if own:
             self._own.add(_trimmed(folder))
@@ -226,7 +226,7 @@ class Scrubber:
         return self._placeholder(kind, found.lower(), chosen, shown=found)
 
     def _path(self, text: str) -> str:
-        """A file keeps its name, a folder keeps nothing; the system's own files are no secret."""
+        """A file keeps its name, a folder keeps nothing; the system's own files are public."""
         path = text.rstrip("/\\.") or text
         ending = text[len(path) :]
         if _SYSTEM.match(path) or len(path) < 2:
@@ -374,7 +374,7 @@ def left_out_lines(replaced: Sequence[Replaced]) -> list[str]:
 
 
 def replacement_section(replaced: Sequence[Replaced]) -> list[Block]:
-    """What a reader of a shared page is told."""
+    """The section of a shared page that explains its placeholders."""
     rows = replacement_rows(replaced)
     lines = left_out_lines(replaced)
     blocks: list[Block] = [

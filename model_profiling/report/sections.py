@@ -68,7 +68,7 @@ def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
 
 
 def unit_header(latencies: Sequence[Latency]) -> str:
-    """What a column counts: launches, rounds, or some of each."""
+    """What a column counts: launches, rounds, or both."""
     units = {several(found.counted_in) for found in latencies}
     return " or ".join(sorted(units)) or "rounds"
 
@@ -128,10 +128,6 @@ def machine_table(latencies: Sequence[Latency]) -> list[Block]:
         f"events per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
     )
     return [Paragraph(note), table_of(known, columns)]
-
-
-def _cpu_time(use: MachineUse) -> str:
-    return MISSING if use.cpu_time_share is None else f"{100 * use.cpu_time_share:.0f}%"
 
 
 def _rate(events: int, inferences: int) -> str:
@@ -239,7 +235,7 @@ def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text,
 
 
 def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
-    """A table whose last two columns are times; they are left out where times mean nothing."""
+    """A table that ends with two columns of times; they are left out where times mean nothing."""
     if series.times.are_shown:
         return make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
     return make_table(headers[:-2], [row[:-2] for row in rows])
@@ -263,12 +259,12 @@ def _series(found: InsideSeries, *, alone: bool) -> Iterator[Block]:
     if found.problem:
         yield Paragraph(f"{found.series}: nothing is known of what its threads did: {found.problem}.")
         return
-    yield Paragraph(_how(found))
+    yield Paragraph(_how_sampled(found))
     if found.note:
         yield Paragraph(f"{found.note[0].upper()}{found.note[1:]}.")
     if found.operators:
-        yield from _divided(found) if found.shown else _seen(found)
-    if sentence := _moving(found):
+        yield from _operator_parts(found) if found.shown else _kernels_seen(found)
+    if sentence := _data_movement_text(found):
         yield Paragraph(sentence)
     yield from _kernel_table(found)
     yield from make_list(
@@ -276,7 +272,7 @@ def _series(found: InsideSeries, *, alone: bool) -> Iterator[Block]:
     )
 
 
-def _how(found: InsideSeries) -> str:
+def _how_sampled(found: InsideSeries) -> str:
     lost = f" {found.lost} more found no memory." if found.lost else ""
     outside = percent(found.outside / found.samples) if found.samples else MISSING
     return (
@@ -288,7 +284,7 @@ def _how(found: InsideSeries) -> str:
     )
 
 
-def _divided(found: InsideSeries) -> Iterator[Block]:
+def _operator_parts(found: InsideSeries) -> Iterator[Block]:
     """Operators by time, each with its parts."""
     parts = [part for part in SampledPart if any(part in each.parts for each in found.operators)]
     ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
@@ -319,7 +315,7 @@ def _share(part: SampledPart, each: InsideOperator) -> str:
     return f"{percent(portion.share)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
 
 
-def _seen(found: InsideSeries) -> Iterator[Block]:
+def _kernels_seen(found: InsideSeries) -> Iterator[Block]:
     """Which kernels each operator was seen in; where time passes otherwise, shares of it mean nothing."""
     yield Paragraph(
         "These samples prove which kernels ran in which operator. How often says nothing: the time they were "
@@ -335,7 +331,7 @@ def _seen(found: InsideSeries) -> Iterator[Block]:
     yield make_table(("operator", "samples", "seen in", "which is"), rows, numbers=(1,))
 
 
-def _moving(found: InsideSeries) -> str:
+def _data_movement_text(found: InsideSeries) -> str:
     moving = found.moving
     if moving is None or not found.shown:
         return ""

@@ -32,7 +32,7 @@ _WIDE_INTERVAL = 0.10
 """How far to either side a speedup may be uncertain before that is said."""
 _AROUND = "time in no operator"
 _TOLD = 12
-"""Comparisons that one sentence tells of."""
+"""The most comparisons in one sentence."""
 _WORTH_NAMING = 0.05
 """Of the time: what a part or an operator must take to be named beside the largest."""
 
@@ -61,7 +61,7 @@ class RunAnswers:
         return [self.block, *([picture] if picture else []), *make_list(self.notes)]
 
     def facts(self) -> dict[str, object]:
-        """The keys of every JSON file that tells the answer."""
+        """The keys of every JSON file that states the answer."""
         return {
             "answers": {
                 "where_time_goes": self.where_time_goes,
@@ -88,14 +88,14 @@ def sme2_pair(data: ReportData) -> PairReport | None:
 
 
 def told_pair(data: ReportData) -> PairReport | None:
-    """The comparison to tell of where there is room for one: what SME2 changes, else the first of all."""
+    """The headline comparison: what SME2 changes, else the first of all."""
     if not data.timed:
         return None
     return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
 
 
 def _sme2_pairs(data: ReportData) -> list[PairReport]:
-    """Those that differ in SME2 alone, the one to speak of first."""
+    """Those that differ in SME2 alone, the headline first."""
     run = data.run
     pairs = [pair for pair in data.pairs if run.switches_sme2(pair.pair)]
     return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
@@ -121,7 +121,7 @@ class _Asked:
 
     @property
     def spoken_of(self) -> ExperimentReport | None:
-        """The experiment whose time is told: the pair's after, else the headline."""
+        """The experiment that the first answer is about: the pair's after, else the headline."""
         pair = self.sme2_pair if self.data.timed else None
         after = [one for one in self.data.experiments if pair and one.series == pair.pair.candidate]
         return after[0] if after and after[0].summary else self.data.headline
@@ -216,7 +216,7 @@ class _Asked:
             yield "No change of the model stands out: nothing found would save 2% of the time or more."
 
     def _nothing_next(self) -> str:
-        """Where times do not tell what is worth doing, and nothing is left open."""
+        """The advice where times do not show what is worth doing and no question is open."""
         data = self.data
         if data.analysis is None:
             return "Nothing: no dump shows what the time is spent on."
@@ -294,7 +294,7 @@ class _Asked:
         return f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
 
     def _no_kernel(self) -> str:
-        """That no SME kernel ran where one could have; empty where one did or nothing tells."""
+        """That no SME kernel ran where one could have; empty where one did or nothing says."""
         left_on = [
             (place, kernels)
             for place in self.data.evidence
@@ -324,7 +324,7 @@ def finding_text(found: Finding) -> str:
 
 
 def gain_text(found: Finding) -> str:
-    """`: at most 16.8% less time`, rounded as the tables are; empty where times do not tell."""
+    """`: at most 16.8% less time`, rounded as the tables are; empty where times do not say."""
     return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
@@ -386,7 +386,7 @@ def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
 
 
 def outputs_differ(data: ReportData, pair: PairReport) -> bool:
-    """By more than rounding: then a speedup is none."""
+    """By more than rounding: then a speedup means nothing."""
     sides = {pair.pair.baseline, pair.pair.candidate}
     return any({found.baseline, found.candidate} == sides for _, found in _mismatched(data))
 

@@ -17,7 +17,7 @@ from model_profiling.statistics.latency import LatencySummary
 
 
 def compared_pairs(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    """The pairs whose before and after show more than noise."""
+    """The pairs with a before and after that show more than noise."""
     return [
         (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
     ]

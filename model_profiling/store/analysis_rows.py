@@ -202,7 +202,7 @@ def _without_times(row: Row) -> Row:
 
 
 def _details(run: Run, name: str | None) -> dict[_Place, _Details]:
-    """What the CSV file of a dump tells besides, by operator; nothing where it is gone."""
+    """What only the CSV file of a dump has, by operator; nothing where it is gone."""
     if not name or not is_there(path := inside(run.path, name, str(run.path / names.ANALYSIS))):
         return {}
     columns, rows = read_table(read_text(path, _MOST_CSV), path, _FIX)

@@ -65,7 +65,7 @@ def identity_of(run: Run) -> Identity:
 
 
 def _beginning(run: Run) -> list[object]:
-    """What is fixed when a run is begun. Without a manifest nothing is, and its files tell it."""
+    """What is fixed when a run starts; without a manifest, the content of its files."""
     manifest = run.manifest
     if manifest is None or not manifest.started:
         return [_files(run)]
@@ -178,7 +178,7 @@ def variant_of(run: Run) -> tuple[str, str, str]:
 
 def _program(run: Run) -> str:
     """The program's name; of a folder of dumps, that of the program which lies beside them under their name.
-    Empty where nothing tells."""
+    Empty where nothing says."""
     if run.model_name:
         return run.model_name
     stems = {dump.stem for dump in run.dumps}
