@@ -21,8 +21,8 @@ from model_profiling.runner.build import RunnerBuild
 from model_profiling.statistics.lockstep import PRECISION
 from model_profiling.targets import MachineFacts, Target
 
-_QUANTIZED, _HALF = "int8|q8", "fp16|f16"
-"""What the name of a program says of it."""
+_WORDS = {"int8": "int8|q8", "fp16": "fp16|f16"}
+"""By which the name of a program says what it computes in."""
 
 
 def head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
@@ -37,8 +37,8 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         model_sha256=files.sha256(config.model),
         model_bytes=config.model.stat().st_size,
         etrecord=str(etrecord) if etrecord else None,
-        quantized=is_quantized(config.model),
-        half=is_half(config.model),
+        quantized=computes_in(config.model, "int8"),
+        half=computes_in(config.model, "fp16"),
         config=str(config_file or config.output_root / names.CONFIG),
         settings=config.model_dump(mode="json"),
         config_file=str(config_file) if config_file else None,
@@ -155,32 +155,23 @@ def _existing(place: names.RunFiles, series: Series, ending: str) -> str | None:
     return place.relative(path) if path.is_file() else None
 
 
-def is_quantized(model: Path) -> bool:
-    """Whether a program computes on 8-bit integers: what its export says, or else its name."""
-    return _computes_in(model, "int8", _QUANTIZED)
-
-
 def was_quantized(manifest: Manifest) -> bool:
-    """Whether the program of a run did: what is kept of its export, or else its name. Nothing is looked for
-    where the manifest says that the program was."""
-    return bool(manifest.quantized) or _named(Path(manifest.model), _QUANTIZED)
+    """Whether the program of a run computed on 8-bit integers: what its export said, or its name."""
+    return bool(manifest.quantized) or _is_named(Path(manifest.model), "int8")
 
 
 def was_half(manifest: Manifest) -> bool:
-    return _named(Path(manifest.model), _HALF) if manifest.half is None else manifest.half
+    """Whether the program of a run computed in float16."""
+    return _is_named(Path(manifest.model), "fp16") if manifest.half is None else manifest.half
 
 
-def is_half(model: Path) -> bool:
-    """Whether a program computes in float16, whatever its outputs are."""
-    return _computes_in(model, "fp16", _HALF)
-
-
-def _computes_in(model: Path, dtype: str, named: str) -> bool:
+def computes_in(model: Path, dtype: str) -> bool:
+    """Whether a program computes in `dtype`, whatever its outputs are: what its export says, or its name."""
     try:
         return bool(read_json_object(Path(f"{model}.json"), "", follow=True)["dtype"] == dtype)
     except (ProfilingError, KeyError):
-        return _named(model, named)
+        return _is_named(model, dtype)
 
 
-def _named(model: Path, named: str) -> bool:
-    return re.search(rf"(^|[_-])({named})([_.-]|$)", model.stem) is not None
+def _is_named(model: Path, dtype: str) -> bool:
+    return re.search(rf"(^|[_-])({_WORDS[dtype]})([_.-]|$)", model.stem) is not None

@@ -40,18 +40,27 @@ def compute_metrics(
 ) -> Metrics:
     """The content of metrics.json; `known` are the run's `latencies`."""
     pairs = manifest.pairs or ()
-    settings = _Settings(manifest)
-    outputs = _Outputs(manifest, run_dir)
+    results = {result.series: result for result in manifest.results}
+    # Each part of a run is judged by its own settings, which name every pair: they are read once for all.
+    settings = {
+        id(part): AnalysisSettings.model_validate(part.settings.get("analysis") or {})
+        for part in manifest.parts
+    }
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
         latencies=tuple(known.values()),
         stability=tuple(_stability(manifest, journal, list(known))),
         comparisons=tuple(
-            PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
+            PairSpeedup(
+                pair.label,
+                pair.baseline,
+                pair.candidate,
+                _speedup(settings[id(manifest.part_of(pair.candidate.experiment))], journal, pair),
+            )
             for pair in pairs
         ),
-        parity=tuple(outputs.parity(pair) for pair in pairs),
+        parity=tuple(_parity(results, manifest, run_dir, pair) for pair in pairs),
     )
 
 
@@ -191,23 +200,7 @@ def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> Trac
     )
 
 
-class _Settings:
-    """How each part of a run is judged: its settings name every pair, and are read once for all of them."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        self._read: dict[int, AnalysisSettings] = {}
-
-    def of(self, experiment: str) -> AnalysisSettings:
-        part = self._manifest.part_of(experiment)
-        if id(part) not in self._read:
-            asked = part.settings.get("analysis")
-            self._read[id(part)] = AnalysisSettings.model_validate(asked or {})
-        return self._read[id(part)]
-
-
-def _speedup(known: _Settings, journal: Journal, pair: Pair) -> Speedup:
-    settings = known.of(pair.candidate.experiment)
+def _speedup(settings: AnalysisSettings, journal: Journal, pair: Pair) -> Speedup:
     rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
     return compare_timed(
         timed(journal, pair.baseline, rounds),
@@ -219,29 +212,22 @@ def _speedup(known: _Settings, journal: Journal, pair: Pair) -> Speedup:
     )
 
 
-class _Outputs:
-    """What the series of a run computed."""
-
-    def __init__(self, manifest: Manifest, run_dir: Path) -> None:
-        self._known = {result.series: result for result in manifest.results}
-        self._run_dir = run_dir
-        self._quantized, self._half = bool(manifest.quantized), was_half(manifest)
-
-    def parity(self, pair: Pair) -> PairParity:
-        """Whether two of them computed the same."""
-        sides = [self._known[side] for side in (pair.baseline, pair.candidate) if side in self._known]
-        if len([result for result in sides if result.outputs]) < 2:
-            reason = "an evidence process did not finish"
-            if any(result.own_runner for result in sides):
-                reason = "a runner that is not the kit's own keeps no outputs"
-            return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
-        try:
-            before, after = (output_files(result, self._run_dir) for result in sides)
-            parity = compare_outputs(before, after, quantized=self._quantized, half=self._half)
-        except ProfilingError as problem:
-            parity = Parity((), "mismatch")
-            return PairParity(pair.label, pair.baseline, pair.candidate, parity, problem.problem)
-        return PairParity(pair.label, pair.baseline, pair.candidate, parity)
+def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
+    """Whether two of the `known` series computed the same."""
+    sides = [known[side] for side in (pair.baseline, pair.candidate) if side in known]
+    if len([result for result in sides if result.outputs]) < 2:
+        reason = "an evidence process did not finish"
+        if any(result.own_runner for result in sides):
+            reason = "a runner that is not the kit's own keeps no outputs"
+        return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
+    reason = ""
+    try:
+        before, after = (output_files(result, run_dir) for result in sides)
+        quantized, half = bool(manifest.quantized), was_half(manifest)
+        parity = compare_outputs(before, after, quantized=quantized, half=half)
+    except ProfilingError as problem:
+        parity, reason = Parity((), "mismatch"), problem.problem
+    return PairParity(pair.label, pair.baseline, pair.candidate, parity, reason)
 
 
 def output_files(result: Result, run_dir: Path) -> list[OutputFile]:

@@ -8,19 +8,19 @@ silently mixed with another.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import shutil
-import signal
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.reading import ProfileConfig
-from model_profiling.core import files, process
+from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress
@@ -269,9 +269,7 @@ def clear_work(place: RunFiles) -> None:
     if place.work.is_symlink():
         place.work.unlink()
     if place.work.exists():
-        for pid in _runners_writing_to(f"{place.work}/process-"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        _end_runners_in(place.work)
         shutil.rmtree(place.work, ignore_errors=True)
     for part in place.path.rglob(".*.part"):
         if not part.is_dir() or part.is_symlink():
@@ -300,24 +298,15 @@ def _discard(run_dir: Path) -> None:
 _WRITING = re.compile(r"--(?:result|etdump|output-prefix|etdump_path)[\0 =]")
 
 
-def _runners_writing_to(place: str) -> Iterator[int]:
-    """Processes that were told to write to `place`; one that only looks at it is someone else's."""
-    for pid, command in _commands():
-        if any(command.startswith(place, flag.end()) for flag in _WRITING.finditer(command)):
-            yield pid
-
-
-def _commands(system: Path = Path("/proc")) -> Iterator[tuple[int, str]]:
-    """Every process with its command line; where the system tells them apart, words end with NUL."""
-    if (system / "self/cmdline").exists():
-        for folder in system.glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                yield int(folder.name), os.fsdecode((folder / "cmdline").read_bytes())
-        return
-    for line in process.run(["ps", "-axww", "-o", "pid=,args="], timeout=20).stdout.splitlines():
-        pid, _, command = line.strip().partition(" ")
-        if pid.isdigit():
-            yield int(pid), command
+def _end_runners_in(work: Path) -> None:
+    """End processes that were told to write below `work`; one that only looks at it is someone else's."""
+    with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
+        for found in psutil.process_iter(["cmdline"]):
+            command = "\0".join(found.info["cmdline"] or ())
+            told = (flag.end() for flag in _WRITING.finditer(command))
+            if any(command.startswith(f"{work}/process-", place) for place in told):
+                with contextlib.suppress(psutil.Error):
+                    found.kill()
 
 
 # Whether a run may be continued: everything that makes its results comparable must still be the same.

@@ -238,15 +238,12 @@ def _factors(content: Mapping[str, object], source: str) -> Factors:
 
 
 def _range(value: object, source: str) -> Range:
-    if not isinstance(value, list) or len(value) != 2:
-        raise FormatError(f"{source} is no range", _FIX)
-    low, high = value
-    for bound in (low, high):
-        if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
-            raise FormatError(f"{source} is no range of numbers", _FIX)
-    if not 0 < low <= high:
+    numbers = value if isinstance(value, list) and len(value) == 2 else ()
+    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in numbers):
+        numbers = ()
+    if not (numbers and 0 < numbers[0] <= numbers[1] < math.inf):
         raise FormatError(f"{source} is no range above 0 from low to high", _FIX)
-    return Range(float(low), float(high))
+    return Range(float(numbers[0]), float(numbers[1]))
 
 
 def _number(word: str) -> float | None:

@@ -73,31 +73,12 @@ def _below(folder: Path) -> Iterator[Path]:
 
 # Which files of a run directory the kit wrote: what else lies there is somebody's, and is not removed.
 
+_TOP_FILES = {
+    names.MANIFEST, names.METRICS, names.JOURNAL, names.ANALYSIS, names.CONFIG, names.GRAPH, names.EVIDENCE,
+    names.FACTORS, names.KERNEL_VIEW, names.INDEX, names.SHARED, names.SHARED_FACTS, names.FAILED_LAUNCH,
+}  # fmt: skip
 _TOP = re.compile(
-    "|".join(
-        (
-            *map(
-                re.escape,
-                (
-                    names.MANIFEST,
-                    names.METRICS,
-                    names.JOURNAL,
-                    names.ANALYSIS,
-                    names.CONFIG,
-                    names.GRAPH,
-                    names.EVIDENCE,
-                    names.FACTORS,
-                    names.KERNEL_VIEW,
-                    names.INDEX,
-                    names.SHARED,
-                    names.SHARED_FACTS,
-                    names.FAILED_LAUNCH,
-                ),
-            ),
-            rf".*{Path(names.SUMMARY).stem}\.(?:json|md)",
-            r"(?:report|combined_report)\.(?:md|html)",
-        )
-    )
+    rf".*{Path(names.SUMMARY).stem}\.(?:json|md)|(?:report|combined_report)\.(?:md|html)|\..+\.part"
 )
 _HALF_WRITTEN = re.compile(r"\..+\.part")
 
@@ -118,7 +99,7 @@ def strangers(run_dir: Path, manifest: Manifest) -> Iterator[str]:
 def _is_own(inside: PurePosixPath, stem: str, experiments: set[str]) -> bool:
     top, name = inside.parts[0], inside.name
     if len(inside.parts) == 1:
-        return bool(_TOP.fullmatch(name) or _HALF_WRITTEN.fullmatch(name))
+        return name in _TOP_FILES or _TOP.fullmatch(name) is not None
     if top in (names.WORK, names.FOR_TOOLS) or top.endswith(names.PICTURES):
         return True
     if top == names.LAUNCHES and name.endswith(names.RUNNER_JSON):

@@ -67,42 +67,15 @@ NOTE = "note"
 """The kind of what an earlier kit said without one."""
 
 # Kinds in the order they are shown; a kind that is not here is information.
-_WEIGHTS: dict[str, Weight] = {
-    "outputs": Weight.OUTPUTS,
-    "accuracy": Weight.OUTPUTS,
-    "failed": Weight.FAILED,
-    "not_tested": Weight.FAILED,
-    "nothing": Weight.FAILED,
-    "unlike": Weight.WRONG,
-    "misfit": Weight.WRONG,
-    "wrong_program": Weight.WRONG,
-    "features": Weight.WRONG,
-    "damaged_dump": Weight.WRONG,
-    "missing_dump": Weight.WRONG,
-    "damaged_journal": Weight.WRONG,
-    "unknown_machine": Weight.WRONG,
-    "hidden": Weight.WRONG,
-    "structure": Weight.WRONG,
-    "cut_short": Weight.WRONG,
-    "outside": Weight.WRONG,
-    "overlap": Weight.WRONG,
-    "settings": Weight.UNSTABLE,
-    "threads": Weight.UNSTABLE,
-    "governor": Weight.UNSTABLE,
-    "battery": Weight.UNSTABLE,
-    "load": Weight.UNSTABLE,
-    "heat": Weight.UNSTABLE,
-    "hot": Weight.UNSTABLE,
-    "rounds": Weight.UNSTABLE,
-    "runs": Weight.UNSTABLE,
-    "warmup": Weight.UNSTABLE,
-    "spread": Weight.UNSTABLE,
-    "processes": Weight.UNSTABLE,
-    "drift": Weight.UNSTABLE,
-    "bimodal": Weight.UNSTABLE,
-    "outliers": Weight.UNSTABLE,
-    "unusual": Weight.UNSTABLE,
+_KINDS = {
+    Weight.OUTPUTS: "outputs accuracy",
+    Weight.FAILED: "failed not_tested nothing",
+    Weight.WRONG: "unlike misfit wrong_program features damaged_dump missing_dump damaged_journal "
+    "unknown_machine hidden structure cut_short outside overlap",
+    Weight.UNSTABLE: "settings threads governor battery load heat hot rounds runs warmup spread processes "
+    "drift bimodal outliers unusual",
 }
+_WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
 _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
 _SHOWN = 4
 """Of remarks of one kind that cannot be said together."""

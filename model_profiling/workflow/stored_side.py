@@ -1,14 +1,13 @@
 """A run of a store as one side of a comparison: its rows become what a run directory would have said.
 
-Latencies are kept by round, so end to end is compared by the same statistics. Operators are kept as they are,
-without their times in every round: what they are is compared, how long each took is not.
+Latencies are kept by round, so end to end is compared by the same statistics. Operators are kept without
+their times in every round: what they are is compared, how long each took is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from model_profiling.analysis.evidence import SeriesEvidence, proving
 from model_profiling.analysis.kernels import kernel_named
@@ -27,67 +26,69 @@ from model_profiling.store.store import Store
 from model_profiling.workflow.sides import Side, SideSeries
 
 Row = Mapping[str, Any]  # what DuckDB returns; its columns' types are those of `store/tables.py`
+_Key = TypeVar("_Key", bound=Hashable)
+_LOAD = "SELECT number FROM environment WHERE run_id = ? AND name = 'load_average' AND taken = 'before'"
 _NOT_TIMED = OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """The rows of one run."""
-
-    experiments: Sequence[Row]
-    rounds: dict[Series, list[Row]]
-    operators: dict[Series, list[Row]]
-    kernels: dict[tuple[str, Series], list[Row]]
-    loads: Sequence[Row]
 
 
 def stored_side(store: Store, run: Row, name: str) -> Side:
     """The run whose row of `runs` is `run`; `name` is what the user called it."""
-    try:
-        return _side(_read(store, run["run_id"]), run, name)
-    except (ValueError, TypeError, KeyError) as problem:
-        raise FormatError(
-            f"{store.address} holds rows of run {run['run_id']} that make no sense ({problem})",
-            f"see: {store_command('check', store.address)}",
-        ) from problem
-
-
-def _read(store: Store, run_id: str) -> _Tables:
     with store.connection() as made:
 
-        def rows(sql: str) -> Sequence[Row]:
-            return rows_of(made, sql, [run_id])
+        def ask(sql: str) -> Sequence[Row]:
+            return rows_of(made, sql, [run["run_id"]])
 
-        return _Tables(
-            rows("SELECT * FROM experiments WHERE run_id = ?"),
-            _by_series(rows("SELECT * FROM rounds WHERE run_id = ? ORDER BY round")),
-            _by_series(
-                rows("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name")
+        try:
+            return _stored_side(ask, run, name)
+        except (ValueError, TypeError, KeyError) as problem:
+            raise FormatError(
+                f"{store.address} holds rows of run {run['run_id']} that make no sense ({problem})",
+                f"see: {store_command('check', store.address)}",
+            ) from problem
+
+
+def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Side:
+    rounds = _grouped(ask("SELECT * FROM rounds WHERE run_id = ? ORDER BY round"), _series)
+    operators = _grouped(
+        ask("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name"), _series
+    )
+    kernels = _grouped(
+        ask("SELECT * FROM kernels WHERE run_id = ? ORDER BY kernel"),
+        lambda row: (row["proven_by"], _series(row)),
+    )
+
+    def of_series(row: Row) -> SideSeries:
+        series, times = _series(row), Times(row["times"])
+        measured = rounds.get(series, []) if times.are_latencies else []
+        origin = Origin(
+            name=str(series),
+            times=times,
+            threads=series.threads,
+            cpu=run["cpu"],
+            program=run["program_sha256"],
+            disabled=tuple(row["disabled"] or ()),
+            sme2=row["sme2"],
+        )
+        timed = Timed(
+            rounds=[list(found["latencies_ms"]) for found in measured],
+            sessions=[found["session"] or 0 for found in measured],
+        )
+        return SideSeries(
+            series,
+            origin,
+            timed,
+            row["median_ms"],
+            operators=tuple(map(_operator, operators.get(series, []))),
+            kernels=_kernels(
+                series,
+                row["sme2"],
+                kernels.get(("run", series), []),
+                counted=bool(row["kernels_counted"]),
+                has_sme2=run["has_sme2"],
+                note=row["kernels_note"] or "",
             ),
-            _by_proof(rows("SELECT * FROM kernels WHERE run_id = ? ORDER BY kernel")),
-            rows("SELECT taken, number FROM environment WHERE run_id = ? AND name = 'load_average'"),
         )
 
-
-def _by_series(rows: Iterable[Row]) -> dict[Series, list[Row]]:
-    found: dict[Series, list[Row]] = {}
-    for row in rows:
-        found.setdefault(_series(row), []).append(row)
-    return found
-
-
-def _by_proof(rows: Iterable[Row]) -> dict[tuple[str, Series], list[Row]]:
-    found: dict[tuple[str, Series], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row["proven_by"], _series(row)), []).append(row)
-    return found
-
-
-def _series(row: Row) -> Series:
-    return Series(row["experiment"], row["threads"])
-
-
-def _side(tables: _Tables, run: Row, name: str) -> Side:
     return Side(
         SideFacts(
             name=name,
@@ -100,42 +101,27 @@ def _side(tables: _Tables, run: Row, name: str) -> Side:
             runner_build=run["runner_build"],
             times=Times(run["times"]),
             cores=run["cores"],
-            load=next((row["number"] for row in tables.loads if row["taken"] == "before"), None),
+            load=next((row["number"] for row in ask(_LOAD)), None),
         ),
         None,
-        tuple(_side_series(tables, run, row) for row in tables.experiments),
+        tuple(map(of_series, ask("SELECT * FROM experiments WHERE run_id = ?"))),
         tuple(
             _kernels(series, None, rows, counted=bool(rows[0]["counted"]), has_sme2=True)
-            for (proven_by, series), rows in tables.kernels.items()
+            for (proven_by, series), rows in kernels.items()
             if proven_by == "evidence"
         ),
     )
 
 
-def _side_series(tables: _Tables, run: Row, row: Row) -> SideSeries:
-    series, times = _series(row), Times(row["times"])
-    rounds = tables.rounds.get(series, []) if times.are_latencies else []
-    listed = tables.kernels.get(("run", series), [])
-    counted, note = bool(row["kernels_counted"]), row["kernels_note"] or ""
-    return SideSeries(
-        series,
-        Origin(
-            name=str(series),
-            times=times,
-            threads=series.threads,
-            cpu=run["cpu"],
-            program=run["program_sha256"],
-            disabled=tuple(row["disabled"] or ()),
-            sme2=row["sme2"],
-        ),
-        Timed(
-            rounds=[list(found["latencies_ms"]) for found in rounds],
-            sessions=[found["session"] or 0 for found in rounds],
-        ),
-        row["median_ms"],
-        operators=tuple(_operator(found) for found in tables.operators.get(series, [])),
-        kernels=_kernels(series, row["sme2"], listed, counted=counted, has_sme2=run["has_sme2"], note=note),
-    )
+def _grouped(rows: Iterable[Row], key: Callable[[Row], _Key]) -> dict[_Key, list[Row]]:
+    found: dict[_Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def _series(row: Row) -> Series:
+    return Series(row["experiment"], row["threads"])
 
 
 def _kernels(

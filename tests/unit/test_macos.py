@@ -20,7 +20,6 @@ from stand_ins import command, linked, mac_commands
 from model_profiling import targets
 from model_profiling.core import macos, process
 from model_profiling.core.errors import InputError
-from model_profiling.pipeline.start import _commands
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
 from model_profiling.targets import TargetChoice, plan_targets
@@ -112,15 +111,6 @@ def test_processes_cannot_be_pinned_on_a_mac() -> None:
 def test_auto_on_a_mac_never_asks_for_an_emulator(reason: str) -> None:
     plan = plan_targets(TargetChoice())
     assert plan.main == plan.evidence == TargetChoice("host") and reason in plan.reason
-
-
-def test_the_processes_of_a_mac_are_listed_by_ps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listing = "    1 /sbin/launchd\n  512 /k/sme2prof-runner --result /r/.work/process-1/a.json\nnonsense\n"
-    (tmp_path / "listing").write_text(listing)
-    command(tmp_path, "ps", f'[ "$*" = "-axww -o pid=,args=" ] && cat {tmp_path}/listing')
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = dict(_commands(tmp_path / "no_proc"))
-    assert found == {1: "/sbin/launchd", 512: "/k/sme2prof-runner --result /r/.work/process-1/a.json"}
 
 
 # Loaded while this is still the system it is: on a Mac, Python's own modules ask for Apple's.

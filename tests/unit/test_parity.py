@@ -13,7 +13,7 @@ from said import refused, says
 from strategies import outputs
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.pipeline.manifest import is_half
+from model_profiling.pipeline.manifest import computes_in
 from model_profiling.statistics.parity import (
     OutputFile,
     Tolerance,
@@ -265,7 +265,8 @@ def test_half_precision_that_ends_in_float32_is_judged_as_half_precision(tmp_pat
     assert compare_outputs(one, other).verdict == "mismatch"
     half = compare_outputs(one, other, half=True)
     assert half.verdict == "within tolerance" and half.outputs[0].dtype == "float32"
-    assert is_half(Path("net_xnnpack_fp16.pte")) and not is_half(Path("net_xnnpack_fp32.pte"))
+    fp16, fp32 = (computes_in(Path(f"net_xnnpack_{dtype}.pte"), "fp16") for dtype in ("fp16", "fp32"))
+    assert fp16 and not fp32
 
 
 def test_bfloat16_is_read_exactly(tmp_path: Path) -> None:
