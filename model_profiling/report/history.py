@@ -1,4 +1,4 @@
-"""One thing measured again and again: its latencies over days and commits, in records, words and letters."""
+"""Latencies of a model over days and commits: records, sentences, facts for programs, a chart of letters."""
 
 from __future__ import annotations
 
@@ -157,11 +157,8 @@ def _marks(points: Sequence[HistoryPoint]) -> Iterator[Mark]:
         for field, called in _WATCHED.items():
             old, new = getattr(before, field), getattr(after, field)
             if old != new and old and new:
-                yield Mark(place, called, _short(field, old), _short(field, new))
-
-
-def _short(field: str, value: str) -> str:
-    return value[:_SHORT_HASH] if field == "program_sha256" else value
+                length = _SHORT_HASH if field == "program_sha256" else None
+                yield Mark(place, called, old[:length], new[:length])
 
 
 def history_facts(history: History) -> dict[str, object]:
@@ -297,6 +294,7 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
     """
     medians = [point.median_ms for point in series.points]
     columns = min(width, len(medians))
+    column_of = [place * columns // len(medians) for place in range(len(medians))]
     least, most = min(medians), max(medians)
     room = max(0.0, _LEAST_RANGE * most - (most - least)) / 2
     low, high = least - room, most + room
@@ -306,35 +304,22 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
 
     grid = [[" "] * columns for _ in range(_ROWS)]
     for level in series.found.levels:
-        begin, end = (_column(place, columns, medians) for place in (level.first, level.last))
+        begin, end = column_of[level.first], column_of[level.last]
         for column in range(begin, end + 1):
             way = (column - begin) / max(1, end - begin)
             grid[row_of(level.at_first + way * (level.typical - level.at_first))][column] = "-"
-    for change in series.changes:
-        if change.drift:
-            continue
-        for row in grid:
-            row[_column(change.first, columns, medians)] = "|"
-    for column, inside in enumerate(_groups(medians, columns)):
-        grid[row_of(sorted(inside)[len(inside) // 2])][column] = "o"
+    for row in grid:
+        for change in series.changes:
+            if not change.drift:
+                row[column_of[change.first]] = "|"
+    for column in range(columns):
+        inside = sorted(ms for ms, at in zip(medians, column_of, strict=True) if at == column)
+        grid[row_of(inside[len(inside) // 2])][column] = "o"
     labels = {0: milliseconds(high), _ROWS - 1: milliseconds(low)}
     edge = max(map(len, labels.values()))
     lines = [f"{labels.get(number, ''):>{edge}} {''.join(row)}" for number, row in enumerate(grid)]
-    marked = {_column(mark.first, columns, medians) for mark in series.marks if mark.telling}
-    below = (
-        [" " * (edge + 1) + "".join("^" if at in marked else " " for at in range(columns))] if marked else []
-    )
+    if marked := {column_of[mark.first] for mark in series.marks if mark.telling}:
+        lines.append(" " * (edge + 1) + "".join("^" if at in marked else " " for at in range(columns)))
     first, last = (f"{series.points[at].at:%Y-%m-%d}" for at in (0, -1))
     dates = first if first == last else f"{first}{last:>{max(columns - len(first), len(last) + 1)}}"
-    return [line.rstrip() for line in [*lines, *below, f"{' ' * (edge + 1)}{dates}"]]
-
-
-def _column(place: int, columns: int, values: Sequence[float]) -> int:
-    return place * columns // len(values)
-
-
-def _groups(values: Sequence[float], columns: int) -> list[list[float]]:
-    groups: list[list[float]] = [[] for _ in range(columns)]
-    for place, value in enumerate(values):
-        groups[_column(place, columns, values)].append(value)
-    return groups
+    return [line.rstrip() for line in [*lines, f"{' ' * (edge + 1)}{dates}"]]

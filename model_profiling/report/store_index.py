@@ -80,6 +80,10 @@ class StoreContents:
     command: str = ""
     """What tells of everything that a page has no room for, such as `sme2prof query --store S`."""
 
+    @property
+    def told(self) -> list[HistorySeries]:
+        return [series for series in self.histories if series.key in self.headlines]
+
 
 def render_store(contents: StoreContents) -> str:
     return render_html(store_document(contents), f"Runs in {contents.name}")
@@ -95,7 +99,7 @@ def store_document(contents: StoreContents) -> list[Block]:
         instead = Paragraph(
             "The charts are drawn by a script of this page; the newest latencies stand in the table above."
         )
-        latency = _latencies(contents, histories)
+        latency = _latencies(contents)
         blocks += [
             *_matrix(contents, runs, histories),
             Heading("Latency over the runs"),
@@ -193,10 +197,9 @@ def _inventory(runs: Sequence[StoredRun]) -> Text:
 
 def _slower(contents: StoreContents) -> Text:
     """Of the headlines."""
-    told = [series for series in contents.histories if series.key in contents.headlines]
-    judged = [series for series in told if not series.found.too_few]
+    judged = [series for series in contents.told if not series.found.too_few]
     if not judged:
-        most = max((len(series.points) for series in told), default=0)
+        most = max((len(series.points) for series in contents.told), default=0)
         there = f"there {'is' if most == 1 else 'are'} {most} at most"
         return (
             f"Not known yet: it takes {plural(FEWEST_RUNS, 'run')} of one model on one "
@@ -298,7 +301,7 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
         rows.append(
             (
                 change_text(change),
-                (Link(series.key.program, "", _anchor(place)), f", {series.key.device_name}"),
+                (Link(series.key.program, "", f"history-{place}"), f", {series.key.device_name}"),
                 f"{milliseconds(change.before)} ms",
                 f"{milliseconds(change.after)} ms",
                 f"{since}; also changed: {also}" if also else since,
@@ -307,14 +310,13 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
         )
     left = len(found) - _MOST_CHANGES
     more = f" {left} older ones are not listed here, but marked in the charts." if left > 0 else ""
-    told = [series for series in contents.histories if series.key in contents.headlines]
-    by_chance = sum(series.found.false_alarms for series in told)
+    by_chance = sum(series.found.false_alarms for series in contents.told)
     yield Heading("What changed")
     yield make_table(_CHANGE, rows, numbers=(2, 3))
     yield Paragraph(
         "A change is a latency that went to another level and stayed there, or goes there little by little. "
-        f"By chance alone one would be found in at most {by_chance:.1f} of {len(told):,} histories, where "
-        f"noise is independent from run to run.{more}"
+        f"By chance alone one would be found in at most {by_chance:.1f} of {len(contents.told):,} histories, "
+        f"where noise is independent from run to run.{more}"
     )
 
 
@@ -355,7 +357,7 @@ def _matrix(
 def _cell(run: StoredRun | None, told: tuple[int, HistorySeries] | None) -> Text:
     if told is not None:
         place, series = told
-        latency = Link(f"{milliseconds(series.points[-1].median_ms)} ms", "", _anchor(place))
+        latency = Link(f"{milliseconds(series.points[-1].median_ms)} ms", "", f"history-{place}")
         return (latency, f", {change_text(series.changes[-1])}") if series.changes else latency
     if run is None:
         return ""
@@ -371,14 +373,9 @@ def _report(run: StoredRun) -> Text:
     return Link("report", run.report) if run.report else run.no_report or "no report"
 
 
-def _latencies(contents: StoreContents, histories: Iterable[HistorySeries]) -> dict[str, float]:
+def _latencies(contents: StoreContents) -> dict[str, float]:
     """By run."""
-    told = [series for series in histories if series.key in contents.headlines]
-    return {point.run_id: point.median_ms for series in told for point in series.points}
-
-
-def _anchor(place: int) -> str:
-    return f"history-{place}"
+    return {point.run_id: point.median_ms for series in contents.told for point in series.points}
 
 
 def _day(found: StoredRun | HistoryPoint) -> str:
@@ -398,7 +395,7 @@ def page_data(
     """Histories name runs by their place."""
     texts = Texts()
     places = {run.id: place for place, run in enumerate(runs)}
-    latency = _latencies(contents, histories)
+    latency = _latencies(contents)
     return {
         "runs": [_run_values(run, latency.get(run.id), texts) for run in runs],
         "histories": [_history(series, places, series.key in contents.headlines) for series in histories],

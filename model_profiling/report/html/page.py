@@ -202,7 +202,7 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 def vega_script() -> str:
     """It runs in the browser of whoever opens a page, so it is taken from the cache only as it was put there;
-    where the cache cannot be used it is put together anew."""
+    where the cache cannot be used it is made again."""
     home = cache_root() / "vega" / f"{version('vl-convert-python')}-{VEGA_LITE}"
     try:
         kept = cached(home, _make, "the script that draws charts", fetch=True) / _FILE
