@@ -59,7 +59,7 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
         except SetupError as problem:
             refused.append(problem.problem)
     if fetch or _kept().exists():
-        return _require(_cached(fetch=fetch), runner, sysroot, cure)
+        return _require(fetch_qemu(fetch=fetch), runner, sysroot, cure)
     if source() is not None:
         cure = f"the first --target emulated run fetches one from {source()}, or {cure}"
     raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
@@ -78,11 +78,6 @@ def can_be_had() -> bool:
     """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
     named = os.environ.get("SME2PROF_QEMU")
     return bool(named) or bool(_on_path()) or _kept().exists() or source() is not None
-
-
-def fetch_qemu() -> Path:
-    """A QEMU from the distribution's packages, kept in the cache."""
-    return _cached(fetch=True)
 
 
 def new_enough(version: str) -> bool:
@@ -105,7 +100,9 @@ def _kept() -> Path:
     return cache_root() / "qemu" / _PACKAGE
 
 
-def _cached(*, fetch: bool) -> Path:
+def fetch_qemu(*, fetch: bool = True) -> Path:
+    """A QEMU from the distribution's packages, kept in the cache."""
+
     def make(into: Path) -> None:
         cure = this_distribution().fix("QEMU")
         archive = _archive(cure)

@@ -239,11 +239,6 @@ _OF_ANDROID = frozenset(
 )
 
 
-def ndk_is_meant() -> bool:
-    """Whether the user has named an ExecuTorch for Android."""
-    return bool(os.environ.get(SDK))
-
-
 def make_ndk_bundle() -> Bundle:
     """The runner built by the NDK, with the libraries that Android does not have."""
     ndk = find_ndk()
@@ -319,7 +314,7 @@ class AndroidTarget(RemoteTarget):
         return said
 
     def _make_bundle(self) -> Bundle:
-        return make_ndk_bundle() if ndk_is_meant() else super()._make_bundle()
+        return make_ndk_bundle() if os.environ.get(SDK) else super()._make_bundle()
 
     def _ask(self) -> Machine:
         return ask_machine(self.shell, state.FILES, state.COMMANDS)

@@ -63,14 +63,6 @@ class Machine:
             said = {"x86": "x86_64"}.get(family[1], family[1])
         return said or self.text("machine")
 
-    @property
-    def boot_id(self) -> str:
-        return self.text("boot")
-
-    @property
-    def missing_tools(self) -> tuple[str, ...]:
-        return tuple(self.text("tools").split())
-
     def why_emulated(self, seen_by_runner: frozenset[str] | None = None) -> str | None:
         """What shows that aarch64 programs do not run on the CPU itself here; None where nothing does.
 

@@ -70,7 +70,7 @@ class RemoteTarget(RunnerTarget):
         if self._machine is None:
             self.shell.link.connect()
             machine = self._ask()
-            if missing := [tool for tool in machine.missing_tools if tool != "taskset"]:
+            if missing := [tool for tool in machine.text("tools").split() if tool != "taskset"]:
                 raise SetupError(
                     f"{self.name} has no {missing[0]}, which the kit needs there", "install it there"
                 )
@@ -98,9 +98,9 @@ class RemoteTarget(RunnerTarget):
 
     def _own_names(self, machine: Machine) -> tuple[str, ...]:
         """By which the machine is known however it is reached."""
-        boot = machine.boot_id if re.fullmatch(r"[0-9a-f-]{36}", machine.boot_id) else ""
+        boot = machine.text("boot")
         # A machine that is restarted meanwhile is still the one of this name.
-        return (boot, self.place)
+        return (boot if re.fullmatch(r"[0-9a-f-]{36}", boot) else "", self.place)
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
