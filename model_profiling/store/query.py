@@ -116,11 +116,6 @@ class Answer(Sequence[Mapping[str, Plain]]):
         return html
 
 
-def plain_rows(table: Any) -> list[tuple[Plain, ...]]:
-    """Of a table or a batch of rows."""
-    return list(zip(*(plain_values(column) for column in table.columns), strict=True))
-
-
 @dataclass(slots=True)
 class Coming:
     """An answer on its way: batches of rows, to be read once."""
@@ -148,12 +143,6 @@ class Coming:
     def whole(self) -> Answer:
         table = needed("pyarrow", "store").Table.from_batches(list(self), self.schema)
         return Answer(tuple(self.schema.names), self.types, self.more, table)
-
-
-def ask(store: Store, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
-    """The answer as a whole, in memory."""
-    with answering(store, sql, params, limits) as coming:
-        return coming.whole()
 
 
 @contextlib.contextmanager
@@ -310,28 +299,23 @@ def _cure(kind: str) -> str:
 # Values of an answer as JSON, CSV and terminals hold them; whatever DuckDB may answer has a form here.
 
 
-def plain_values(column: Any) -> list[Plain]:
+def plain_rows(table: Any) -> list[tuple[Plain, ...]]:
+    """Of a table or a batch of rows."""
+    return list(zip(*(map(_plain, _values(column)) for column in table.columns), strict=True))
+
+
+def _values(column: Any) -> list[Any]:
     """Of one Arrow column. A moment is in UTC; those that Python's calendar does not know, and what Arrow
     alone knows, are texts."""
     arrow = needed("pyarrow", "store")
-    kind = column.type
-    if arrow.types.is_timestamp(kind):
+    if arrow.types.is_timestamp(column.type):
         # Without its zone, which only some machines have a table of: what is counted is UTC.
         column = column.cast(arrow.timestamp("us"), safe=False)
-    try:
-        values = column.to_pylist()
-    except (ValueError, OverflowError, arrow.ArrowException):
-        values = _as_texts(column)
-    return [_plain(value) for value in values]
-
-
-def _as_texts(column: Any) -> list[Any]:
-    arrow = needed("pyarrow", "store")
-    try:
-        texts: list[Any] = column.cast(arrow.string()).to_pylist()
-    except arrow.ArrowException:
-        texts = [str(value) for value in column]
-    return texts
+    with contextlib.suppress(ValueError, OverflowError, arrow.ArrowException):
+        return list(column.to_pylist())
+    with contextlib.suppress(arrow.ArrowException):
+        return list(column.cast(arrow.string()).to_pylist())
+    return [str(value) for value in column]
 
 
 def _plain(value: Any) -> Plain:

@@ -239,11 +239,6 @@ def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
     )
 
 
-def programs(sweep: SweepConfig) -> tuple[Program, ...]:
-    """What is exported or taken as it is, each once."""
-    return tuple(dict.fromkeys(cell.program for cell in cells(sweep)))
-
-
 def _programs(sweep: SweepConfig) -> Iterator[_Found]:
     for model in sweep.models:
         if model.endswith(".pte"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import struct
 import sys
@@ -60,7 +61,7 @@ def keep_off(cores: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> Iterator[None]:
-    tell = _Once(waiting)
+    tell = functools.cache(waiting or (lambda: None))  # once
     with contextlib.ExitStack() as held:
         handle = _opened(held, ".this-machine.lock")
         with contextlib.ExitStack() as door:
@@ -71,18 +72,6 @@ def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> It
             for start, length in _ranges(cpus):
                 _take(handle, start, length, exclusive=exclusive, tell=tell)
         yield
-
-
-class _Once:
-    """Says once that something is waited for."""
-
-    def __init__(self, waiting: Told | None) -> None:
-        self._waiting = waiting
-
-    def __call__(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting()
 
 
 def _opened(until: contextlib.ExitStack, name: str) -> int:

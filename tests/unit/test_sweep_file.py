@@ -30,7 +30,6 @@ from model_profiling.sweep.cells import (
     all_cells,
     cells,
     jobs,
-    programs,
     read_sweep_record,
     sweep_cost,
 )
@@ -71,7 +70,10 @@ def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: 
         ("toy_cnn_xnnpack_int8/host", 4),
         ("toy_cnn_xnnpack_int8/emulated", 2),
     ]
-    assert [program.name for program in programs(sweep)] == ["toy_cnn_xnnpack_fp32", "toy_cnn_xnnpack_int8"]
+    assert list(dict.fromkeys(cell.program.name for cell in cells(sweep))) == [
+        "toy_cnn_xnnpack_fp32",
+        "toy_cnn_xnnpack_int8",
+    ]
     record = SweepRecord(name="nightly", began="now", cells=found)
     assert parse_record(SweepRecord, record_json(record), "here", "fix") == record
 
@@ -79,7 +81,8 @@ def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: 
 def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
     models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]
-    found = programs(sweep_of(tmp_path, models=models, exclude=[]))
+    measured = cells(sweep_of(tmp_path, models=models, exclude=[]))
+    found = tuple(dict.fromkeys(cell.program for cell in measured))
     known = {program.name: (program.dtype, program.backend) for program in found}
     assert known[INT8.stem] == ("int8", "xnnpack") and known["elsewhere"] == (None, None)
     assert [name for name in known if name.startswith("edge")] == ["edgetam_image_encoder_xnnpack_fp32"]
