@@ -18,7 +18,8 @@ from attack.faulty_server import FAULTS, Fault, FaultyServer, package_index
 from attack.finds import Find, PartResult
 from model_profiling.core import process
 from model_profiling.core.errors import ProfilingError
-from model_profiling.runner import apt, zig
+from model_profiling.runner import apt
+from model_profiling.runner.compilers import ZIG_RELEASE, zig_command, zig_source
 from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import presets
@@ -33,7 +34,11 @@ def interrupt(seed: int, work: Path) -> PartResult:
     began, finds, tried, lines = time.monotonic(), [], 0, []
     for name, attack, why_not in (
         ("ExecuTorch's wheel", _wheel, _no_sdk()),
-        ("the compiler's wheel", _zig, "" if zig.source(AARCH64_LINUX) else "this Python has no pip"),
+        (
+            "the compiler's wheel",
+            _zig,
+            "" if zig_source(AARCH64_LINUX) else "this Python has no pip",
+        ),
         ("a package of the distribution", _package, _no_apt()),
         ("a source tree", _sources, "" if shutil.which("git") else "this machine has no git"),
     ):
@@ -127,10 +132,10 @@ def _wheel(fault: Fault, folder: Path) -> Iterator[str]:
 
 
 def _zig(fault: Fault, folder: Path) -> Iterator[str]:
-    release = f"{zig._RELEASE}.0"
+    release = f"{ZIG_RELEASE}.0"
     data = _packed({"ziglang/zig": "x" * 200_000, "ziglang/__init__.py": ""}, "ziglang", release)
     name = f"ziglang-{release}-py3-none-any.whl"
-    yield from _from_index(fault, name, data, lambda: zig.command(AARCH64_LINUX), folder)
+    yield from _from_index(fault, name, data, lambda: zig_command(AARCH64_LINUX), folder)
 
 
 def _packed(package: dict[str, str], name: str, release: str) -> bytes:

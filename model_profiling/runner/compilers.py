@@ -15,17 +15,24 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
 
-from model_profiling.core import files, process
+from model_profiling.core import fetching, files, process
 from model_profiling.core.errors import ProfilingError, SetupError
-from model_profiling.runner import unpacked_gcc, zig
-from model_profiling.runner.apt import Need, this_distribution
-from model_profiling.runner.cache import cache_root, make_place
+from model_profiling.runner.apt import (
+    Need,
+    native_architecture,
+    own_archive,
+    packages_of,
+    this_distribution,
+    unpack_closure,
+)
+from model_profiling.runner.cache import cache_root, cached, make_place
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
+from model_profiling.runner.sdk import pip_words
 
 # A compiler that unpacks its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900
@@ -81,9 +88,9 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
         return found.compiler
     if compiler := _at_hand(wanted, refused):
         return compiler
-    for title, maker in _sources(wanted).items():
+    for title, command in _sources(wanted).items():
         try:
-            return _checked(maker.command(wanted), wanted, title)
+            return _checked(command(wanted), wanted, title)
         except ProfilingError as problem:
             refused.append(f"{title}: {problem.problem}")
     raise SetupError(f"no C++ compiler for {wanted} could be had ({'; '.join(refused)})", _fix(wanted))
@@ -98,9 +105,9 @@ def prospect(wanted: Platform | None = None) -> Prospect:
         compiler = _at_hand(wanted, refused)
     except SetupError as problem:
         return Prospect(None, (), (problem.problem,), problem.fix)
-    for title, maker in sources.items() if compiler is None else ():
+    for title, command in sources.items() if compiler is None else ():
         with contextlib.suppress(ProfilingError):
-            compiler = _checked(maker.command(wanted, fetch=False), wanted, title)
+            compiler = _checked(command(wanted, fetch=False), wanted, title)
             break
     return Prospect(compiler, tuple(sources), tuple(refused), _fix(wanted))
 
@@ -144,9 +151,10 @@ def _on_path(pattern: str) -> list[str]:
     return [path for name in names if (path := shutil.which(name))]
 
 
-def _sources(wanted: Platform) -> dict[str, ModuleType]:
+def _sources(wanted: Platform) -> dict[str, Callable[..., tuple[str, ...]]]:
     """Where a compiler for `wanted` can be had from on this machine."""
-    return {title: maker for maker in (unpacked_gcc, zig) if (title := maker.source(wanted))}
+    makers = ((gcc_source, gcc_command), (zig_source, zig_command))
+    return {title: command for source, command in makers if (title := source(wanted))}
 
 
 def _fix(wanted: Platform) -> str:
@@ -209,3 +217,127 @@ def _is_for(header: bytes, wanted: Platform) -> bool:
         return header.startswith(b"\xcf\xfa\xed\xfe\x0c\0\0\x01")
     number = _ELF_MACHINES.get(wanted.machine)
     return header.startswith(b"\x7fELF") and number in (None, int.from_bytes(header[18:20], "little"))
+
+
+# g++ of the machine's own distribution, unpacked into the cache with everything it depends on, where it is
+# not installed: nothing is configured, no root is needed, and it runs from where it lies.
+
+_APT_CURE = "install it with apt"
+_CROSS = "aarch64-linux-gnu"
+# The libraries the compiler's own programs need come from beside it, but never the C library: that one
+# belongs to the loader of the machine.
+GCC_SCRIPT = """\
+#!/bin/sh
+home=${{0%/*}}
+LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" PATH="$home/sysroot/usr/bin:$PATH" \\
+  exec "$home/sysroot/usr/bin/{program}" --sysroot="$home/sysroot" "$@"
+"""
+
+
+def gcc_source(wanted: Platform) -> str | None:
+    """Whose packages it comes from, if this machine's apt has them as far as it knows unasked."""
+    if wanted.system != "linux" or not (wanted.is_native or wanted == AARCH64_LINUX):
+        return None
+    try:
+        archive = own_archive(_APT_CURE)
+    except SetupError:
+        return None
+    return f"{archive.origin}'s packages" if archive.keyring() else None
+
+
+def gcc_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
+    """How it is called; the packages are fetched the first time."""
+    program = "g++" if wanted.is_native else f"{_CROSS}-g++"
+    return (str(_gcc_home(wanted, fetch=fetch) / program),)
+
+
+def aarch64_libraries() -> Path | None:
+    """The aarch64 C and C++ libraries that came with an unpacked cross compiler, if there is one."""
+    try:
+        return _gcc_home(AARCH64_LINUX, fetch=False) / "sysroot/usr" / _CROSS
+    except SetupError:
+        return None
+
+
+def cover_multiarch(libraries: Path) -> None:
+    """Give the cross packages' libraries the paths that Debian's own have, too.
+
+    An emulator takes a file from the machine itself where its root has none of that name: on an Arm machine
+    that would be another build of the C library than the loader's, with which it never starts.
+    """
+    (libraries / "lib" / _CROSS).symlink_to(".")
+    (libraries / "usr").symlink_to(".")
+
+
+def _gcc_home(wanted: Platform, *, fetch: bool) -> Path:
+    archive = own_archive(_APT_CURE)
+    program = "g++" if wanted.is_native else f"{_CROSS}-g++"
+    package = "g++" if wanted.is_native else f"g++-{_CROSS}"
+
+    def make(into: Path) -> None:
+        with packages_of(archive, _APT_CURE) as packages:
+            unpack_closure(packages, [package], into / "sysroot", into / "lib")
+        if not wanted.is_native:
+            cover_multiarch(into / "sysroot/usr" / _CROSS)
+        script = into / program
+        script.write_text(GCC_SCRIPT.format(program=program), encoding="utf-8")
+        script.chmod(0o755)
+
+    name = f"{archive.origin.lower()}-{archive.suite}-{native_architecture()}-{package}"
+    return cached(
+        cache_root() / "compilers" / name, make, f"{package} from {archive.origin}'s packages", fetch=fetch
+    )
+
+
+# The C++ compiler in the `ziglang` wheel: one download for any Linux or macOS, which compiles for any other.
+# It brings headers and stubs of the C libraries it compiles for, and its own C++ library, which it builds the
+# first time. ExecuTorch's Linux libraries use another one: no function with a type of either can be linked to
+# the other, and `_SAME_LAYOUT` makes the types agree that cross over inside ExecuTorch's own.
+
+_ZIG = "the ziglang wheel"
+ZIG_RELEASE = "0.17"
+_PACKAGE = f"ziglang=={ZIG_RELEASE}.*"
+_INDEX_CURE = "check the connection to the package index"
+_TARGETS = {
+    # The oldest glibc that ExecuTorch's wheels run on, and the oldest macOS.
+    ("linux", "aarch64"): "aarch64-linux-gnu.2.28",
+    ("linux", "x86_64"): "x86_64-linux-gnu.2.28",
+    ("macos", "aarch64"): "aarch64-macos.14.0",
+}
+# A program holds its data in a std::variant, which both sides move: libstdc++ keeps its index in one byte,
+# libc++ in four unless told so. Without this a runner now and then ends in std::bad_variant_access.
+_SAME_LAYOUT = "-D_LIBCPP_ABI_VARIANT_INDEX_TYPE_OPTIMIZATION"
+ZIG_SCRIPT = """\
+#!/bin/sh
+home=${0%/*}
+ZIG_GLOBAL_CACHE_DIR="$home/../zig-cache" ZIG_LOCAL_CACHE_DIR="$home/../zig-cache" \\
+  exec "$home/ziglang/zig" c++ "$@"
+"""
+
+
+def zig_source(wanted: Platform) -> str | None:
+    """What it is called, if it compiles for `wanted` and this Python has, or can make, the pip to get it."""
+    # On the path alone: what setuptools adds to imports warns of things that are not ours.
+    has_pip = any(PathFinder.find_spec(name) for name in ("pip", "ensurepip"))
+    return _ZIG if (wanted.system, wanted.machine) in _TARGETS and has_pip else None
+
+
+def zig_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
+    """How it is called to compile C++ for `wanted`; the wheel is fetched the first time."""
+    home = cached(cache_root() / "compilers" / f"ziglang-{ZIG_RELEASE}", _install_zig, _ZIG, fetch=fetch)
+    layout = (_SAME_LAYOUT,) if wanted.system == "linux" else ()
+    # The level also chooses which build of its C++ library is linked: named here, there is one only.
+    return (str(home / "c++"), "-target", _TARGETS[wanted.system, wanted.machine], "-O2", *layout)
+
+
+def _install_zig(into: Path) -> None:
+    done = fetching.pip(
+        *("install", "--no-deps", "--only-binary=:all:", "--no-compile", "--target", into),
+        *pip_words("ziglang"),
+        timeout=900,
+    )
+    if not done.ok:
+        raise SetupError(f"pip cannot get {_PACKAGE}: {done.tail(1)}", _INDEX_CURE)
+    script = into / "c++"
+    script.write_text(ZIG_SCRIPT, encoding="utf-8")
+    script.chmod(0o755)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from model_profiling.core import fetching
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt, unpacked_gcc
+from model_profiling.runner import apt, compilers
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.cache import cache_root, cached
@@ -72,7 +72,7 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
     installed = Path("/", _PLACE)
     if _has_runtime(installed):
         return installed
-    unpacked = unpacked_gcc.aarch64_libraries()
+    unpacked = compilers.aarch64_libraries()
     if unpacked is not None and _has_runtime(unpacked):
         return unpacked
     fix = this_distribution().fix("aarch64 C library")
@@ -82,7 +82,7 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
         with apt.packages_of(archive, fix) as packages:
             for deb in packages.download(_LIBC):
                 packages.unpack(deb, into)
-        unpacked_gcc.cover_multiarch(into / _PLACE)
+        compilers.cover_multiarch(into / _PLACE)
 
     home = cache_root() / "sysroots" / f"{archive.origin.lower()}-{archive.suite}-aarch64"
     return cached(home, make, "an aarch64 C library", fetch=fetch) / _PLACE

@@ -17,7 +17,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build as runner_build
-from model_profiling.runner import compilers, unpacked_gcc, zig
+from model_profiling.runner import compilers
 from model_profiling.runner.build import RunnerBuild, _flags, build_runner, places
 from model_profiling.runner.features import AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.sdk import Sdk, installed_sdk
@@ -51,7 +51,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def from_zig(wanted: Platform) -> compilers.Compiler:
     """The wheel's compiler, kept in the kit's cache from one run of the tests to the next."""
     try:
-        return compilers._checked(zig.command(wanted), wanted, "the ziglang wheel")
+        return compilers._checked(compilers.zig_command(wanted), wanted, "the ziglang wheel")
     except SetupError as problem:
         missing(str(problem))
         raise
@@ -65,7 +65,7 @@ def checksums(build: RunnerBuild, pte: Path) -> list[str]:
 
 @pytest.mark.usefixtures("no_compiler")
 def test_the_distributions_compiler_is_unpacked_where_none_is_installed(exported) -> None:
-    source = unpacked_gcc.source(this_platform())
+    source = compilers.gcc_source(this_platform())
     if source is None:
         missing("apt with a mirror of Debian or Ubuntu")
     before = compilers.prospect()
@@ -89,7 +89,7 @@ def test_the_distributions_compiler_is_unpacked_where_none_is_installed(exported
 def test_when_nothing_can_be_had_every_way_that_was_tried_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if unpacked_gcc.source(this_platform()) is None:
+    if compilers.gcc_source(this_platform()) is None:
         missing("apt with a mirror of Debian or Ubuntu")
     offline = tmp_path / "offline.conf"
     offline.write_text(
@@ -151,7 +151,7 @@ def test_a_cpp_library_with_another_variant_is_refused(tmp_path: Path) -> None:
     """The guard in the sources: the same compiler without the setting that makes the layouts agree."""
     sdk = installed_sdk()
     try:
-        wide = zig.command(sdk.platform)[:-1]
+        wide = compilers.zig_command(sdk.platform)[:-1]
     except SetupError as problem:
         missing(str(problem))
     compiling, _ = _flags(sdk)

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from model_profiling.core import process
-from model_profiling.runner import zig
+from model_profiling.runner.compilers import ZIG_RELEASE
 from model_profiling.runner.sdk import pip_words
 
 if sys.version_info >= (3, 11):
@@ -147,7 +147,7 @@ def test_what_the_kit_fetches_itself_is_locked_too() -> None:
         assert pip_words(package) == pip_words(package, str(one.version)) == words
         assert pip_words(package, "0.0.1") == (f"{package}==0.0.1",)
     assert f"executorch=={one.version}" in EXTRAS["executorch"]
-    assert str(locks.read("ziglang", FETCHED)[0].version).startswith(zig._RELEASE)
+    assert str(locks.read("ziglang", FETCHED)[0].version).startswith(ZIG_RELEASE)
 
 
 def forge(folder: Path, name: str, version: Version) -> Path:

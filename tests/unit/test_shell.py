@@ -18,7 +18,7 @@ from working_tree import ROOT, tracked
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import unpacked_gcc, zig
+from model_profiling.runner import compilers
 from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.device import state
 from model_profiling.targets.remote import android, facts, scripts
@@ -55,8 +55,8 @@ INTENDED = {
 }
 """What is meant as it stands in texts for other machines: where, and why."""
 WRITTEN = {
-    "zig": zig._SCRIPT,
-    "unpacked_gcc": unpacked_gcc._SCRIPT.format(program="aarch64-linux-gnu-g++"),
+    "zig": compilers.ZIG_SCRIPT,
+    "unpacked_gcc": compilers.GCC_SCRIPT.format(program="aarch64-linux-gnu-g++"),
     "adb": android._SCRIPT,
 }
 

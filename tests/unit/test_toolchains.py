@@ -10,7 +10,7 @@ import pytest
 from said import refused, says
 
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt, compilers, unpacked_gcc, zig
+from model_profiling.runner import apt, compilers
 from model_profiling.runner.apt import read_os_release, this_distribution
 from model_profiling.runner.cache import cached
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
@@ -145,11 +145,15 @@ def test_a_compiler_that_was_named_is_used_or_refused(monkeypatch: pytest.Monkey
 
 
 def test_what_can_be_fetched_for_which_machine(elsewhere: Path) -> None:
-    assert unpacked_gcc.source(AARCH64_LINUX) is None, "there is no apt"
-    assert zig.source(this_platform()) and zig.source(AARCH64_LINUX) and zig.source(AARCH64_MACOS)
-    assert zig.source(Platform("linux", "riscv64")) is None
+    assert compilers.gcc_source(AARCH64_LINUX) is None, "there is no apt"
+    assert (
+        compilers.zig_source(this_platform())
+        and compilers.zig_source(AARCH64_LINUX)
+        and compilers.zig_source(AARCH64_MACOS)
+    )
+    assert compilers.zig_source(Platform("linux", "riscv64")) is None
     with refused(SetupError, "ziglang"):
-        zig.command(AARCH64_LINUX, fetch=False)
+        compilers.zig_command(AARCH64_LINUX, fetch=False)
     assert not (elsewhere.parent / "cache").exists()
 
 
@@ -192,4 +196,4 @@ def test_asking_for_pip_wakes_nobody_who_listens_to_imports(monkeypatch: pytest.
             raise UserWarning(f"{name} is looked for")
 
     monkeypatch.setattr("sys.meta_path", [Listener(), *sys.meta_path])
-    assert zig.source(AARCH64_LINUX)
+    assert compilers.zig_source(AARCH64_LINUX)
