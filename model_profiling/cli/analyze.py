@@ -38,7 +38,7 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 @frame.factor_option
 @click.option("--out", type=frame.FOLDER, help="Write every file here, not beside the dumps.")
 @frame.quiet_option
-def command(
+def analyze_command(
     *,
     run_dir: Path,
     factors: Factors | None,

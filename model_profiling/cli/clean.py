@@ -66,7 +66,7 @@ def _as_seconds(_context: click.Context, _option: click.Parameter, text: str | N
 @click.option("--device", metavar="SERIAL", help="A phone: its serial, or HOST:PORT of one on the network.")
 @click.option("--host", help="A machine that ssh reaches.")
 @click.option("--device-path", help="The folder there that a config named as device_path.")
-def command(
+def clean_command(
     *,
     folders: tuple[Path, ...],
     keep: int | None,

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     "Programs: continue a measurement that was cut short.",
     "Programs: discard an unfinished measurement in the way.",
 )
-def command(
+def compare_command(
     *,
     a: Path,
     b: Path | None,

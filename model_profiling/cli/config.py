@@ -180,7 +180,7 @@ def schema(sweep: bool) -> None:
     frame.facts(sweep_schema() if sweep else config_schema())
 
 
-command = frame.group(
+config_command = frame.group(
     "config",
     "Make, check or describe a config or a sweep.",
     [new, check, schema],

@@ -33,7 +33,7 @@ from model_profiling.program.graph_file import described
 )
 @click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
-def command(
+def export_command(
     *,
     model: str,
     as_json: bool,

@@ -40,7 +40,19 @@ COMMANDS = {
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
     "skills": "Give the kit's skills to a coding assistant.",
 }
-"""Every command with its one-line summary, in the order people meet them; `cli/<command>.py` holds it."""
+"""Every command with its one-line summary, in the order people meet them."""
+_FILES = {
+    "bundle": "report",
+    "doctor": "checks",
+    "history": "query",
+    "mcp": "assistants",
+    "onboard": "models",
+    "skills": "assistants",
+    "validate": "checks",
+    "view": "report",
+    "worker": "sweep",
+}
+"""Where a command is that has no file of its own name."""
 
 _REGISTRATIONS = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
 
@@ -60,7 +72,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             hint = did_you_mean(cmd_name, COMMANDS)
             raise click.UsageError(f"there is no command '{cmd_name}'{f'; {hint}' if hint else ''}")
-        loaded = importlib.import_module(f"model_profiling.cli.{cmd_name}").command
+        module = importlib.import_module(f"model_profiling.cli.{_FILES.get(cmd_name, cmd_name)}")
+        loaded = getattr(module, f"{cmd_name}_command")
         assert isinstance(loaded, click.Command)
         return loaded
 

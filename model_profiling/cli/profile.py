@@ -94,7 +94,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.resume_options("Continue a run that was cut short.", "Discard an unfinished run that is in the way.")
 @frame.factor_option
 @frame.quiet_option
-def command(
+def profile_command(
     *,
     model: str,
     target: str,

@@ -1,4 +1,4 @@
-"""`sme2prof report`."""
+"""`sme2prof report`, `bundle` and `view`: what is shown and sent of a run."""
 
 from __future__ import annotations
 
@@ -10,20 +10,49 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from model_profiling.cli import for_tools, frame
-from model_profiling.cli.bundle import say_replaced, scrub_options
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
+from model_profiling.core import files
+from model_profiling.core.formatting import plural
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
 from model_profiling.run.evidence import Factors
 from model_profiling.run.folders import expand_runs
-from model_profiling.workflow.bundle import Shared, share_report
+from model_profiling.workflow.bundle import Bundle, Shared, share_report, write_bundle
 from model_profiling.workflow.measure import use_factors
 from model_profiling.workflow.report import combined_page, write_combined_report, write_report
 from model_profiling.workflow.scrubbed_copy import ShareOptions
 
 if TYPE_CHECKING:
     from model_profiling.report.data import ReportData
+    from model_profiling.report.scrubbing import Replaced
+
+
+# What `report --share` and `bundle` have in common: options, and how they tell what was taken out.
+
+
+def scrub_options(function: frame.Function) -> frame.Function:
+    """`--rename` and `--keep`."""
+    rename = click.option(
+        "--rename", metavar="NAME", help="Call the model NAME in the copy [default: its name stays]."
+    )
+    keep = click.option(
+        "--keep", multiple=True, metavar="WORD", help="Not private, though it looks so; repeatable."
+    )
+    return rename(keep(function))
+
+
+def say_replaced(replaced: Sequence[Replaced]) -> None:
+    """What was taken out, with the originals: the person at this terminal is the one to check it."""
+    from model_profiling.report.scrubbing import left_out_lines
+
+    rows = [(found.placeholder, found.kind, found.original) for found in replaced if found.placeholder]
+    if rows:
+        frame.table(("placeholder", "kind", "replaced"), rows)
+    for line in left_out_lines(replaced):
+        frame.say(f"left out: {line}")
+    if not replaced:
+        frame.say("nothing had to be replaced")
 
 
 @frame.command(
@@ -50,7 +79,7 @@ if TYPE_CHECKING:
 @scrub_options
 @frame.times_option
 @frame.factor_option
-def command(
+def report_command(
     *,
     run_dirs: tuple[Path, ...],
     tools: tuple[str, ...],
@@ -122,3 +151,101 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
     say_replaced(shared.replaced)
     for written in pages(shared.path):
         frame.say_wrote(written)
+
+
+@frame.command(
+    "bundle",
+    example="""sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux
+    sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux --out for_the_issue.zip --rename some_model""",
+    facts=True,
+)
+@click.argument("run_dir", metavar="RUN_DIR", type=frame.PATH)
+@click.option("--out", type=frame.FILE, help="File to write [default: MODEL_PLATFORM_bundle.zip].")
+@click.option("--with-program", is_flag=True, help="Pack the .pte too, with the model's weights.")
+@scrub_options
+def bundle_command(
+    *, run_dir: Path, out: Path | None, with_program: bool, as_json: bool, **scrubbing: Any
+) -> None:
+    """Pack the run in RUN_DIR for a bug report, and show what is in it and what was taken out.
+
+    Paths, names of people and machines, serials and source text are replaced in every file, the same thing by
+    the same placeholder; what is written is checked. Unpacked, it is a run directory with the same figures.
+    """
+    with shown_progress() as progress:
+        progress.stage("packing")
+        options = ShareOptions(**scrubbing)
+        bundle = write_bundle(run_dir, out, options=options, with_program=with_program, progress=progress)
+    if not as_json:
+        _say(bundle)
+        return
+    frame.facts(
+        {
+            "schema_version": 1,
+            "bundle": str(bundle.path),
+            "files": list(map(asdict, bundle.files)),
+            "left_out": [{"file": name, "why": why} for name, why in bundle.left_out],
+            "replaced": list(map(asdict, bundle.replaced)),
+        }
+    )
+
+
+def _say(bundle: Bundle) -> None:
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for found in bundle.files:
+        ending = Path(found.name).suffix
+        # One line for each file at the top, one for each kind of those below.
+        name = found.name if "/" not in found.name else f"*/*{ending}"
+        kinds.setdefault((name, found.what), []).append(found.bytes)
+    rows = [(str(len(sizes)), f"{sum(sizes):,}", name, what) for (name, what), sizes in kinds.items()]
+    frame.table(("files", "bytes", "name", "holds"), rows)
+    for name, why in bundle.left_out:
+        frame.say(f"left out: {name} ({why})")
+    say_replaced(bundle.replaced)
+    size = "" if files.is_stream(bundle.path) else f", {bundle.path.stat().st_size:,} bytes"
+    frame.say_wrote(bundle.path, f": {plural(len(bundle.files), 'file')}{size}")
+
+
+@frame.command(
+    "view",
+    example="""sme2prof view out_toy_cnn/runs/xnnpack_fp16/linux
+    sme2prof view out_toy_cnn/runs
+    sme2prof view out_toy_cnn/runs --no-browser
+    sme2prof view sme2prof_store""",
+    facts=True,
+)
+@click.argument("place", metavar="RUN_DIR|FOLDER|STORE", type=click.Path(path_type=str))
+@click.option("--out", type=frame.FILE, help="Write the page to this file and open that one.")
+@click.option("--no-browser", is_flag=True, help="Only make the page, and say where it is.")
+def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) -> None:
+    """Open the report of a run in the browser; of a folder of runs, a page that lists them all; of a store,
+    one that shows every latency over the runs and what changed.
+
+    The page is always made anew: one that came with a run may hold any program. Where there is no browser
+    (ssh, CI, no display) the page's place is said.
+    """
+    from model_profiling.workflow.view import open_page, page_to_view
+
+    with shown_progress() as progress:
+        page = page_to_view(place, out, progress)
+    reason = "--no-browser" if no_browser else open_page(page.path)
+    if as_json:
+        frame.facts(
+            {
+                "schema_version": 1,
+                "page": str(page.path.resolve()),
+                "opened": reason is None,
+                "not_opened_because": reason,
+                "runs": [str(run_dir) for run_dir in page.runs],
+                "problems": list(page.problems),
+            }
+        )
+        return
+    for problem in page.problems:
+        frame.warn(problem)
+    where = page.path.resolve()
+    if reason is None:
+        frame.say(f"opened {where}")
+    elif no_browser:
+        frame.say(str(where))
+    else:
+        frame.say(f"not opened, {reason}: {where}")

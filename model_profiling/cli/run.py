@@ -38,7 +38,7 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 @frame.budget_option
 @frame.sample_option
 @frame.factor_option
-def command(
+def run_command(
     *,
     config: Path,
     target: str | None,

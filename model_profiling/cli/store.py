@@ -206,7 +206,7 @@ def _say_repaired(done: Repaired) -> None:
     frame.say(f"repaired; {plural(len(done.runs_left_out), 'run')} left out")
 
 
-command = frame.group(
+store_command = frame.group(
     "store",
     "Keep many runs in one place, to be asked and compared.",
     [add, list_runs, tag_run, compact, check],

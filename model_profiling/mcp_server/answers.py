@@ -107,18 +107,15 @@ class DoctorAnswer(Answer):
     root: str = fact("The folder that all paths are relative to.")
 
 
-class ModelOption(Chosen):
-    shown: str
-    meaning: str
-
-
 class KnownModel(Chosen):
     name: str
     source: str = fact("kit, or executorch for its example models.")
     description: str
     inputs: list[str] | None
     dtypes: list[str]
-    options: list[ModelOption] = fact("What may follow its name: name@size=512.")
+    options: Annotated[
+        list[str], BeforeValidator(lambda found: [f"{option.shown}: {option.meaning}" for option in found])
+    ] = fact("What may follow its name: name@size=512.")
     missing_packages: list[str] = fact(path="missing")
 
 
@@ -159,20 +156,12 @@ class ExportAnswer(Answer):
     warnings: Lines
 
 
-class Answers(Chosen):
-    """The three answers that every report of the kit begins with."""
-
-    where_time_goes: str
-    what_sme2_changes: str
-    what_next: str
-
-
 class MadeRun(Chosen):
     run: str = fact("The run directory, relative to the root: pass it to `summary`.")
     state: str = fact("finished, or why not.")
     target: str = fact(path="target.name")
     cpu: str
-    answers: Answers
+    answers: dict[str, str] = fact("Where the time goes, what SME2 changes, what next.")
     report: str = fact("The report for people, relative to the root.")
 
 
@@ -233,7 +222,7 @@ class SummaryAnswer(Answer):
     state: str
     times_are: Times = fact("What the times are; only those of hardware are latencies.")
     times_mean: str
-    answers: Answers
+    answers: dict[str, str] = fact("Where the time goes, what SME2 changes, what next.")
     notes: Lines = fact("What to know before trusting the answers.")
     experiments: Annotated[
         list[Experiment],
@@ -368,14 +357,6 @@ class EvidenceAnswer(Answer):
     not_tested: list[NotTested]
 
 
-class Factor(Chosen):
-    operators: str
-    count: int
-    time_share: Number
-    low: float
-    high: float
-
-
 class Projection(Chosen):
     experiment: str
     threads: int | None
@@ -386,7 +367,7 @@ class Projection(Chosen):
     latency_ms: Number
     projected_ms_low_speedup: Number = fact(path="projected_ms.low")
     projected_ms_high_speedup: Number = fact(path="projected_ms.high")
-    factors: list[Factor]
+    factors: list[dict[str, Any]] = fact("Of each kind of operator, with its share of the time.")
     bottleneck_before: Part
     bottleneck_after_low: Part = fact(path="bottleneck_after.low")
     bottleneck_after_high: Part = fact(path="bottleneck_after.high")

@@ -23,7 +23,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from model_profiling.core.errors import InputError, RunError, SetupError, system_reason
+from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import printable
 from model_profiling.core.left_running import end_all, marked, new_mark
 from model_profiling.core.stdio import say_aside
@@ -113,20 +113,15 @@ class _Job:
         raise RunError(said or f"the command ended with {code} and no word")
 
     async def _start(self, mark: str) -> anyio.abc.Process:
-        try:
-            return await anyio.open_process(
-                [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=self.folder,
-                env=marked({**os.environ, "SME2PROF_PROGRESS": "json"}, mark),
-                start_new_session=True,
-            )
-        except OSError as problem:
-            reason = system_reason(problem)
-            fix = "ask the user to start the server again"
-            raise SetupError(f"a job cannot be started in {self.folder}: {reason}", fix) from problem
+        return await anyio.open_process(
+            [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=marked({**os.environ, "SME2PROF_PROGRESS": "json"}, mark),
+            start_new_session=True,
+        )
 
     async def _follow(self, child: anyio.abc.Process) -> None:
         """Read what it says until it has ended."""

@@ -159,7 +159,7 @@ class RunTools:
             state=(manifest.unfinished or "finished") if manifest else "unknown: there is no manifest",
             times_are=data.times,
             times_mean=what_times_are(data),
-            answers=found,
+            answers=found.facts()["answers"],
             notes=found.notes,
             experiments=map(_experiment, data.experiments),
             compared=data.pairs,

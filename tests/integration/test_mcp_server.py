@@ -45,21 +45,8 @@ from model_profiling.workflow.analyse import analyse
 RUN = "out_small_cnn/runs/xnnpack_fp16/linux"
 EMULATED_RUN = RUN.replace("linux", "emulated")
 WITH_SME2 = f"with_sme2/{RUN}"
-TOOLS = [
-    "doctor",
-    "models",
-    "export",
-    "profile",
-    "runs",
-    "summary",
-    "compare",
-    "top_operators",
-    "kernel_evidence",
-    "headroom",
-    "advice",
-    "query_store",
-    "history",
-]
+OF_A_RUN = ["summary", "compare", "top_operators", "kernel_evidence", "headroom", "advice"]
+TOOLS = ["doctor", "models", "export", "profile", "runs", *OF_A_RUN, "query_store", "history"]
 
 
 @pytest.fixture(scope="module")

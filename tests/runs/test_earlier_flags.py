@@ -191,15 +191,6 @@ def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
     assert compared["speedup"]["median_based"] == pytest.approx(sides[0] / sides[1])
 
 
-def test_timelines_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: Path) -> None:
-    off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
-    words = (*_both(off, on, tmp_path), "-v")
-    assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
-    latency = (tmp_path / "m_A_e2e_latency.csv").read_text()
-    assert latency.startswith("model_name,num_runs,total_ms,avg_ms,min_ms,max_ms\nm_A,")
-    assert (tmp_path / "m_comparison.csv").read_text().startswith("category,A_ms,B_ms,speedup,A_pct,B_pct")
-
-
 def test_files_of_a_timeline_have_the_names_columns_and_meaning_of_before(
     entry: Call, run_dir: Path, tmp_path: Path
 ) -> None:
@@ -210,6 +201,7 @@ def test_files_of_a_timeline_have_the_names_columns_and_meaning_of_before(
     columns = ["operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count"]
     assert list(operators[0])[:6] == columns
     (e2e,) = _rows(tmp_path / "m_e2e_latency.csv")
+    assert list(e2e) == ["model_name", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms"]
     categories = _rows(tmp_path / "m_category_summary.csv")
     assert list(categories[0]) == ["category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count"]
     for rows in (operators, categories):
@@ -230,9 +222,9 @@ def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its
     entry: Call, run_dir: Path, tmp_path: Path
 ) -> None:
     off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
-    words = ("--timeline-csv", off, "--compare", on, "--name1", "A", "--name2", "B", "--output-dir", tmp_path)
-    assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
+    assert entry("tools/analyze_etdump_csv.py", *_both(off, on, tmp_path), "-v", "--model-name", "m").ok
     rows = _rows(tmp_path / "m_comparison.csv")
+    assert list(rows[0])[:6] == ["category", "A_ms", "B_ms", "speedup", "A_pct", "B_pct"]
     for row in rows:
         first, second = float(row["A_ms"]), float(row["B_ms"])
         assert float(row["speedup"]) == pytest.approx(second / first, rel=0.02, abs=1e-3)
@@ -282,18 +274,8 @@ def test_a_record_that_cannot_be_read_is_done_without_unless_it_must_be(
     if content is not None:
         record.write_bytes(content)
     dump = next(run_dir.glob("*/*_t1.etdump"))
-    words = (
-        "--etdump",
-        dump,
-        "--etrecord",
-        record,
-        "--out-dir",
-        tmp_path,
-        "--run-index",
-        0,
-        "--model-id",
-        "mine",
-    )
+    files = ("--etdump", dump, "--etrecord", record, "--out-dir", tmp_path)
+    words = (*files, "--run-index", 0, "--model-id", "mine")
     done = entry("tools/etdump_to_csv.py", *words)
     assert done.ok and "going on without it" in done.stderr and list(tmp_path.glob("*_ops_stats.csv"))
     strict = entry("tools/etdump_to_csv.py", *words, "--strict-etrecord")
@@ -326,19 +308,8 @@ def test_the_smoke_test_says_which_system_this_is(entry: Call) -> None:
 def test_the_script_that_is_gone_names_what_replaces_it(
     capsys: pytest.CaptureFixture[str], sme2prof: Call
 ) -> None:
-    words = [
-        "--model",
-        str(PROGRAM),
-        "--quiet-runner",
-        "r",
-        "--mode",
-        "xnntrace",
-        "--timing-runs",
-        "20",
-        "--outdir",
-        "o",
-    ]
-    assert perf_runner("", words) == 2
+    words = f"--model {PROGRAM} --quiet-runner r --mode xnntrace --timing-runs 20 --outdir o"
+    assert perf_runner("", words.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--runs 20" in line and "--trace" in line and "--runner-on r" in line
     known = sme2prof("config", "new", "--help").stdout

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from said import refused, says, says_together
 
-from model_profiling.cli.config import command
+from model_profiling.cli.config import config_command as command
 from model_profiling.config.new_config import NewConfig, config_schema, write_new_config
 from model_profiling.config.reading import (
     ProfileConfig,

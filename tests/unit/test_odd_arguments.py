@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from pages import assert_harmless
 from recorded_runs import SME2, dumps_in
 
-from model_profiling.cli.main import COMMANDS
+from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
@@ -34,8 +33,10 @@ NUMBERS = ("9" * 400, "9" * 5000, "nan", "-nan", "1e400", "-inf", "\u00b2", "x" 
 
 
 def commands() -> Iterator[tuple[list[str], click.Command]]:
+    group = program()
     for name in COMMANDS:
-        made = importlib.import_module(f"model_profiling.cli.{name}").command
+        made = group.get_command(click.Context(group), name)
+        assert made is not None
         if isinstance(made, click.Group):
             yield from (([name, inner], command) for inner, command in made.commands.items())
         else:

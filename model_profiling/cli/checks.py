@@ -1,9 +1,10 @@
-"""`sme2prof doctor`."""
+"""`sme2prof doctor` and `validate`."""
 
 from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -32,7 +33,7 @@ from model_profiling.doctor.checks import ASK_THE_DEVICE, DEVICES, NO_SERVER, de
     metavar="[SERIAL]",
     help="Also show what adb and a phone tell of themselves; gets an adb first where there is none.",
 )
-def command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_json: bool) -> int:
+def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_json: bool) -> int:
     """Check everything profiling needs, say how to fix what is missing, and show where models can run.
 
     Exits with 0 only when the kit's own runner can be built and run here; with --phone, when the phone
@@ -61,3 +62,23 @@ def command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_jso
         if problem := told.get("problem"):
             frame.say(f"\nthe phone: {problem}")
     return 0 if diagnosis.ok and "problem" not in told else 1
+
+
+@frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)
+@click.argument("run_dir", type=frame.PATH)
+def validate_command(run_dir: Path, as_json: bool) -> int:
+    """Check that RUN_DIR holds what it promises and that it makes sense, each line with its cure.
+
+    Dumps are read, added up and counted, statistics computed again, experiments checked to be of one
+    program, outputs compared. Exits with 1 when something does not hold.
+    """
+    # Imported here: the doctor has to work where packages are missing that reading a run needs.
+    from model_profiling.validation.validate import validate
+
+    with shown_progress() as progress:
+        validation = validate(run_dir, progress=progress)
+    if as_json:
+        frame.facts(validation.as_dict())
+    else:
+        frame.say(validation.as_text())
+    return 0 if validation.ok else 1
