@@ -6,7 +6,6 @@ size. Runs whose times mean nothing are weighed by arithmetic instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +58,14 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
 
 def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
     timed = series.times.are_shown
-    weighed = list(_timed(series) if timed else _by_arithmetic(series))
+    weighed = [
+        (_stack(operator), operator.typical_ms if timed else float(operator.source.flops or 0))
+        for operator in series.operators
+    ]
+    if timed:
+        # With the overheads, operators make up the end-to-end time.
+        method = _method(series.operators[0] if series.operators else None)
+        weighed += [([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS]
     if not any(weight for _, weight in weighed):
         return None
     note = f"{series.taken_from}, with the tracer on" if timed else "arithmetic operations, no times"
@@ -76,23 +82,6 @@ def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
         "samples": [[frames.setdefault(frame, len(frames)) for frame in stack] for stack, _ in weighed],
         "weights": weights,
     }
-
-
-def _timed(series: SeriesAnalysis) -> Iterator[tuple[list[Frame], float]]:
-    """Every operator and overhead; together they are the end-to-end time."""
-    for operator in series.operators:
-        yield _stack(operator), operator.typical_ms
-    for name in OVERHEADS:
-        yield [_method(series.operators[0] if series.operators else None), Frame(name)], _spent(series, name)
-
-
-def _spent(series: SeriesAnalysis, part: str) -> float:
-    return series.spent(series.parts[part]).ms
-
-
-def _by_arithmetic(series: SeriesAnalysis) -> Iterator[tuple[list[Frame], float]]:
-    for operator in series.operators:
-        yield _stack(operator), float(operator.source.flops or 0)
 
 
 def _stack(operator: Operator) -> list[Frame]:
