@@ -196,7 +196,7 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
         [
             (lambda: sum(steps(outdir, "host-here").values()) >= 6, kill_worker),
             (lambda: sum(steps(outdir, lost).values()) >= (5 if ON_ARM else 1), phones[1].switch_off),
-            (lambda: bool(list(store.root.glob("log/*.json"))), lambda: stored_early.append(True)),
+            (lambda: bool(list(store.root.glob("data/*/*/*.parquet"))), lambda: stored_early.append(True)),
         ]
     )
     assert listens_at(workers.running["emulating"]) <= {"127.0.0.1"}
