@@ -13,7 +13,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,7 +244,7 @@ def _summaries() -> list[bytes]:
         reads="float16",
         instruction=1,
     )
-    summary["coverage"]["undelegated"] = [asdict(whole), asdict(whole.with_replacement("x.flatten(1)"))]
+    summary["coverage"]["undelegated"] = [asdict(whole), asdict(replace(whole, replacement="x.flatten(1)"))]
     return [json.dumps(summary).encode(), recorded]
 
 
