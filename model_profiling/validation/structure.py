@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain, zip_longest
@@ -19,11 +19,11 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
-from model_profiling.run import Manifest, Result, Run, Times, names
+from model_profiling.run import Manifest, Run, Times, names
 from model_profiling.run.journal import TIMED, Entry
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
-from model_profiling.run.series import first_of_each
+from model_profiling.run.series import Series, first_of_each
 from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
 
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
@@ -74,12 +74,14 @@ class CheckedRun:
     @cached_property
     def whole_dumps(self) -> list[DumpAnalysis]:
         """Every dump that could be read, all rounds."""
-        if self.analysis is None or isinstance(self.analysis, FormatError):
-            return []
-        return [dump for series in self.analysis.series for dump in series.rounds]
+        return [dump for dumps in self.dumps_of.values() for dump in dumps]
 
-    def dumps_of(self, result: Result) -> list[DumpAnalysis]:
-        return [dump for dump in self.whole_dumps if dump.series == result.series]
+    @cached_property
+    def dumps_of(self) -> Mapping[Series, Sequence[DumpAnalysis]]:
+        """The rounds of each series that has whole dumps."""
+        if self.analysis is None or isinstance(self.analysis, FormatError):
+            return {}
+        return {series.series: series.rounds for series in self.analysis.series}
 
     @cached_property
     def dump_at(self) -> dict[Path, DumpAnalysis]:
@@ -225,7 +227,7 @@ def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
 def _wrong_runs(run: CheckedRun) -> Iterator[str]:
     for result in run.run.results:
         length = result.etdump_turn_length
-        for dump in run.dumps_of(result):
+        for dump in run.dumps_of.get(result.series, ()):
             in_file = dump.attribution.runs_in_file
             if length and in_file % length:
                 held = f"{dump.path.name} holds {plural(in_file, 'run')}"
@@ -242,7 +244,7 @@ def _uneven_launches(run: CheckedRun) -> Iterator[str]:
     seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
     for result in run.run.results:
         together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
-        for dump in run.dumps_of(result) if result.etdump_turn_length else ():
+        for dump in run.dumps_of.get(result.series, ()) if result.etdump_turn_length else ():
             first = seen.setdefault((together, dump.dump.met), dump)
             if dump.turns[-1] != first.turns[-1]:
                 counts = (
