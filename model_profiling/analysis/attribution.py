@@ -19,7 +19,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 
 Bools = NDArray[np.bool_]
 
@@ -126,7 +126,7 @@ class Attribution:
     """Those that do not count included."""
     outside: OutsideEvents
     block_names: tuple[str, ...]
-    warnings: tuple[Remark, ...]
+    warnings: tuple[Diagnostic, ...]
     """Of no series yet: a dump's table does not know whose it is."""
 
     @property
@@ -345,17 +345,17 @@ def _outside(table: EventTable, first: Int64, last: Int64) -> OutsideEvents:
     )
 
 
-def _warnings(groups: Sequence[RunGroup], lost: int) -> Iterator[Remark]:
+def _warnings(groups: Sequence[RunGroup], lost: int) -> Iterator[Diagnostic]:
     if len(groups) > 1:
         sizes = ", ".join(str(len(group.runs)) for group in groups)
-        yield Remark(None, "structure", f"runs differ in structure: {len(groups)} groups of {sizes} runs")
+        yield Diagnostic(None, "structure", f"runs differ in structure: {len(groups)} groups of {sizes} runs")
     if lost:
         seen = f"{lost} calls belong to a run that never finished; they are left out"
-        yield Remark(None, "cut_short", seen)
+        yield Diagnostic(None, "cut_short", seen)
     strange = sorted({node.name for group in groups for node in group.nodes if node.level == "other"})
     if strange:
         seen = f"events outside every call are counted as unattributed: {', '.join(strange)}"
-        yield Remark(None, "outside", seen)
+        yield Diagnostic(None, "outside", seen)
     delegates = ((group, node) for group in groups for node in group.nodes if node.share is Share.DELEGATE)
     over = sorted({node.call for group, node in delegates if (group.self_ns[:, node.column] < 0).any()})
     if over:
@@ -363,4 +363,4 @@ def _warnings(groups: Sequence[RunGroup], lost: int) -> Iterator[Remark]:
             f"operators of delegate calls {', '.join(map(str, over))} add up to more than the call itself "
             "(they overlap, or the delegate counts another clock); their overhead shows as negative"
         )
-        yield Remark(None, "overlap", seen)
+        yield Diagnostic(None, "overlap", seen)

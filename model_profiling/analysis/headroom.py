@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FactorGroup:
     """Proven operators that share a factor."""
 
     name: str
@@ -58,7 +58,7 @@ class Projection:
     """With the proven operators taking no time at all."""
     time_share: float
     """Of the proven operators, from 0 to 1, with the event tracer on."""
-    groups: tuple[Group, ...]
+    groups: tuple[FactorGroup, ...]
     before: Part
     after_low: Part
     after_high: Part
@@ -144,7 +144,7 @@ def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
 def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Factors) -> Projection:
     matched, unmatched = match_proven(series, coverage.ran)
     groups = tuple(
-        Group(
+        FactorGroup(
             name,
             len(members),
             series.spent_by([operator for match in members for operator in match.measured]).share,

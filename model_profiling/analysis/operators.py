@@ -18,7 +18,7 @@ from model_profiling.etdump import Boundaries, EventTable, boundaries_beside, re
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import OperatorKey, dtype_in_words
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class TimedDump:
     """The source of operator times, for people."""
     exact_calls: Bools | None = None
     """Of each event: whether it is a delegate's call whose operators have their true times; None: none is."""
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Diagnostic, ...] = ()
     """Of no series: a dump's table does not know whose it is."""
 
 
@@ -266,7 +266,7 @@ def read_timed(dump: Path) -> TimedDump:
     try:
         return with_boundaries(table, read_boundaries(beside))
     except FormatError as problem:
-        said = Remark(None, MISFIT, problem.problem, "operators have the dump's own times")
+        said = Diagnostic(None, MISFIT, problem.problem, "operators have the dump's own times")
         return TimedDump(table, clock_of(table), remarks=(said,))
 
 
@@ -323,8 +323,8 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
     return TimedDump(refined, clock if count else clock_of(table), exact_calls, (_unused(seen),))
 
 
-def _unused(seen: str) -> Remark:
-    return Remark(None, MISFIT, seen, "operators there have the dump's own times")
+def _unused(seen: str) -> Diagnostic:
+    return Diagnostic(None, MISFIT, seen, "operators there have the dump's own times")
 
 
 def _put(column: Int64, rows: Int64, values: Int64) -> Int64:

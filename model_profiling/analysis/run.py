@@ -30,7 +30,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.programs import Programs
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.run import Run
 from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.statistics.speedup import Speedup, compare_rounds
@@ -64,7 +64,7 @@ class RunAnalysis:
     findings: tuple[Finding, ...]
     damaged: tuple[FormatError, ...]
     """Dumps that cannot be read, where others can."""
-    warnings: tuple[Remark, ...]
+    warnings: tuple[Diagnostic, ...]
     """About the run as a whole; each dump carries its own."""
     roofline: Roofline | None = None
     """What operators were held against, where one was supplied."""
@@ -167,7 +167,7 @@ def analyse_run(
             *programs.warnings,
             *_unexplained(series),
             *(
-                Remark(None, "damaged_dump", problem.problem, "the other dumps are analysed without it")
+                Diagnostic(None, "damaged_dump", problem.problem, "the other dumps are analysed without it")
                 for problem in damaged
             ),
         ),
@@ -226,14 +226,14 @@ def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
     return Proven(whole, evidence, damaged, coverage_of(whole, evidence, series))
 
 
-def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Remark]:
+def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Diagnostic]:
     graphs = [found.graph for found in series if found.graph]
     if not graphs:
         seen = "the program (.pte) was not found: operators have no shapes, cost or place in the model"
-        yield Remark(None, "no_program", seen)
+        yield Diagnostic(None, "no_program", seen)
     elif not any(graph.record for graph in graphs):
         seen = "the record (.etrecord) was not found: operators have no module or source line"
-        yield Remark(None, "no_record", seen)
+        yield Diagnostic(None, "no_record", seen)
 
 
 def advise(
@@ -319,7 +319,7 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
         f"{typical:.3f} ms"
     )
     advice = "its CSV files and per_etdump hold that mean, reports show the typical time"
-    first = replace(first, warnings=(*first.warnings, Remark(series.series, "unusual", seen, advice)))
+    first = replace(first, warnings=(*first.warnings, Diagnostic(series.series, "unusual", seen, advice)))
     return replace(series, rounds=(first, *series.rounds[1:]))
 
 

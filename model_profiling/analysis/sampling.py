@@ -71,7 +71,7 @@ class Portion:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenKernel:
+class SampledKernel:
     """A function in which threads were seen; `name` is its own, or `xnnpack+0x12340` where it has none."""
 
     name: str
@@ -91,7 +91,7 @@ class InsideOperator:
     samples: int
     parts: Mapping[SampledPart, Portion]
     """Those that were seen; they add up to all of it."""
-    kernels: tuple[SeenKernel, ...]
+    kernels: tuple[SampledKernel, ...]
 
     @property
     def enough(self) -> bool:
@@ -126,7 +126,7 @@ class InsideSeries:
     """Samples while no operator of a delegate ran."""
     operators: tuple[InsideOperator, ...]
     """Those with samples, in the order they run."""
-    kernels: tuple[SeenKernel, ...]
+    kernels: tuple[SampledKernel, ...]
     """Of the whole run, those seen most first."""
     shown: bool
     """Whether its shares are shares of time: not where an emulator's time passed."""
@@ -183,7 +183,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
     }
     shown = analysed.times.are_shown if analysed else False
     by_operator: dict[tuple[int, int], Counter[int]] = {}
-    total: Counter[SeenKernel] = Counter()
+    total: Counter[SampledKernel] = Counter()
     outside = 0
     for call, position, _, function, count in samples.seen:
         if position < 0:
@@ -194,7 +194,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
         operator = named.get((call, position))
         kernels = _kernels(samples, functions, operator)
         for kernel in kernels:
-            total[SeenKernel(kernel.name, kernel.part, 0, kernel.isa)] += kernel.samples
+            total[SampledKernel(kernel.name, kernel.part, 0, kernel.isa)] += kernel.samples
         if position >= 0:
             divided.append(_inside(call, position, operator, kernels, shown))
     return InsideSeries(
@@ -207,7 +207,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
         outside=outside,
         operators=tuple(divided),
         kernels=tuple(
-            SeenKernel(each.name, each.part, count, each.isa)
+            SampledKernel(each.name, each.part, count, each.isa)
             for each, count in sorted(total.items(), key=lambda item: (-item[1], item[0].name))
         ),
         shown=shown,
@@ -230,7 +230,7 @@ def _delegate_calls(analysed: SeriesAnalysis) -> list[list[Operator | None]]:
 
 
 def _inside(
-    call: int, position: int, operator: Operator | None, kernels: tuple[SeenKernel, ...], shown: bool
+    call: int, position: int, operator: Operator | None, kernels: tuple[SampledKernel, ...], shown: bool
 ) -> InsideOperator:
     counts: Counter[SampledPart] = Counter()
     for kernel in kernels:
@@ -257,13 +257,13 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
 
 def _kernels(
     samples: Samples, functions: Mapping[int, int], operator: Operator | None
-) -> tuple[SeenKernel, ...]:
+) -> tuple[SampledKernel, ...]:
     found: Counter[tuple[str, SampledPart, str]] = Counter()
     for number, count in functions.items():
         name, part, isa = _described(samples, samples.functions[number], operator)
         found[name, part, isa] += count
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(SeenKernel(name, part, count, isa) for (name, part, isa), count in ordered)
+    return tuple(SampledKernel(name, part, count, isa) for (name, part, isa), count in ordered)
 
 
 def _described(

@@ -23,7 +23,7 @@ _SME_WORDS = {"sme2": "SME2 ran", "sme": "SME ran", "sme-or-sme2": "SME or SME2 
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StructureChange:
     """One difference, with what stood there before and what stands there now."""
 
     of: Aspect
@@ -44,7 +44,7 @@ class Differences:
     """What one series, or what was proven for one, did differently on the other side."""
 
     name: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[StructureChange, ...] = ()
     structure_unknown: str = ""
     """Why structure cannot be compared; empty where it was."""
     kernels_unknown: str = ""
@@ -52,14 +52,14 @@ class Differences:
     only_kernels: bool = False
     """It has no operators of its own: it is what emulation proved of the kernels."""
 
-    def of(self, aspect: Aspect) -> tuple[Change, ...]:
+    def of(self, aspect: Aspect) -> tuple[StructureChange, ...]:
         return tuple(change for change in self.changes if change.of == aspect)
 
     def unknown(self, aspect: Aspect) -> str:
         return self.structure_unknown if aspect == "structure" else self.kernels_unknown
 
 
-def operator_changes(pairs: Pairs) -> Iterator[Change]:
+def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
     """What became of every operator, in the order they run."""
     for ours, theirs in pairs:
         main = (theirs or ours)[0]
@@ -74,7 +74,7 @@ def operator_changes(pairs: Pairs) -> Iterator[Change]:
     yield from _delegates(pairs)
 
 
-def _between(before: Operator, after: Operator) -> Iterator[Change]:
+def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:
     if before.kind != after.kind:
         yield _structure("became another kind", _types((before,)), _types((after,)), after)
         return
@@ -89,11 +89,13 @@ def _between(before: Operator, after: Operator) -> Iterator[Change]:
         if ours and theirs and ours != theirs:
             yield _structure(what, ours, theirs, after)
     if before.type != after.type and before.delegated == after.delegated:
-        yield Change("kernels", "changed its kernel", after.name, before.type, after.type, after.place)
+        yield StructureChange(
+            "kernels", "changed its kernel", after.name, before.type, after.type, after.place
+        )
 
 
-def _structure(what: str, before: str, after: str, operator: Operator) -> Change:
-    return Change("structure", what, operator.name, before, after, operator.place)
+def _structure(what: str, before: str, after: str, operator: Operator) -> StructureChange:
+    return StructureChange("structure", what, operator.name, before, after, operator.place)
 
 
 def _moved(before: Operator, after: Operator) -> str:
@@ -107,14 +109,14 @@ def _ran_by(operator: Operator) -> str:
     return "" if operator.backend == "delegate" else operator.backend
 
 
-def _delegates(pairs: Pairs) -> Iterator[Change]:
+def _delegates(pairs: Pairs) -> Iterator[StructureChange]:
     """How many calls of delegates an inference makes: each more costs copies at its edges."""
     calls = [
         len({(each.method, each.call) for pair in pairs for each in pair[side] if each.delegated})
         for side in (0, 1)
     ]
     if calls[0] != calls[1]:
-        yield Change("structure", "are another number", "calls of delegates", *map(str, calls))
+        yield StructureChange("structure", "are another number", "calls of delegates", *map(str, calls))
 
 
 def _types(operators: Sequence[Operator]) -> str:
@@ -135,7 +137,7 @@ def _flops(operator: Operator) -> str:
 
 def kernel_changes(
     before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
-) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+) -> tuple[tuple[StructureChange, ...], tuple[str, ...]]:
     """Kernels that ran on one side only or more or less often, what became of SME2, and notes. Without
     `labels` operators are left out."""
     ours, theirs = (_executed(side.uses, labels) for side in (before, after))
@@ -143,7 +145,9 @@ def kernel_changes(
     for pair in compare_kernels(theirs, ours):
         if pair.on is None or pair.off is None:
             what = "runs no more" if pair.on is None else "runs now"
-            changes.append(Change("kernels", what, pair.kernel.name, _calls(pair.off), _calls(pair.on)))
+            changes.append(
+                StructureChange("kernels", what, pair.kernel.name, _calls(pair.off), _calls(pair.on))
+            )
     called = _called_differently(ours, theirs)
     if called and (before.series.threads, after.series.threads) == (1, 1):
         changes += called
@@ -152,7 +156,9 @@ def kernel_changes(
         notes.append(f"{plural(len(called), 'kernel')} called another number of times, which threads decide")
     answers = before.sme.answer, after.sme.answer
     if answers[0] != answers[1] and all(answer in _TESTED for answer in answers):
-        changes.insert(0, Change("kernels", "changed", "SME2", *(_SME_WORDS[answer] for answer in answers)))
+        changes.insert(
+            0, StructureChange("kernels", "changed", "SME2", *(_SME_WORDS[answer] for answer in answers))
+        )
     return tuple(changes), tuple(notes)
 
 
@@ -181,7 +187,7 @@ def _calls(use: KernelUse | None) -> str:
     return plural(use.calls, "call") if use.calls is not None else "called"
 
 
-def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) -> list[Change]:
+def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) -> list[StructureChange]:
     """By how often each was called in an inference; sides may have counted over another number of them."""
     counts = {use.kernel.name: use.calls for use in ours if use.calls}
     both = [(use, counts[use.kernel.name]) for use in theirs if use.calls and use.kernel.name in counts]
@@ -190,7 +196,7 @@ def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) 
         return []
     usual = Fraction(1) if Fraction(1) in ratios else ratios.most_common(1)[0][0]
     return [
-        Change(
+        StructureChange(
             "kernels",
             "is called another number of times",
             use.kernel.name,

@@ -16,7 +16,7 @@ from model_profiling.core.formatting import listing, percent, plural
 from model_profiling.etdump import EventTable
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.run import Dump
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
@@ -84,7 +84,7 @@ class DumpAnalysis:
     """The source of operator times, for people."""
     misfits: tuple[str, ...]
     """What proves that the program at hand did not make this dump; they are among the warnings too."""
-    warnings: tuple[Remark, ...]
+    warnings: tuple[Diagnostic, ...]
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")
@@ -163,13 +163,13 @@ def analyse_dump(
         warnings=(
             *(replace(remark, series=dump.series) for remark in timed.remarks),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
-            *(Remark(dump.series, "misfit", text) for text in view.misfits),
+            *(Diagnostic(dump.series, "misfit", text) for text in view.misfits),
             *_unplaced(dump, listed.operators),
         ),
     )
 
 
-def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Remark]:
+def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]:
     """That operators of a delegate fit no node of its graph, and what that costs."""
     inside = [operator for operator in operators if operator.delegated]
     left = [operator for operator in inside if operator.source.unplaced]
@@ -178,7 +178,7 @@ def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Remark]:
     share = sum(one.times.total_ns for one in left) / max(1, sum(one.times.total_ns for one in inside))
     took = f", {percent(share)} of their time," if dump.times.are_latencies else ""
     seen = f"{len(left)} of {plural(len(inside), 'operator')} in delegates{took} fit no node of the program"
-    yield Remark(
+    yield Diagnostic(
         dump.series,
         "unplaced",
         f"{seen} ({listing(dict.fromkeys(one.type for one in left))})",

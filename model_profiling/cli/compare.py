@@ -29,7 +29,7 @@ from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.report import tell_of_comparison
 
 if TYPE_CHECKING:
-    from model_profiling.workflow.baselines import Kept
+    from model_profiling.workflow.baselines import KeptVerdict
 
 
 @frame.command(
@@ -115,7 +115,7 @@ def compare_command(
     }
     stored = {name: asked.pop(name) for name in ("store", "device", "add", "first_is_good")}
     given = [name.removesuffix("_s") for name, value in asked.items() if value]
-    kept: Kept | None = None
+    kept: KeptVerdict | None = None
     unkept: ProfilingError | None = None
     failed = 0
     if against is not None:
@@ -164,7 +164,7 @@ def _judged(
     device: str | None,
     add: bool,
     first_is_good: bool,
-) -> tuple[Comparison, Kept | None, ProfilingError | None]:
+) -> tuple[Comparison, KeptVerdict | None, ProfilingError | None]:
     """Judge a run by one of a store; with `add` it is kept there, or why not: the verdict is said first."""
     from model_profiling.store.store import Store
     from model_profiling.workflow.baselines import (
@@ -231,7 +231,7 @@ def _measured(
     return found.comparison, for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
 
 
-def _print(comparison: Comparison, kept: Kept | None, *, quiet: bool, as_json: bool) -> None:
+def _print(comparison: Comparison, kept: KeptVerdict | None, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         frame.facts({**comparison_facts(comparison), "kept": record_json(kept) if kept else None})
         return

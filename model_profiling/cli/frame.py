@@ -284,7 +284,7 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 def say_wrote(path: Path, more: str = "") -> None:
     """Where something is now that was written."""
-    say(f"wrote {'to ' if files.is_stdout(path) else ''}{files.called(path)}{more}")
+    say(f"wrote {'to ' if files.is_stdout(path) else ''}{files.display_name(path)}{more}")
 
 
 def warn(text: str) -> None:

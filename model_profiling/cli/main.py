@@ -15,7 +15,7 @@ from model_profiling.core.errors import InputError, ProfilingError, RunError, re
 from model_profiling.core.files import is_utf8
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.signals import end_like_ctrl_c
-from model_profiling.core.stdio import answered, lost_output
+from model_profiling.core.stdio import checked_output, lost_output
 
 COMMANDS = {
     "doctor": "Check that this machine can profile, and say how to fix what is missing.",
@@ -94,7 +94,7 @@ def program() -> click.Group:
     return click.version_option(__version__, prog_name="sme2prof")(group)
 
 
-@answered
+@checked_output
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
@@ -182,16 +182,16 @@ def _reported(problem: Exception, text: str) -> int:
 def _warn_of_settings() -> None:
     """A phone's settings may have been put back before something else failed."""
     if "model_profiling.targets.device.power_mode" in sys.modules:  # else no phone was reached
-        from model_profiling.targets.device.power_mode import take_untold
+        from model_profiling.targets.device.power_mode import take_pending_notes
 
-        for note in take_untold():
+        for note in take_pending_notes():
             warn(note)
 
 
 def _warn_of_the_cache() -> None:
     """What was damaged there and made again, unless a run has it in its warnings."""
     if "model_profiling.runner.cache" in sys.modules:
-        from model_profiling.runner.cache import take_remade
+        from model_profiling.runner.cache import take_repair_notes
 
-        for note in take_remade():
+        for note in take_repair_notes():
             warn(note)

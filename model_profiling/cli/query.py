@@ -104,12 +104,12 @@ def query_command(
 def _write(
     store: str | None, sql: str, limits: Limits, *, csv_file: Path | None, parquet_file: Path | None
 ) -> None:
-    from model_profiling.store.query import answering, write_csv, write_parquet
+    from model_profiling.store.query import open_answer, write_csv, write_parquet
     from model_profiling.store.store import Store
 
     path, write = (csv_file, write_csv) if csv_file else (parquet_file, write_parquet)
     assert path is not None
-    with answering(Store.open(store), sql, limits=limits) as coming:
+    with open_answer(Store.open(store), sql, limits=limits) as coming:
         written = write(path, coming)
     frame.say_wrote(path, f" ({plural(written, 'row')}{', of more' if coming.more else ''})")
 
@@ -262,14 +262,14 @@ def history_command(
 
 
 def _print_history(found: History) -> None:
-    from model_profiling.report.history import by_name, series_sentences, text_chart
+    from model_profiling.report.history import series_sentences, series_title, text_chart
     from model_profiling.report.history_document import left_out
     from model_profiling.report.text import render_terminal
 
     narrowest, widest = _CHART_WIDTHS
     width = min(widest, max(narrowest, shutil.get_terminal_size().columns - 12))
     for series in found.series[:_MOST_PRINTED]:
-        frame.say(by_name(series.key))
+        frame.say(series_title(series.key))
         for line in text_chart(series, width):
             frame.say(f"  {line}")
         for sentence in series_sentences(series):

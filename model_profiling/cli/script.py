@@ -14,7 +14,7 @@ from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import run_reporting_failures
 from model_profiling.core.errors import ArgumentParser, InputError
-from model_profiling.core.stdio import answered
+from model_profiling.core.stdio import checked_output
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -45,13 +45,13 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     return ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-@answered
+@checked_output
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
     """Do the work of a tool; a failure is one line and exit code 2, as everywhere."""
     return run_reporting_failures(lambda: work(options))
 
 
-@answered
+@checked_output
 def run_script(
     command: str,
     option: str,
@@ -72,7 +72,7 @@ def run_script(
     return sme2prof([command, *map(_found, options.named), *_with(defaults, rest)])
 
 
-@answered
+@checked_output
 def run_pipeline(
     description: str | None, *, system: str = "", android: bool = False, argv: Sequence[str] | None = None
 ) -> int:
@@ -102,7 +102,7 @@ def run_pipeline(
     return sme2prof(["run", options.config, *only, *rest])
 
 
-@answered
+@checked_output
 def run_combined_report(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Several runs on one page: any number, or a Mac's and a phone's. Of those two, one may be missing, and
     the page lies beside them where --out does not say."""
@@ -127,7 +127,7 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
     return sme2prof(["report", *options.run_dirs, *map(str, there), *_with(("--out", str(page)), rest)])
 
 
-@answered
+@checked_output
 def run_export(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Export the model that --model names. Quantizing means int8 here, whatever the number format is of what
     was quantized, and says so where that was asked for too."""
@@ -174,7 +174,7 @@ def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
 # What an earlier kit's perf_runner.py was asked for, in the words of this one.
 
 
-@answered
+@checked_output
 def main(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Measures nothing: one run of one binary says nothing about SME2. Names the command that does."""
     parser = tool_parser(description)

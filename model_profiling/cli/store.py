@@ -87,10 +87,10 @@ def add(
 )
 def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | None) -> None:
     """List the runs of a store, the newest first: what was measured, where, of which commit."""
-    from model_profiling.store.store import Store, listed_runs
+    from model_profiling.store.store import Store, list_runs
 
     opened = Store.open(store)
-    found = listed_runs(opened, **wanted, last=last)
+    found = list_runs(opened, **wanted, last=last)
     if as_json:
         runs = [asdict(run) for run in found.runs]
         frame.facts(

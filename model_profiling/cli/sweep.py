@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
     from model_profiling.sweep.cells import CellRecord, JobCost, SweepCost
     from model_profiling.sweep.engine import SweepOutcome
-    from model_profiling.sweep.publishing import Concluded
+    from model_profiling.sweep.publishing import SweepResult
 
 
 _MOST_ROWS = 40
@@ -205,10 +205,10 @@ def _cell_facts(each: CellRecord) -> dict[str, object]:
     }
 
 
-def _show(outcome: SweepOutcome, concluded: Concluded, *, quiet: bool, as_json: bool) -> int:
+def _show(outcome: SweepOutcome, concluded: SweepResult, *, quiet: bool, as_json: bool) -> int:
     """What came of it; exit code 2 where a cell failed, as for a run's experiments."""
     from model_profiling.report.text import render_terminal
-    from model_profiling.sweep.report import counted, failures, fastest_table
+    from model_profiling.sweep.report import count_text, failures, fastest_table
 
     record, added, found = outcome.record, concluded.added, concluded.found
     if as_json:
@@ -230,7 +230,7 @@ def _show(outcome: SweepOutcome, concluded: Concluded, *, quiet: bool, as_json: 
     else:
         if found.fastest and not quiet:
             frame.say(render_terminal([fastest_table(found)]) + "\n")
-        frame.say(f"Sweep {record.name}: {counted(record)}")
+        frame.say(f"Sweep {record.name}: {count_text(record)}")
         if outcome.moved is not None and not quiet:
             frame.say(f"The earlier sweep is kept in {outcome.moved}")
         if added is not None and not quiet:

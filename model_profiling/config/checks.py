@@ -18,7 +18,7 @@ from model_profiling.config.settings import (
 )
 from model_profiling.core.formatting import did_you_mean, plural
 from model_profiling.core.hints import build_runners
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import switch_in_name
 
 MOST_PROCESSES = 200_000
@@ -192,9 +192,9 @@ def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[P
 _NUMBERS = ("runs", "num_runs", "warmup", "threads", "num_threads")
 
 
-def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Remark, ...]]:
+def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Diagnostic, ...]]:
     """`raw` as this kit writes it, and what was changed; wrong shapes are left to the checks."""
-    remarks = list[Remark]()
+    remarks = list[Diagnostic]()
     changed = {key: _unquoted(value, key, remarks) for key, value in raw.items() if key != "$schema"}
     experiments = changed.get("experiments")
     for place, found in enumerate(experiments if isinstance(experiments, list) else ()):
@@ -205,13 +205,13 @@ def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Remar
             used = found["runner_path"] = found.get("runner_path") or runner
             why = "is taken for runner_path" if used == runner else "is left aside: runner_path is given"
             said = f"experiments[{place}].quiet_runner {why}"
-            remarks.append(Remark(None, "quiet_runner", said, "write runner_path"))
+            remarks.append(Diagnostic(None, "quiet_runner", said, "write runner_path"))
         if found.get("runner_path", "") is None:
             del found["runner_path"]
     return changed, tuple(remarks)
 
 
-def _unquoted(value: object, where: str, remarks: list[Remark], key: str = "") -> object:
+def _unquoted(value: object, where: str, remarks: list[Diagnostic], key: str = "") -> object:
     """A copy of `value` in which numbers written in quotes are numbers."""
     if isinstance(value, Mapping):
         return {name: _unquoted(each, f"{where}.{name}", remarks, name) for name, each in value.items()}
@@ -223,7 +223,7 @@ def _unquoted(value: object, where: str, remarks: list[Remark], key: str = "") -
     numbers = [int(each) if isinstance(each, str) and _INTEGER.fullmatch(each) else each for each in listed]
     if numbers != listed:
         said = f"{where} is in quotes and read as {', '.join(map(str, numbers))}"
-        remarks.append(Remark(None, "quoted_number", said, "write numbers without quotes"))
+        remarks.append(Diagnostic(None, "quoted_number", said, "write numbers without quotes"))
     return numbers if isinstance(value, list) else numbers[0]
 
 

@@ -25,7 +25,7 @@ from model_profiling.config.settings import (
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import under_either_name
-from model_profiling.run.remarks import Remark, warning_lines
+from model_profiling.run.remarks import Diagnostic, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs
 from model_profiling.runner.machine import TargetChoice
 
@@ -108,28 +108,28 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     return tuple(line.text for line in warning_lines(_unwise(config)))
 
 
-def _unwise(config: ProfileConfig) -> Iterator[Remark]:
+def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
     yield from config.said_otherwise
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
-        yield Remark(None, "rounds", seen)
+        yield Diagnostic(None, "rounds", seen)
     for experiment in timing:
         whose = Series(experiment.name)
         if experiment.runs < 5:
             few = f"only {plural(experiment.runs, 'run')} in each process"
-            yield Remark(whose, "runs", few, "10 or more are better")
+            yield Diagnostic(whose, "runs", few, "10 or more are better")
         if experiment.warmup == 0:
-            yield Remark(whose, "warmup", "without warm-up the first, slow inferences are measured")
+            yield Diagnostic(whose, "warmup", "without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:
         most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
         by_number = all(isinstance(cpu, int) for cpu in experiment.cpu_affinity)
         if 0 < cpus < most and by_number:
             seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
-            yield Remark(Series(experiment.name), "threads", seen)
+            yield Diagnostic(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):
         seen = "nothing will be compared: no SME2-off experiment has an SME2-on one like it"
-        yield Remark(None, "no_pair", seen)
+        yield Diagnostic(None, "no_pair", seen)
 
 
 def _load(

@@ -44,7 +44,7 @@ from model_profiling.config.values import (
     own_name,
     usable,
 )
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import PowerMode, TargetChoice, TargetKind
@@ -327,7 +327,7 @@ class ProfileConfig(Settings):
     """The program's method to run."""
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
-    _said_otherwise: tuple[Remark, ...] = PrivateAttr(default=())
+    _said_otherwise: tuple[Diagnostic, ...] = PrivateAttr(default=())
     _named: tuple[tuple[Experiment, ...], dict[str, Experiment]] | None = PrivateAttr(default=None)
     """The experiments and who is called what; a copy with other experiments does not have them."""
 
@@ -337,6 +337,6 @@ class ProfileConfig(Settings):
         return self._named[1][name]
 
     @property
-    def said_otherwise(self) -> tuple[Remark, ...]:
+    def said_otherwise(self) -> tuple[Diagnostic, ...]:
         """What was written as only an earlier kit reads it, and how it was taken."""
         return self._said_otherwise

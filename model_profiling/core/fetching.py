@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from model_profiling.core import process
 from model_profiling.core.formatting import plural, size
-from model_profiling.core.progress import watched
+from model_profiling.core.progress import current_progress
 
 _LOOK_EVERY_S = 0.5
 _SMALL = 5e6
@@ -32,9 +32,9 @@ _UNASKED = {
 
 
 @contextlib.contextmanager
-def shown(name: str, count: float | None, arrived: Callable[[], float]) -> Iterator[None]:
+def show_download(name: str, count: float | None, arrived: Callable[[], float]) -> Iterator[None]:
     """Within it, `name` of `count` bytes is being fetched, and `arrived` says how many of them are there."""
-    progress = watched()
+    progress = current_progress()
     progress.stage(f"fetching {name} ({size(count)})" if count else f"fetching {name}")
     if count is None or count < _SMALL:
         yield
@@ -75,10 +75,10 @@ def pip(*words: str | Path, timeout: float) -> process.Completed:
                     return
                 count = float(found[2]) * _UNITS[found[3]] if found[2] else None
                 last.close()
-                last.enter_context(shown(name, count, lambda: bytes_in(Path(folder), name)))
+                last.enter_context(show_download(name, count, lambda: bytes_in(Path(folder), name)))
             elif line.startswith("Installing collected packages:"):
                 last.close()
-                watched().stage(f"installing {plural(line.count(',') + 1, 'package')}")
+                current_progress().stage(f"installing {plural(line.count(',') + 1, 'package')}")
 
         asked = [sys.executable, "-m", "pip", *words]
         return process.run(asked, timeout=timeout, env={**_UNASKED, "TMPDIR": folder}, heard=heard)

@@ -72,7 +72,7 @@ def as_path(given: StrPath) -> Path:
     return Path(text)
 
 
-def seen_from(folder: Path, path: Path) -> str:
+def relative_posix(folder: Path, path: Path) -> str:
     """`path` as it is written in a file of `folder`, so that both can be moved together."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
@@ -210,7 +210,7 @@ def is_stdout(path: Path) -> bool:
     return _open_file(path) == _STANDARD["stdout"]
 
 
-def called(path: Path) -> str:
+def display_name(path: Path) -> str:
     """What a person is told of where something was written."""
     return "standard output" if is_stdout(path) else str(path)
 

@@ -16,7 +16,7 @@ from typing import IO
 
 from model_profiling.core.errors import SetupError, system_reason
 from model_profiling.core.left_running import Keeper, end_all, marked, new_mark
-from model_profiling.core.signals import put_off
+from model_profiling.core.signals import defer_signals
 
 MOST_OUTPUT = 16 << 20
 """Bytes that are kept of each stream; what a runner says of its own times lies in its last lines."""
@@ -69,7 +69,7 @@ class Completed:
 
 
 @dataclass(slots=True)
-class Kept:
+class BoundedOutput:
     """The beginning and the end of a stream of any length, and how much of it is between them."""
 
     most: int = MOST_OUTPUT
@@ -179,7 +179,7 @@ def end(child: Child, *, with_all: bool = True) -> None:
 
     Where that is possible, before it is waited for: until then nobody else gets its number.
     """
-    with put_off():
+    with defer_signals():
         if with_all or not has_ended(child):
             kill(child)
         try:
@@ -228,7 +228,7 @@ class _Said:
 
     def __init__(self, child: Child, most: int, heard: Callable[[str], None] | None) -> None:
         assert child.stdout is not None and child.stderr is not None
-        self.out, self.err = Kept(most), Kept(most)
+        self.out, self.err = BoundedOutput(most), BoundedOutput(most)
         self._child, self._heard, self._line = child, heard, b""
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
 

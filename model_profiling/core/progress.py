@@ -67,7 +67,7 @@ class Lines:
 _watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")
 
 
-def watched() -> Progress:
+def current_progress() -> Progress:
     """Who is told of work that nobody asked for by name, such as a download that the first run needs."""
     return _watching.get(Silent())
 

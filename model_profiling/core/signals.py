@@ -31,7 +31,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Signals that would end the process wait until the block is done; then the first of them counts.
 
     Handlers, rather than SIG_IGN, so that no child inherits it. Other threads than the main one get no

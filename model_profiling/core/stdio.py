@@ -2,7 +2,7 @@
 
 Left to itself, Python drops what it could not write, or keeps it and complains at exit in its own words; says
 nothing where a stream was closed from the start; and gives the number of such a stream to the next file that
-is opened. Libraries that print (argparse) swallow the error. So entry points are wrapped in `answered`.
+is opened. Libraries that print (argparse) swallow the error. So entry points are wrapped in `checked_output`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Watched(io.FileIO):
             raise
 
 
-def answered(work: Callable[_P, int]) -> Callable[_P, int]:
+def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
     """`work`, which returns an exit code, with one of its own where standard output cannot be written: 141
     and no word where its reader went away (`| head`), else 2 and one line.
 

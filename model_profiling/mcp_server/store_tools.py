@@ -12,7 +12,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.mcp_server.answers import Answer, Chosen, Cuts, Number, answer, fact, first
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.tools import arg, limit, tool
-from model_profiling.report.history import HistorySeries, by_name, history_facts, series_sentences
+from model_profiling.report.history import HistorySeries, history_facts, series_sentences, series_title
 from model_profiling.store.confined import ask_confined
 from model_profiling.store.query import Limits, Plain, json_value
 from model_profiling.store.store import Store
@@ -196,7 +196,7 @@ class StoreTools:
 
 def _series(found: HistorySeries, facts: Mapping[str, Any]) -> dict[str, Any]:
     newest = [{**each, "at": facts["points"][each["first"]]["at"]} for each in reversed(facts["changes"])]
-    return {**facts, "name": by_name(found.key), "changes": newest, "said": series_sentences(found)}
+    return {**facts, "name": series_title(found.key), "changes": newest, "said": series_sentences(found)}
 
 
 def _short(value: Plain) -> Plain:

@@ -26,7 +26,7 @@ from model_profiling.pipeline.schedule import Schedule, emulated_seconds, experi
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Between, Ended, Manifest, State
 from model_profiling.run.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Pair, Series
 from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
@@ -85,7 +85,7 @@ class Measuring:
     manifest: Manifest
     whole: Schedule
     """What is to be measured by all sessions."""
-    warnings: list[Remark] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
     ended: Ended | None = None
     """What ended the rounds; None while they go on."""
     failed: set[Series] = field(default_factory=set)
@@ -259,10 +259,10 @@ class Measuring:
         # Arm features are not missing where there can be none.
         if entry.features_note and self.target.facts().is_arm:
             note = f"CPU features, as the runner found them: {entry.features_note}"
-            self.warn(Remark(step.series, "features", note))
+            self.warn(Diagnostic(step.series, "features", note))
         if outcome.result.traced and step.kind == "untraced":
             seen = "this executor_runner tells the times of executions in its dump alone"
-            self.warn(Remark(step.series, "tracer_on", seen, "they were measured with the tracer on"))
+            self.warn(Diagnostic(step.series, "tracer_on", seen, "they were measured with the tracer on"))
         if outcome.etdump is not None:
             entry = self._keep_dump(entry, outcome.etdump, outcome.boundaries)
         if outcome.gauge is not None and entry.energy is not None:
@@ -347,19 +347,19 @@ class Measuring:
         temperature = self.target.facts().temperature_c
         if temperature is None:
             seen = f"target {self.target.name} tells no temperature: max_temperature_c has no effect"
-            self.warn(Remark(None, "no_effect", seen))
+            self.warn(Diagnostic(None, "no_effect", seen))
         waited_until = time.monotonic() + schedule.temperature_wait_s
         while temperature is not None and temperature > limit:
             if time.monotonic() >= waited_until:
                 stayed = f"stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s"
-                self.warn(Remark(None, "hot", f"the target {stayed}; measured anyway"))
+                self.warn(Diagnostic(None, "hot", f"the target {stayed}; measured anyway"))
                 break
             self.progress.advance(0, 1, f"waiting for {temperature:.0f} C to fall to {limit:g} C")
             time.sleep(_TEMPERATURE_POLL_S)
             temperature = self.target.facts().temperature_c
         return temperature
 
-    def warn(self, remark: Remark) -> None:
+    def warn(self, remark: Diagnostic) -> None:
         if remark not in self.warnings:
             self.warnings.append(remark)
 

@@ -19,7 +19,7 @@ from model_profiling.run.comparability import compare_timed, timed
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import MachineUse, PairParity, RobustStats, TracerCost
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.statistics.latency import (
     Conditions,
     LatencySummary,
@@ -111,12 +111,12 @@ def _latency(journal: Journal, series: Series) -> Latency:
     )
 
 
-def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Iterator[Remark]:
+def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Iterator[Diagnostic]:
     """Reasons to trust the latencies less: of the machine as a whole, then of each series."""
     for part in manifest.parts:
         threads = [series.threads or 1 for series in known if manifest.part_of(series.experiment) is part]
         for warning in machine_warnings(_conditions(part), threads=max(threads)) if threads else ():
-            yield Remark(None, warning.code, warning.seen, warning.advice)
+            yield Diagnostic(None, warning.code, warning.seen, warning.advice)
     for series in known:
         found = timed(journal, series)
         in_turns = _in_turns(journal.ended_well("untraced", series))
@@ -124,7 +124,7 @@ def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Ite
             launch_warnings(list(found.launches.values())) if in_turns else latency_warnings(found.rounds)
         )
         for warning in warnings:
-            yield Remark(series, warning.code, warning.seen, warning.advice)
+            yield Diagnostic(series, warning.code, warning.seen, warning.advice)
 
 
 def _conditions(part: Part) -> Conditions:

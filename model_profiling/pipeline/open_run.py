@@ -21,14 +21,14 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.pipeline.measured import Measured, refresh
 from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
-from model_profiling.pipeline.remaining import Left, left_of, measure_energy, sample
+from model_profiling.pipeline.remaining import RemainingWork, left_of, measure_energy, sample
 from model_profiling.pipeline.rounds import Rounds
 from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.pipeline.start import Start, begin, check_directory
 from model_profiling.run import Metrics
 from model_profiling.run.folders import locked
-from model_profiling.run.remarks import Remark
-from model_profiling.runner.cache import take_remade
+from model_profiling.run.remarks import Diagnostic
+from model_profiling.runner.cache import take_repair_notes
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 
@@ -41,8 +41,8 @@ class ReadyTarget:
         self.runs: list[OpenRun] = []
         """Those that are measured on it now."""
         self._set = contextlib.ExitStack()
-        self._notes: list[Remark] = []
-        self._remade: list[Remark] = []
+        self._notes: list[Diagnostic] = []
+        self._remade: list[Diagnostic] = []
         (progress or Silent()).stage("preparing the runner")
         target.prepare()
         if isinstance(target, TunedTarget):
@@ -53,15 +53,15 @@ class ReadyTarget:
         """The machine before anything was measured on it."""
         return self.target.facts()
 
-    def notes(self) -> list[Remark]:
+    def notes(self) -> list[Diagnostic]:
         """What became of its settings so far; of putting them back it can tell only when it is closed."""
         if isinstance(self.target, TunedTarget):
-            self._notes += (Remark(None, "settings", note) for note in self.target.take_notes())
+            self._notes += (Diagnostic(None, "settings", note) for note in self.target.take_notes())
         return list(self._notes)
 
-    def remade(self) -> list[Remark]:
+    def remade(self) -> list[Diagnostic]:
         """What had to be made again before it could be used."""
-        self._remade += (Remark(None, "cache", note) for note in take_remade())
+        self._remade += (Diagnostic(None, "cache", note) for note in take_repair_notes())
         return list(self._remade)
 
     def close(self) -> None:
@@ -195,9 +195,9 @@ class OpenRun:
                 run.write("running")
         return replace(piece, seconds=round(time.monotonic() - began, 4))
 
-    def left(self) -> Left:
+    def left(self) -> RemainingWork:
         """What is still to be measured, as far as can be told now."""
-        return left_of(self._rounds) if self._open and not self._measured else Left()
+        return left_of(self._rounds) if self._open and not self._measured else RemainingWork()
 
     def finish(self) -> Measured:
         """Of one run: see `finish_all`."""
@@ -265,7 +265,7 @@ class OpenRun:
         if not self._open:
             raise AssertionError("this run has ended: open it again")
 
-    def _remark(self, remarks: Sequence[Remark]) -> None:
+    def _remark(self, remarks: Sequence[Diagnostic]) -> None:
         for run in self._runs:
             run.warnings += remarks
 
@@ -312,7 +312,7 @@ class Interleaved:
             self._draw()
         return self._turns[0] if self._turns else self._first_in("afterwards")
 
-    def visited(self, run: str, left: Left) -> None:
+    def visited(self, run: str, left: RemainingWork) -> None:
         """One piece of it was measured, and so much is left."""
         phase = _phase_of(left)
         if phase is None or run not in self._phases:
@@ -343,7 +343,7 @@ class Interleaved:
             self._turns, self.round = turns, self.round + 1
 
 
-def _phase_of(left: Left) -> _Phase | None:
+def _phase_of(left: RemainingWork) -> _Phase | None:
     """What a run does next; None where nothing is left."""
     if left.evidence:
         return "evidence"

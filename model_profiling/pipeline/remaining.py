@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from model_profiling.core.hints import document
 from model_profiling.pipeline.measuring import Measuring, Piece
-from model_profiling.pipeline.rounds import Rounds, RoundsLeft
+from model_profiling.pipeline.rounds import RemainingRounds, Rounds
 from model_profiling.pipeline.schedule import emulated_seconds, experiment_of
 from model_profiling.run.journal import Step
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
 from model_profiling.targets.protocol import MeteredTarget
 
@@ -28,11 +28,11 @@ _MOST_METERED_RUNS, _MOST_SAMPLED_RUNS = 1_000_000, 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingWork:
     """Pieces and seconds; an estimate, which every piece makes better."""
 
     evidence: int = 0
-    launches: RoundsLeft = field(default_factory=RoundsLeft)
+    launches: RemainingRounds = field(default_factory=RemainingRounds)
     afterwards: int = 0
     """For energy and for sampling."""
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Left:
         return self.seconds + self.launches.seconds
 
 
-def left_of(rounds: Rounds) -> Left:
+def left_of(rounds: Rounds) -> RemainingWork:
     """What the runs with these rounds have still to do."""
     evidence = [len(run.evidence_left) for run in rounds.runs]
     energy = [len(_energy_left(run)) for run in rounds.runs]
@@ -63,7 +63,7 @@ def left_of(rounds: Rounds) -> Left:
         count * _evidence_seconds(run) + gauged * run.config.schedule.energy_s + sampled * SECONDS
         for run, count, gauged, sampled in zip(rounds.runs, evidence, energy, sampling, strict=True)
     )
-    return Left(sum(evidence), rounds.left(), sum(energy) + sum(sampling), seconds)
+    return RemainingWork(sum(evidence), rounds.left(), sum(energy) + sum(sampling), seconds)
 
 
 def _evidence_seconds(run: Measuring) -> float:
@@ -90,7 +90,7 @@ def measure_energy(run: Measuring) -> Iterator[Piece]:
     gauge = target.gauge()
     if isinstance(gauge, str):
         advice = f"reach it over Wi-Fi, without the cable ({document('android.md')})"
-        run.warn(Remark(None, "no_energy", f"energy was not measured: {gauge}", advice))
+        run.warn(Diagnostic(None, "no_energy", f"energy was not measured: {gauge}", advice))
         return
     run.progress.stage("measuring energy")
     for number, step in enumerate(steps, start=1):

@@ -36,7 +36,7 @@ from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
 from model_profiling.statistics.speedup import precise_enough
@@ -50,7 +50,7 @@ _Side = tuple[Measuring, Series]
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsLeft:
+class RemainingRounds:
     """Rounds, or launches, that are still to come, and about how many seconds at most."""
 
     least: int = 0
@@ -113,28 +113,28 @@ class Rounds:
         begun = max(run.rounds_begun for run in self.runs)
         return self._have_ended(rounds) if rounds >= begun else None
 
-    def left(self) -> RoundsLeft:
+    def left(self) -> RemainingRounds:
         """What is still to come, told by what was measured until now; the time limit where nothing was."""
         if self.over or not any(run.steps_of(0) for run in self.runs):
-            return RoundsLeft()
+            return RemainingRounds()
         done = self._number
         if not self._begun:
             self._go_on_as_before()
             done = next(number for number in count() if not self._steps(number) or not self._done(number))
             if self._enough(done):
-                return RoundsLeft()
+                return RemainingRounds()
         settings = self._settings
         whole = settings.most_rounds if self._in_turns else self._most_alone
         least = max(1, min(settings.min_rounds, whole) - done)
         most = max(least, whole - done)
         each = self._spent / done if done else 0.0
         if (limit := self._limit) is None:
-            return RoundsLeft(least, most, most * each)
+            return RemainingRounds(least, most, most * each)
         if not done:
-            return RoundsLeft(least, most, limit)
+            return RemainingRounds(least, most, limit)
         # The last one begins within the limit and ends after it.
         fitting = max(least, math.ceil(max(0.0, limit - self._spent) / each)) if each else most
-        return RoundsLeft(least, min(most, fitting), min(most, fitting) * each)
+        return RemainingRounds(least, min(most, fitting), min(most, fitting) * each)
 
     @property
     def _limit(self) -> float | None:
@@ -166,7 +166,7 @@ class Rounds:
         for run in self.runs:
             if run.config.schedule.precision is not None and not self._compared:
                 seen = "a precision has no effect: nothing is compared"
-                run.warn(Remark(None, "no_effect", seen))
+                run.warn(Diagnostic(None, "no_effect", seen))
 
     def _show(self, rounds: int) -> None:
         first, settings = self.runs[0], self._settings
@@ -221,7 +221,7 @@ class Rounds:
             return
         for (run, step), reason in sorted(alone.items(), key=lambda found: found[0][1].key):
             seen = f"measured in rounds, not in lockstep: {reason}"
-            run.warn(Remark(step.series, "no_lockstep", seen))
+            run.warn(Diagnostic(step.series, "no_lockstep", seen))
         # If each of them runs, it was taking turns that failed, and would again.
         if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
             self._taking_turns = False

@@ -34,7 +34,7 @@ from model_profiling.run.folders import check_free, holds_run, refuse_links_out
 from model_profiling.run.journal import Journal, has_journal, moment
 from model_profiling.run.manifest import Manifest, Part, Session, read_manifest, read_summary_0
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.targets import MachineFacts, Target
 
 
@@ -91,7 +91,7 @@ def begin(
     run.warnings += config.said_otherwise
     if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
         no_effect = "`runs` and `warmup` of the config have no effect"
-        run.warnings.append(Remark(None, "no_effect", no_effect, why_once(target.name)))
+        run.warnings.append(Diagnostic(None, "no_effect", no_effect, why_once(target.name)))
     return run
 
 
@@ -153,17 +153,17 @@ def _first_manifest(head: Manifest, earlier: Earlier, session: Session) -> Manif
     )
 
 
-def _keep_graph(model: Path, run_dir: Path) -> list[Remark]:
+def _keep_graph(model: Path, run_dir: Path) -> list[Diagnostic]:
     """Keep what explains the operators in the run, so that it can be moved without its program."""
     try:
         write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
     except FormatError as problem:
         seen = f"{problem.problem}; operators are shown without shapes and source lines"
-        return [Remark(None, "no_graph", seen)]
+        return [Diagnostic(None, "no_graph", seen)]
     return []
 
 
-def _about_accuracy(model: Path, sha256: str) -> list[Remark]:
+def _about_accuracy(model: Path, sha256: str) -> list[Diagnostic]:
     """What the export of this program said of its outputs, if they are not what PyTorch computes."""
     try:
         export = read_export(model)
@@ -174,7 +174,7 @@ def _about_accuracy(model: Path, sha256: str) -> list[Remark]:
     seen, found = export.accuracy.problem, export.accuracy.lowering
     if not seen and found is not None:
         seen = f"the program's outputs differ from PyTorch's in {export.dtype} by {found.distance}"
-    return [Remark(None, "accuracy", seen, "understand that before trusting the speed")]
+    return [Diagnostic(None, "accuracy", seen, "understand that before trusting the speed")]
 
 
 # What becomes of an earlier run in the directory.

@@ -20,7 +20,7 @@ from model_profiling.core.records import record_json
 from model_profiling.facts.fact import Value, row_json
 from model_profiling.facts.operators import OperatorRow, json_facts
 from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
-from model_profiling.report.breakdown import explained
+from model_profiling.report.breakdown import explain_overheads
 from model_profiling.report.csv_files import CsvFiles, write_rows
 from model_profiling.report.data import report_data
 from model_profiling.report.headroom import outlook_facts
@@ -255,7 +255,7 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
         "untraced_ms": series.untraced_ms,
         "tracer_cost": series.tracer_cost,
         "tracing_distorts": series.distorted,
-        "about_overheads": list(explained(series)) if series.times.are_shown else [],
+        "about_overheads": list(explain_overheads(series)) if series.times.are_shown else [],
         "e2e_median_ms": series.latency.median,
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},

@@ -34,7 +34,7 @@ _END_TO_END = "End to end, traced"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownTime:
     """A time and its share of the whole, already rounded."""
 
     ms: float
@@ -45,42 +45,42 @@ class Shown:
     def cells(self) -> tuple[str, str]:
         return f"{self.ms:.{self.decimals}f}", f"{self.percent:.{_SHARE_DECIMALS}f}%"
 
-    def __add__(self, other: Shown) -> Shown:
-        return Shown(self.ms + other.ms, self.percent + other.percent, self.decimals)
+    def __add__(self, other: ShownTime) -> ShownTime:
+        return ShownTime(self.ms + other.ms, self.percent + other.percent, self.decimals)
 
-    def __sub__(self, other: Shown) -> Shown:
-        return Shown(self.ms - other.ms, self.percent - other.percent, self.decimals)
+    def __sub__(self, other: ShownTime) -> ShownTime:
+        return ShownTime(self.ms - other.ms, self.percent - other.percent, self.decimals)
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class ShownTimes:
     """One series' time on the page."""
 
-    end_to_end: Shown
-    parts: dict[str, Shown]
+    end_to_end: ShownTime
+    parts: dict[str, ShownTime]
     """Categories, then overheads."""
-    operators: dict[int, Shown]
+    operators: dict[int, ShownTime]
     """By the operator's place in the series."""
     series: SeriesAnalysis
 
-    def of(self, operators: Iterable[Operator]) -> Shown:
+    def of(self, operators: Iterable[Operator]) -> ShownTime:
         """Several operators together."""
-        total = Shown(0.0, 0.0, self.end_to_end.decimals)
+        total = ShownTime(0.0, 0.0, self.end_to_end.decimals)
         for operator in operators:
             total += self.operators[self.series.place(operator)]
         return total
 
     @property
-    def all_operators(self) -> Shown:
+    def all_operators(self) -> ShownTime:
         """The categories together."""
-        total = Shown(0.0, 0.0, self.end_to_end.decimals)
+        total = ShownTime(0.0, 0.0, self.end_to_end.decimals)
         for category in self.series.breakdown.categories:
             total += self.parts[category.value]
         return total
 
     def within(
-        self, whole: Shown, members: Sequence[Operator], groups: Sequence[Sequence[Operator]]
-    ) -> list[Shown]:
+        self, whole: ShownTime, members: Sequence[Operator], groups: Sequence[Sequence[Operator]]
+    ) -> list[ShownTime]:
         """Groups among `members`, which are shown as `whole`: rounded from exact times so that, with the
         members in none of them, they add up to it."""
         spent = [self.series.spent_by(group) for group in groups]
@@ -90,29 +90,29 @@ class Breakdown:
         return _rounded([*((found.ms, found.share) for found in spent), (ms, share)], whole)[:-1]
 
 
-_Figures = tuple[Shown, dict[str, Shown], dict[int, Shown]]
+_Figures = tuple[ShownTime, dict[str, ShownTime], dict[int, ShownTime]]
 _known: WeakKeyDictionary[SeriesAnalysis, _Figures] = WeakKeyDictionary()
 """Every section of a page, every chart and every explorer shows the same ones."""
 
 
-def break_down(series: SeriesAnalysis) -> Breakdown:
+def break_down(series: SeriesAnalysis) -> ShownTimes:
     figures = _known.get(series)
     if figures is None:
         figures = _known[series] = _figures(series)
-    return Breakdown(*figures, series)
+    return ShownTimes(*figures, series)
 
 
 def _figures(series: SeriesAnalysis) -> _Figures:
     whole = series.e2e_ms
     decimals = decimals_for(whole)
     spent = {name: series.spent(part) for name, part in series.parts.items()}
-    parts = _rounded([(found.ms, found.share) for found in spent.values()], Shown(whole, 100.0, decimals))
+    parts = _rounded([(found.ms, found.share) for found in spent.values()], ShownTime(whole, 100.0, decimals))
     shown = dict(zip(spent, parts, strict=True))
-    operators: dict[int, Shown] = {}
+    operators: dict[int, ShownTime] = {}
     for category in series.breakdown.categories:
         members = [place for place, operator in enumerate(series.operators) if operator.category is category]
         operators |= _within(series, members, shown[category.value], _STEPS)
-    return Shown(round(whole, decimals), 100.0, decimals), shown, operators
+    return ShownTime(round(whole, decimals), 100.0, decimals), shown, operators
 
 
 _STEPS: tuple[Callable[[Operator], str], ...] = (
@@ -125,9 +125,9 @@ _STEPS: tuple[Callable[[Operator], str], ...] = (
 def _within(
     series: SeriesAnalysis,
     places: Sequence[int],
-    whole: Shown,
+    whole: ShownTime,
     steps: Sequence[Callable[[Operator], str]],
-) -> dict[int, Shown]:
+) -> dict[int, ShownTime]:
     """The operators at `places`, rounded so that they add up to `whole`, and at each step to its groups."""
     groups: dict[object, list[int]] = {}
     for place in places:
@@ -143,10 +143,10 @@ def _within(
     }
 
 
-def _rounded(times: Sequence[tuple[float, float]], whole: Shown) -> list[Shown]:
+def _rounded(times: Sequence[tuple[float, float]], whole: ShownTime) -> list[ShownTime]:
     ms = rounded_parts([found for found, _ in times], whole.ms, whole.decimals)
     shares = rounded_parts([100 * share for _, share in times], whole.percent, _SHARE_DECIMALS)
-    return [Shown(*found, whole.decimals) for found in zip(ms, shares, strict=True)]
+    return [ShownTime(*found, whole.decimals) for found in zip(ms, shares, strict=True)]
 
 
 def series_table(series: SeriesAnalysis) -> Table:
@@ -203,7 +203,7 @@ TRACER_SAID = 0.01
 """Of end-to-end time: what the tracer must take for it to be said."""
 
 
-def explained(series: SeriesAnalysis) -> Iterator[str]:
+def explain_overheads(series: SeriesAnalysis) -> Iterator[str]:
     """A sentence for each overhead that is more than a tenth, and one where tracing distorts."""
     if distorted := distortion_text(series):
         yield distorted

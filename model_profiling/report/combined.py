@@ -35,7 +35,7 @@ from model_profiling.report.pair_text import (
     speedup_text,
     what_times_are,
 )
-from model_profiling.report.verdict import answers, outputs_differ, told_pair
+from model_profiling.report.verdict import answers, headline_pair, outputs_differ
 from model_profiling.report.views import median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.run import Times
 
@@ -84,7 +84,7 @@ def _opening(runs: _Runs) -> Iterator[Block]:
 
 def _shift(run: NamedRun) -> str:
     """What SME2, or whatever was compared first, changed in one run."""
-    pair = told_pair(run.data)
+    pair = headline_pair(run.data)
     if pair is None:
         return ""
     said = f"{_label(run)}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
@@ -153,7 +153,7 @@ def _speedups(runs: _Runs) -> Block:
 
 def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
     """The series that the pictures show of a run: both sides of the headline comparison, else one series."""
-    pair = told_pair(run.data)
+    pair = headline_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
         return [("before", pairing.baseline), ("after", pairing.candidate)]
     series = headline_series(run.data)

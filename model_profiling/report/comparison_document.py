@@ -41,7 +41,7 @@ from model_profiling.report.document import (
 from model_profiling.report.html.page import render_fragment
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.sections import ratio_note
-from model_profiling.run.remarks import Remark, name_series, warning_lines
+from model_profiling.run.remarks import Diagnostic, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 # JUnit XML, the format CI systems show as test results: one test case per question that was asked.
@@ -245,27 +245,27 @@ def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
     return tuple(line.text for line in warning_lines(_remarks(comparison)))
 
 
-def _remarks(comparison: ComparisonFacts) -> Iterator[Remark]:
+def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
     for found in comparison.series:
         if comparison.limit is not None and found.could_hide(comparison.limit):
             seen = (
                 f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
                 f"{percent(comparison.limit)} to be caught"
             )
-            yield Remark(found.after, "hidden", seen, "measure for longer (--budget)")
+            yield Diagnostic(found.after, "hidden", seen, "measure for longer (--budget)")
         if found.with_tracer and found.comparable:
             seen = "compared with the event tracer on, for want of latencies without it"
-            yield Remark(found.after, "with_tracer", seen)
-        yield from (Remark(found.after, "pairing", note) for note in found.notes)
+            yield Diagnostic(found.after, "with_tracer", seen)
+        yield from (Diagnostic(found.after, "pairing", note) for note in found.notes)
     if comparison.loads_differ and not _only_apart_from_time(comparison):
         seen = (
             f"the machine's load was {comparison.a.load:.1f} before A and {comparison.b.load:.1f} before B: "
             "part of the change may be other work"
         )
-        yield Remark(None, "load", seen, "measure both in the same quiet stretch")
+        yield Diagnostic(None, "load", seen, "measure both in the same quiet stretch")
     for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
-            yield Remark(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
+            yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
 
 
 def comparison_document(comparison: ComparisonFacts) -> list[Block]:
@@ -300,7 +300,8 @@ def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
     if _only_apart_from_time(comparison):
         return (f"No times are compared: {comparison.not_comparable[0].end_to_end.reason}",)
     told = (
-        Remark(found.after, "not_comparable", found.end_to_end.reason) for found in comparison.not_comparable
+        Diagnostic(found.after, "not_comparable", found.end_to_end.reason)
+        for found in comparison.not_comparable
     )
     return tuple(line.text for line in warning_lines(told))
 

@@ -22,7 +22,7 @@ from model_profiling.core.formatting import listing, plural, ranges, span_of
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.run import Manifest, Pair, Run, Times, names
 from model_profiling.run.manifest import Between, Machine, Part
-from model_profiling.run.remarks import Remark, WarningLine, warning_lines
+from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -264,7 +264,7 @@ class ReportData:
         return self.whole.outlook if self.whole else outlook_of(self.run, self.analysis, self.evidence)
 
     @cached_property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[Diagnostic, ...]:
         """What a person should know before trusting the answer."""
         return self.whole.remarks if self.whole else tuple(_remarks(self))
 
@@ -323,17 +323,17 @@ def _evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ..
     return proven.evidence
 
 
-def _remarks(data: ReportData) -> Iterator[Remark]:
+def _remarks(data: ReportData) -> Iterator[Diagnostic]:
     manifest, metrics = data.run.manifest, data.run.metrics
     for parity in metrics.parity if metrics else ():
         if parity.verdict == "mismatch":
             why = parity.text.removeprefix("mismatch").strip(",; ") or "see the report"
             seen = f"{parity.label}: outputs differ beyond rounding ({why})"
-            yield Remark(None, "outputs", seen, "understand that before trusting the speed")
+            yield Diagnostic(None, "outputs", seen, "understand that before trusting the speed")
     for experiment in data.experiments:
         if experiment.problem:
             fix = experiment.result.fix if experiment.result else None
-            yield Remark(experiment.series, "failed", experiment.problem, fix or "")
+            yield Diagnostic(experiment.series, "failed", experiment.problem, fix or "")
     if manifest is not None:
         yield from manifest.all_warnings
         if manifest.unfinished not in (None, "failed"):
@@ -341,23 +341,23 @@ def _remarks(data: ReportData) -> Iterator[Remark]:
     try:
         _ = data.run.journal
     except FormatError as problem:  # a report does without it, but nobody can check its latencies any more
-        yield Remark(None, "damaged_journal", problem.problem, problem.fix)
+        yield Diagnostic(None, "damaged_journal", problem.problem, problem.fix)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
         yield from _of_dumps(experiment)
 
 
-def _unfinished(manifest: Manifest) -> Remark:
+def _unfinished(manifest: Manifest) -> Diagnostic:
     """That more is to come, and what keeps it from coming, where that is known."""
     seen, advice = f"the run is {manifest.unfinished}, not finished", "continue it with --resume"
     if stopped := manifest.why_unfinished:
         seen = f"{seen}: {stopped.problem}"
         fix = stopped.fix or advice
         advice = fix if "--resume" in fix else f"{fix}, then {advice}"
-    return Remark(None, "unfinished", seen, advice)
+    return Diagnostic(None, "unfinished", seen, advice)
 
 
-def _of_dumps(experiment: ExperimentReport) -> Iterator[Remark]:
+def _of_dumps(experiment: ExperimentReport) -> Iterator[Diagnostic]:
     dumps, latency = experiment.dumps, experiment.latency
     if dumps is None:
         return
@@ -368,20 +368,20 @@ def _of_dumps(experiment: ExperimentReport) -> Iterator[Remark]:
                 f"its dumps say {found:.3f} ms with the tracer on, its latencies {expected:.3f} ms: they are "
                 "not of the same runs"
             )
-            yield Remark(experiment.series, "unlike", seen)
+            yield Diagnostic(experiment.series, "unlike", seen)
     yield from dumps.first.warnings
 
 
-def _gaps(data: ReportData) -> Iterator[Remark]:
+def _gaps(data: ReportData) -> Iterator[Diagnostic]:
     run, analysis = data.run, data.analysis
     if run.manifest is None:
         seen = f"there is no {names.MANIFEST}: machine, versions and settings are unknown"
-        yield Remark(None, "no_manifest", seen)
+        yield Diagnostic(None, "no_manifest", seen)
     if run.metrics is None and data.timed:
         seen = f"there is no {names.METRICS}: times come from the dumps, with the event tracer on"
-        yield Remark(None, "no_metrics", seen)
+        yield Diagnostic(None, "no_metrics", seen)
     if analysis is None:
-        yield Remark(None, "no_dumps", "there are no dumps: operators and categories cannot be shown")
+        yield Diagnostic(None, "no_dumps", "there are no dumps: operators and categories cannot be shown")
     yield from analysis.warnings if analysis else run.warnings
 
 

@@ -206,7 +206,7 @@ def _named(point: HistoryPoint) -> dict[str, str]:
 # A history in sentences: its name, its level, each change, and how far to trust that there is one.
 
 
-def by_name(key: SeriesKey) -> str:
+def series_title(key: SeriesKey) -> str:
     """`toy_cnn xnnpack fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
     device = key.device_name or key.device or "?"
     return f"{key.program}: {with_threads(key.experiment, key.threads)}, on {device}"

@@ -11,9 +11,9 @@ from model_profiling.report.history import (
     METHOD,
     History,
     HistorySeries,
-    by_name,
     change_sentence,
     series_sentences,
+    series_title,
 )
 
 MOST_SERIES = 30
@@ -44,7 +44,7 @@ def _longest(history: History) -> int:
 
 def _opening(history: History) -> Iterator[Block]:
     told = [
-        f"{by_name(series.key)}: {change_sentence(series, series.changes[-1])}"
+        f"{series_title(series.key)}: {change_sentence(series, series.changes[-1])}"
         for series in history.series
         if series.changes
     ]
@@ -62,7 +62,7 @@ def _opening(history: History) -> Iterator[Block]:
 
 
 def _section(series: HistorySeries, number: int) -> Iterator[Block]:
-    yield Heading(by_name(series.key))
+    yield Heading(series_title(series.key))
     yield history_chart(series, number)
     yield from make_list(series_sentences(series))
     rows = [

@@ -16,9 +16,9 @@ from model_profiling.core.formatting import MISSING, listing, milliseconds, perc
 from model_profiling.report.breakdown import (
     EXPLAINED,
     TRACER_SAID,
-    Breakdown,
+    ShownTimes,
     break_down,
-    explained,
+    explain_overheads,
     pair_table,
     series_table,
     verdict_of,
@@ -45,8 +45,14 @@ from model_profiling.report.document import (
 )
 from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
 from model_profiling.report.pair_text import largest_parts, shift_text
-from model_profiling.report.verdict import told_pair
-from model_profiling.report.views import PLACE_HEADERS, became, compared_pairs, place_cells, work_cells
+from model_profiling.report.verdict import headline_pair
+from model_profiling.report.views import (
+    PLACE_HEADERS,
+    compared_pairs,
+    kernel_change_cell,
+    place_cells,
+    work_cells,
+)
 
 SHOWN = 15
 _BOTH_SIDES = ("before", "after")
@@ -80,13 +86,13 @@ def categories(data: ReportData) -> list[Block]:
         Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
         series_table(series),
         Paragraph(_about_clock([series])),
-        *make_list(explained(series)),
+        *make_list(explain_overheads(series)),
     ]
 
 
 def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
     """The headline pair comes first."""
-    told = told_pair(data)
+    told = headline_pair(data)
     return sorted(compared_pairs(data), key=lambda found: found[0] is not told)
 
 
@@ -104,7 +110,7 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     yield from make_list(
         text if side.name in text else f"{side.name}: {text}"
         for side in (pairing.baseline, pairing.candidate)
-        for text in explained(side)
+        for text in explain_overheads(side)
     )
 
 
@@ -159,7 +165,7 @@ def _charts(data: ReportData) -> Iterator[Chart | None]:
         for place, (_, pairing) in enumerate(compared, start=1):
             yield operators_before_after(pairing, _longest_pairs(pairing), f"operators_{place}")
     elif structural is not None:
-        changes = [(found.main, became(found)) for found in _most_work_pairs(structural)]
+        changes = [(found.main, kernel_change_cell(found)) for found in _most_work_pairs(structural)]
         yield arithmetic_of_operators(changes, structural.label, "operators")
     elif series is not None and not series.times.are_shown:
         families = [(found, found.family) for found in _most_work(series)]
@@ -219,7 +225,7 @@ def _operators(data: ReportData) -> list[Block]:
     return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
 
 
-def _rest(shown: Breakdown, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
+def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
     """What the operators not listed take, so that the table adds up: name, category, cells."""
     places = {shown.series.place(operator) for operator in listed}
     for category in Category:
@@ -257,7 +263,7 @@ def changes_table(
             *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
             speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
-            became(found),
+            kernel_change_cell(found),
             *place_cells(found.main),
         )
         for found in listed
@@ -293,7 +299,7 @@ def _tally(pairing: Pairing) -> Iterator[Block]:
 def _kernel_changes(pairing: Pairing) -> list[Block]:
     """For runs without time: which operators take another kernel, the ones with most arithmetic first."""
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
-    rows = [(found.main, (became(found),)) for found in _most_work_pairs(pairing)]
+    rows = [(found.main, (kernel_change_cell(found),)) for found in _most_work_pairs(pairing)]
     return [title, _work_table(rows, "kernel"), *_tally(pairing)]
 
 

@@ -26,7 +26,7 @@ from model_profiling.report.pair_text import (
     speedup_text,
     what_times_are,
 )
-from model_profiling.report.verdict import outputs_differ, told_pair
+from model_profiling.report.verdict import headline_pair, outputs_differ
 
 _HEADERS = ("run", "device", "measured", "latency", "of", "speedup", "verdict")
 
@@ -56,7 +56,7 @@ class IndexRow:
 def index_row(data: ReportData, place: str, link: str) -> IndexRow:
     model, exported = model_and_format(data)
     headline = data.headline.summary if data.headline else None
-    pair = told_pair(data)
+    pair = headline_pair(data)
     said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
     if pair and outputs_differ(data, pair):
         said.append("outputs differ by more than rounding")

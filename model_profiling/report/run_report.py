@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.core.formatting import MISSING, change, milliseconds, percent, size
-from model_profiling.report.charts.drawing import sampled
+from model_profiling.report.charts.drawing import latency_samples
 from model_profiling.report.charts.latency import (
     distribution_chart,
     latency_chart,
@@ -48,7 +48,7 @@ from model_profiling.report.sections import (
     ratio_note,
     unit_header,
 )
-from model_profiling.report.verdict import answers, told_pair
+from model_profiling.report.verdict import answers, headline_pair
 from model_profiling.report.views import SERIES_COLUMNS, median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.run import Latency, Times, names
 from model_profiling.statistics.speedup import Speedup
@@ -64,7 +64,7 @@ def truncate_for_page(data: ReportData) -> tuple[ReportData, list[Block]]:
     """What a page has room for, and what it says of the rest: nothing where everything fits."""
     if len(data.experiments) <= SERIES and len(data.pairs) <= PAIRS:
         return data, []
-    headline = told_pair(data)
+    headline = headline_pair(data)
     places = sorted(range(len(data.pairs)), key=lambda place: data.pairs[place] is not headline)[:PAIRS]
     pairs = tuple(data.pairs[place] for place in sorted(places))
     compared = [(pair.pair.baseline, pair.pair.candidate) for pair in pairs]
@@ -157,7 +157,7 @@ def latency_section(data: ReportData) -> list[Block]:
     doubt = f"{NOT_ARM}. " if data.is_arm is False else ""
     charts = (
         speedups_chart(data.pairs) if data.timed else None,
-        latency_chart(sampled(data), title, doubt),
+        latency_chart(latency_samples(data), title, doubt),
         threads_chart(data),
         ladder_chart(data),
     )
@@ -285,7 +285,7 @@ def quality(data: ReportData) -> list[Block]:
 
 def quality_section(data: ReportData) -> list[Block]:
     """What was noticed, then how the samples moved and spread, and how turns cancel what the machine did."""
-    known = sampled(data) if data.timed else []
+    known = latency_samples(data) if data.timed else []
     charts = (
         over_time_chart(known),
         distribution_chart(known),

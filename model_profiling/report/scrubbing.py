@@ -338,18 +338,18 @@ _MEANING: dict[Kind, str] = {
 }
 
 
-def scrubbed(part: Shown, scrubber: Scrubber) -> Shown:
+def scrub_block(part: Shown, scrubber: Scrubber) -> Shown:
     """A block, or anything in one, with placeholders in every text."""
     found: Any = part
     if isinstance(part, str):
         found = scrubber.text(part)
     elif isinstance(part, (tuple, list)):
-        found = type(part)(scrubbed(entry, scrubber) for entry in part)
+        found = type(part)(scrub_block(entry, scrubber) for entry in part)
     elif isinstance(part, Mapping):
-        found = {key: scrubbed(value, scrubber) for key, value in part.items()}
+        found = {key: scrub_block(value, scrubber) for key, value in part.items()}
     elif is_dataclass(part) and not isinstance(part, type):
         found = replace(
-            part, **{each.name: scrubbed(getattr(part, each.name), scrubber) for each in fields(part)}
+            part, **{each.name: scrub_block(getattr(part, each.name), scrubber) for each in fields(part)}
         )
     return found  # type: ignore[no-any-return]
 

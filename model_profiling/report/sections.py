@@ -18,13 +18,13 @@ from model_profiling.analysis.sampling import (
     FEWEST,
     InsideOperator,
     InsideSeries,
+    SampledKernel,
     SampledPart,
-    SeenKernel,
 )
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import calls_of
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several, span_of
-from model_profiling.report.breakdown import Breakdown, break_down
+from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
@@ -186,7 +186,7 @@ def backends(data: ReportData) -> list[Block]:
 
 
 def _by_line(
-    series: SeriesAnalysis, shown: Breakdown, lines: Sequence[OutsideLine], *, advised: bool
+    series: SeriesAnalysis, shown: ShownTimes, lines: Sequence[OutsideLine], *, advised: bool
 ) -> Iterator[Block]:
     """What each line of the model leaves outside and why, the longest first; then what to write instead,
     where no advice below says it."""
@@ -219,7 +219,7 @@ def _by_line(
     yield from make_list(f"{name}: {remedy}" for name, remedy in said)
 
 
-def _by_type(shown: Breakdown, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
+def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
     """Operators of one name together, the longest first, with the modules that most of their time is in."""
     groups: dict[str, list[Operator]] = {}
     for operator in portable:
@@ -349,7 +349,7 @@ def _kernel_table(found: InsideSeries) -> Iterator[Block]:
     if not worked:
         return
     total = sum(kernel.samples for kernel in found.kernels)
-    columns: list[Column[SeenKernel]] = [
+    columns: list[Column[SampledKernel]] = [
         Column("function", lambda kernel: Code(kernel.name)),
         Column("part", lambda kernel: kernel.part.value),
         Column("instruction set", lambda kernel: kernel.isa or MISSING),

@@ -87,7 +87,7 @@ def sme2_pair(data: ReportData) -> PairReport | None:
     return next((pair for pair in _sme2_pairs(data) if pair.comparable), None)
 
 
-def told_pair(data: ReportData) -> PairReport | None:
+def headline_pair(data: ReportData) -> PairReport | None:
     """The headline comparison: what SME2 changes, else the first of all."""
     if not data.timed:
         return None

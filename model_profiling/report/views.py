@@ -111,7 +111,7 @@ def work_cells(operators: Sequence[Operator]) -> tuple[str, str]:
     return f"{flops / 1e6:.1f}", size(float(sum(source.bytes_moved or 0 for source in known)))
 
 
-def became(pair: OperatorPair) -> str:
+def kernel_change_cell(pair: OperatorPair) -> str:
     before, after = pair.families
     if pair.change == "same":
         return after or MISSING

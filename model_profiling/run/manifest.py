@@ -12,7 +12,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_there, stays_inside
 from model_profiling.run import names
-from model_profiling.run.remarks import NOTE, Remark
+from model_profiling.run.remarks import NOTE, Diagnostic
 from model_profiling.run.series import Pair, Series, Switch, first_of_each
 from model_profiling.run.times import Times, times_of_bool, times_of_mode
 from model_profiling.run.version_0 import is_manifest_0, is_summary_0, manifest_of_today
@@ -215,7 +215,7 @@ class Part:
     state: State = "finished"
     sessions: tuple[Session, ...] = ()
     schedule: ScheduleFacts = ScheduleFacts()
-    warnings: tuple[Remark, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     @property
     def command_line(self) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ class Manifest(Part):
         return (*self.earlier_parts, self)
 
     @property
-    def all_warnings(self) -> tuple[Remark, ...]:
+    def all_warnings(self) -> tuple[Diagnostic, ...]:
         return tuple(dict.fromkeys(remark for part in self.parts for remark in part.warnings))
 
     @property

@@ -10,7 +10,7 @@ from typing import Literal
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.run.times import Times, times_of_bool
 from model_profiling.run.version_0 import is_metrics_0
@@ -143,7 +143,7 @@ class Metrics:
     model: str = ""
     times: Times = Times.UNKNOWN
     latencies: tuple[Latency, ...] = ()
-    stability: tuple[Remark, ...] = ()
+    stability: tuple[Diagnostic, ...] = ()
     comparisons: tuple[PairSpeedup, ...] = ()
     parity: tuple[PairParity, ...] = ()
 

@@ -19,7 +19,7 @@ from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 
 _WITHOUT = "the analysis goes on without it"
 
@@ -39,7 +39,7 @@ class Programs:
         self._read: dict[Path, ProgramGraph | None] = {}
         self._held: dict[Path, list[Path]] = {}
         """The programs in a folder."""
-        self.warnings: list[Remark] = []
+        self.warnings: list[Diagnostic] = []
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
         """What explains the operators of `dump`; None where nothing does."""
@@ -82,7 +82,7 @@ class Programs:
             if place.name == names.GRAPH:
                 return read_graph_file(place)
             if problem := self._another(place):
-                self.warnings.append(Remark(None, "wrong_program", problem))
+                self.warnings.append(Diagnostic(None, "wrong_program", problem))
                 return None
             record = self._etrecord or record_beside(place)
             known, sha256 = self._record(record) if record else None, files.sha256(place)
@@ -92,7 +92,7 @@ class Programs:
         except (FormatError, InputError) as problem:
             if self._model is not None:
                 raise
-            self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
+            self.warnings.append(Diagnostic(None, "damaged_program", problem.problem, _WITHOUT))
             return None
 
     def _another(self, place: Path) -> str | None:
@@ -111,7 +111,7 @@ class Programs:
         except (FormatError, InputError) as problem:
             if self._etrecord is not None:
                 raise
-            self.warnings.append(Remark(None, "damaged_program", problem.problem, _WITHOUT))
+            self.warnings.append(Diagnostic(None, "damaged_program", problem.problem, _WITHOUT))
             return None
 
     def _near(self, dump: Path) -> Path | None:

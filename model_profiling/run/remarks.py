@@ -29,7 +29,7 @@ class Weight(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Diagnostic:
     """One thing to know: of one series, or of the run as a whole; `code` is its kind, for programs."""
 
     series: Series | None
@@ -84,9 +84,9 @@ _NAMED = 12
 _FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
-def warning_lines(remarks: Iterable[Remark]) -> tuple[WarningLine, ...]:
+def warning_lines(remarks: Iterable[Diagnostic]) -> tuple[WarningLine, ...]:
     """One line per kind with the series it concerns, the most important first."""
-    kinds: dict[str, list[Remark]] = {}
+    kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
     lines = [_line(found) for found in kinds.values()]
@@ -117,17 +117,17 @@ def _with_threads(counts: Sequence[int]) -> str:
     return f", {listing(map(str, counts))} thread{'' if tuple(counts) == (1,) else 's'}"
 
 
-def _line(remarks: Sequence[Remark]) -> WarningLine:
+def _line(remarks: Sequence[Diagnostic]) -> WarningLine:
     first = remarks[0]
     series = tuple(dict.fromkeys(remark.series for remark in remarks if remark.series))
     return WarningLine(first.code, first.weight, series, _text(remarks))
 
 
-def _text(remarks: Sequence[Remark]) -> str:
+def _text(remarks: Sequence[Diagnostic]) -> str:
     """What all of them say together; where they say different things, each with whom it is about."""
     first = remarks[0]
     advice = first.advice if len({remark.advice for remark in remarks}) == 1 else None
-    apart: dict[str, list[Remark]] = {}
+    apart: dict[str, list[Diagnostic]] = {}
     for remark in remarks:
         apart.setdefault(remark.said if advice is None else remark.seen, []).append(remark)
     if advice is not None and first.weight is Weight.UNSTABLE and (one := _with_ranges(list(apart))):
@@ -138,7 +138,7 @@ def _text(remarks: Sequence[Remark]) -> str:
     return "; ".join([*said, *([advice] if advice else [])])
 
 
-def _named(remarks: Sequence[Remark], text: str) -> str:
+def _named(remarks: Sequence[Diagnostic], text: str) -> str:
     names = name_series(remark.series for remark in remarks if remark.series)
     return f"{names}: {text}" if names else text
 

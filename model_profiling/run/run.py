@@ -23,7 +23,7 @@ from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.run.programs import Programs
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import (
     Pair,
     Series,
@@ -76,7 +76,7 @@ class Run:
         *,
         metrics: Metrics | None = None,
         dumps: tuple[Dump, ...] = (),
-        warnings: tuple[Remark, ...] = (),
+        warnings: tuple[Diagnostic, ...] = (),
         within: Run | None = None,
     ) -> None:
         self.path, self.manifest, self.metrics = path, manifest, metrics
@@ -103,7 +103,7 @@ class Run:
         bare, remarks = _bare(others, path, manifest.target.times if manifest else times)
         if listed and others:
             seen = f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name"
-            remarks.insert(0, Remark(None, "unlisted_dump", seen))
+            remarks.insert(0, Diagnostic(None, "unlisted_dump", seen))
         if manifest is not None and manifest.version_0:
             remarks = [remark for remark in remarks if remark.code != "unknown_machine"]
             remarks.insert(0, remark_0(machine_known=manifest.target.times.are_latencies))
@@ -123,7 +123,7 @@ class Run:
             if not path.is_file():
                 raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
         dumps: list[Dump] = []
-        remarks: list[Remark] = []
+        remarks: list[Diagnostic] = []
         opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}
         for path in paths:
             if path.parent not in opened:
@@ -361,16 +361,16 @@ def _dumps_in(folder: Path) -> list[Path]:
     ]
 
 
-def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Remark]]:
+def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Diagnostic]]:
     dumps: list[Dump] = []
-    missing: list[Remark] = []
+    missing: list[Diagnostic] = []
     for result in manifest.results:
         launches = dict(zip(result.etdump_rounds, result.etdump_launches, strict=False))
         for name in result.dumps:
             path = folder / name
             if not is_there(path):
                 seen = f"the dump {name} named in {names.MANIFEST} is missing"
-                missing.append(Remark(None, "missing_dump", seen))
+                missing.append(Diagnostic(None, "missing_dump", seen))
                 continue
             _, number = names.series_of_dump(path, folder)
             dumps.append(
@@ -395,12 +395,12 @@ def _by_place(dumps: Sequence[Dump]) -> dict[Path, list[Dump]]:
     return found
 
 
-def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Remark]]:
+def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Diagnostic]]:
     """What the dumps' own names and neighbours say; two that only share a name are two series."""
     dumps: list[Dump] = []
     known: set[tuple[Series, int]] = set()
     earlier = EarlierFiles()
-    remarks: dict[Remark, None] = {}
+    remarks: dict[Diagnostic, None] = {}
     for path in paths:
         series, number = names.series_of_dump(path, folder)
         for name in (path.parent, path.parent / names.without_dump_ending(path.name)):
@@ -412,7 +412,7 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
             times = stated
         elif times is not Times.UNKNOWN:
             seen = f"{said_by} says that the times are from {times.origin}: they are not latencies"
-            remarks[Remark(None, "not_latencies", seen)] = None
+            remarks[Diagnostic(None, "not_latencies", seen)] = None
         switch = switch_in_name(series.experiment) or switch_in_name(path.name)
         dumps.append(Dump(path, series, times, number, sme2=None if switch is None else switch == "on"))
     if any(dump.times is Times.UNKNOWN for dump in dumps):
@@ -421,7 +421,7 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
             "latency or speedup is claimed"
         )
         advice = "add --times hardware if they were measured on real hardware"
-        remarks[Remark(None, "unknown_machine", seen, advice)] = None
+        remarks[Diagnostic(None, "unknown_machine", seen, advice)] = None
     return dumps, list(remarks)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from model_profiling.core.records import JsonObject
 from model_profiling.core.safe_read import is_regular
 from model_profiling.run import names
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import switch_in_name
 
 _TIMING = "timing"
@@ -55,12 +55,12 @@ def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
     }
 
 
-def remark_0(*, machine_known: bool) -> Remark:
+def remark_0(*, machine_known: bool) -> Diagnostic:
     """What is said of every run of version 0."""
     how = "measured by the earlier kit, with the tracer on and one experiment after the other"
     if machine_known:
-        return Remark(None, "version_0", f"{how}: no time here is that of a user, who traces nothing")
-    return Remark(
+        return Diagnostic(None, "version_0", f"{how}: no time here is that of a user, who traces nothing")
+    return Diagnostic(
         None,
         "unknown_machine",
         f"{how}, on a machine that nothing here names: times are shown as recorded, no latency or speedup is "

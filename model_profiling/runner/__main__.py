@@ -2,12 +2,12 @@
 
 import sys
 
-from model_profiling.core.stdio import answered
+from model_profiling.core.stdio import checked_output
 from model_profiling.runner.ahead import describe, make_ready
 from model_profiling.runner.build import build_runner
 
 
-@answered
+@checked_output
 def main() -> int:
     return make_ready(lambda: [describe(build_runner())])
 

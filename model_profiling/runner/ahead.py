@@ -10,7 +10,7 @@ from model_profiling.core.formatting import printable
 from model_profiling.core.progress import Lines, watching
 from model_profiling.core.signals import end_like_ctrl_c
 from model_profiling.runner.build import RunnerBuild
-from model_profiling.runner.cache import take_remade
+from model_profiling.runner.cache import take_repair_notes
 
 
 def run_program(work: Callable[[], int], interrupted: str = "error: interrupted") -> int:
@@ -32,7 +32,7 @@ def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
 
     def work() -> int:
         ready = prepare()
-        for note in take_remade():
+        for note in take_repair_notes():
             say(f"warning: {note}")
         for line in ready:
             print(printable(line))

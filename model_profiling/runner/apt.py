@@ -17,7 +17,7 @@ from typing import Literal
 
 from model_profiling.core import fetching, process
 from model_profiling.core.errors import SetupError
-from model_profiling.core.progress import watched
+from model_profiling.core.progress import current_progress
 
 # Which Linux distribution this machine runs, and what its packages are called there: for fixes that can be
 # followed word for word.
@@ -243,7 +243,7 @@ class Packages:
             )
             for word in ("-o", setting)
         ]
-        watched().stage(f"reading {archive.origin}'s list of packages ({', '.join(suites)})")
+        current_progress().stage(f"reading {archive.origin}'s list of packages ({', '.join(suites)})")
         done = self._apt("update", "--error-on=any")
         if not done.ok:
             raise SetupError(f"the {self._whose} mirror cannot be read: {_last_line(done)}", cure)
@@ -278,7 +278,7 @@ class Packages:
         """What apt, called with `words`, puts into `folder`."""
         sizes = fetching.apt_sizes(self._apt(*words, "--print-uris").stdout)
         name = fetching.described(packages, tuple(sizes))
-        with fetching.shown(name, sum(sizes.values()), lambda: fetching.bytes_in(folder, "*.deb")):
+        with fetching.show_download(name, sum(sizes.values()), lambda: fetching.bytes_in(folder, "*.deb")):
             done = self._apt(*words)
         found = sorted(folder.glob("*.deb"))
         if not done.ok or len(found) < len(packages):

@@ -15,7 +15,7 @@ from pathlib import Path
 from model_profiling.core import files, process
 from model_profiling.core.check import Check
 from model_profiling.core.errors import SetupError
-from model_profiling.core.progress import watched
+from model_profiling.core.progress import current_progress
 from model_profiling.runner.cache import cache_root, cached, damage_of
 from model_profiling.runner.compilers import Compiler, find_compiler, prospect
 from model_profiling.runner.sdk import Sdk, installed_sdk
@@ -164,7 +164,7 @@ def build_runner(
     def make(folder: Path) -> None:
         nonlocal built
         built = True
-        watched().stage(f"building the runner for {sdk.platform}")
+        current_progress().stage(f"building the runner for {sdk.platform}")
         folder.mkdir()
         objects = compiled(sdk, compiler, sources, compile_flags)
         _link(compiler, objects, link_flags, folder, build_id)

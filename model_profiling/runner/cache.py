@@ -23,7 +23,7 @@ from pathlib import Path
 
 from model_profiling.core import files, safe_read
 from model_profiling.core.errors import ProfilingError, SetupError, system_reason
-from model_profiling.core.signals import put_off
+from model_profiling.core.signals import defer_signals
 
 RECORD = ".sme2prof-entry.json"
 UNFINISHED = ".fetch."
@@ -177,7 +177,7 @@ def _hold(home: Path) -> bool:
     return True
 
 
-def take_remade() -> tuple[str, ...]:
+def take_repair_notes() -> tuple[str, ...]:
     """What was made again because it was damaged, and nobody has said yet."""
     said = tuple(_remade)
     _remade.clear()
@@ -269,7 +269,7 @@ _NOTES = "probes"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CacheEntry:
     """Something the kit keeps: when it was last `used` (seconds), and why it `stays`, if it does."""
 
     kind: str
@@ -280,7 +280,7 @@ class Kept:
     stays: str = ""
 
 
-def cache_entries() -> tuple[Kept, ...]:
+def cache_entries() -> tuple[CacheEntry, ...]:
     """Every entry of the cache, and what else lies among them; no link is followed."""
     root = cache_root()
     found = []
@@ -293,10 +293,10 @@ def cache_entries() -> tuple[Kept, ...]:
     return tuple(found)
 
 
-def _entry(kind: str, path: Path) -> Kept:
+def _entry(kind: str, path: Path) -> CacheEntry:
     used, record = path.lstat().st_mtime, path / RECORD
     if path.is_symlink():
-        return Kept(kind, path.name, path, 0, used, f"a link, {NOT_OURS}")
+        return CacheEntry(kind, path.name, path, 0, used, f"a link, {NOT_OURS}")
     stays = ""
     if path.name.startswith(UNFINISHED) and path.is_dir():
         stays = "" if time.time() - used > _ABANDONED_S else "being made"
@@ -306,7 +306,7 @@ def _entry(kind: str, path: Path) -> Kept:
             stays = "" if free else IN_USE
     else:
         stays = NOT_OURS
-    return Kept(kind, path.name, path, size_below(path), used, stays)
+    return CacheEntry(kind, path.name, path, size_below(path), used, stays)
 
 
 def size_below(path: Path, but: Collection[Path] = ()) -> int:
@@ -324,7 +324,7 @@ def size_below(path: Path, but: Collection[Path] = ()) -> int:
     return total
 
 
-def remove_entry(entry: Kept) -> bool:
+def remove_entry(entry: CacheEntry) -> bool:
     """Remove it; False where a process has begun to use it."""
     with _alone(entry.path) as free:
         if free:
@@ -336,7 +336,7 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
     """Remove a file or folder; renamed first, into a folder whose name so `begins`, so that nothing half
     removed is left under its name. What cannot be removed is an error that says where it is now. Ctrl-C waits
     for it: nobody would find the rest of it again."""
-    with put_off():
+    with defer_signals():
         try:
             grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
             try:

@@ -6,7 +6,7 @@ Says what is fetched and how large it is, and of pip's own words nothing unless 
 import sys
 
 from model_profiling.core.fetching import pip
-from model_profiling.core.stdio import answered
+from model_profiling.core.stdio import checked_output
 from model_profiling.runner.ahead import run_program, say
 
 _LONGEST_S = 7200.0
@@ -19,7 +19,7 @@ def _install() -> int:
     return done.returncode
 
 
-@answered
+@checked_output
 def main() -> int:
     return run_program(_install)
 

@@ -16,7 +16,7 @@ try:
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.core.errors import InputError
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.targets import parse_target
     from model_profiling.workflow.profile import quick_test
 except ModuleNotFoundError as missing:
@@ -30,7 +30,7 @@ except ModuleNotFoundError as missing:
 _SYSTEMS = {"darwin": "mac", "linux": "linux"}
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     # Where the documents look for it, when run from the repository as they say.
     usual = Path("model_profiling" if Path("model_profiling").is_dir() else "", "out_toy_cnn")

@@ -15,7 +15,7 @@ try:
     from model_profiling.cli.frame import facts, say
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import run_tool, tool_parser
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.validation.validate import validate_pipeline
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     parser = tool_parser(__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the config to check")

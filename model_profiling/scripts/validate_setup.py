@@ -13,7 +13,7 @@ try:
     from model_profiling.core.errors import ArgumentParser
     from model_profiling.core.formatting import printable
     from model_profiling.core.signals import end_like_ctrl_c
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.doctor import examine, prerequisites, program_checks
 except ModuleNotFoundError as missing:
     sys.stderr.write(
@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main() -> int:
     parser = ArgumentParser(description="Check that this machine can profile; the same as `sme2prof doctor`.")
     parser.add_argument(

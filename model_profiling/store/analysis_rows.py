@@ -20,7 +20,7 @@ from model_profiling.program.category import Category, operator_type
 from model_profiling.report.tables import category_table, operator_table, run_speedups, speedup_table
 from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.metrics import PairSpeedup
-from model_profiling.run.remarks import Remark, warning_lines
+from model_profiling.run.remarks import Diagnostic, warning_lines
 from model_profiling.run.series import Pair
 from model_profiling.statistics.verdict import Speedup
 from model_profiling.store.tables import OPERATOR_COLUMNS, OPERATORS, Row, Value
@@ -225,5 +225,5 @@ def _cell(text: str, kind: str) -> Value:
     return {"True": True, "False": False}[text] if kind == "flag" else int(text)
 
 
-def _lines(remarks: Iterable[Remark]) -> tuple[str, ...]:
+def _lines(remarks: Iterable[Diagnostic]) -> tuple[str, ...]:
     return tuple(str(line) for line in warning_lines(remarks))

@@ -117,7 +117,7 @@ class Answer(Sequence[Mapping[str, Plain]]):
 
 
 @dataclass(slots=True)
-class Coming:
+class AnswerStream:
     """An answer on its way: batches of rows, to be read once."""
 
     schema: pyarrow.Schema
@@ -146,9 +146,9 @@ class Coming:
 
 
 @contextlib.contextmanager
-def answering(
+def open_answer(
     store: Store, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS
-) -> Iterator[Coming]:
+) -> Iterator[AnswerStream]:
     """Ask; the block reads what comes. However it ends, nothing of the question runs on."""
     paths = store.files()
     with connect(paths, memory=limits.memory) as made:
@@ -177,7 +177,7 @@ def check_question(sql: str) -> None:
 @contextlib.contextmanager
 def asking(
     made: duckdb.DuckDBPyConnection, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS
-) -> Iterator[Coming]:
+) -> Iterator[AnswerStream]:
     """The same with a connection that is locked down. DuckDB works in a thread, so that neither the limit nor
     Ctrl-C waits for it."""
     engine, arrow = needed("duckdb", "store"), needed("pyarrow", "store")
@@ -196,7 +196,7 @@ def asking(
             fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
             types = tuple(str(kind) for kind in asked.types)
             batches = iter(lambda: done(lambda: next(reader, None)), None)
-            yield Coming(arrow.schema(fields), types, batches, limits.rows)
+            yield AnswerStream(arrow.schema(fields), types, batches, limits.rows)
         except LateError as problem:
             raise InputError(
                 f"the question took longer than {limits.seconds:g} s and was ended",
@@ -371,7 +371,7 @@ def cell(value: Plain) -> str | int | float | None:
 # An answer as a file, written batch by batch: it may be larger than the memory.
 
 
-def write_csv(path: Path, coming: Coming) -> int:
+def write_csv(path: Path, coming: AnswerStream) -> int:
     """The number of rows; nothing known is an empty cell, lists are JSON."""
     rows = 0
     with files.writing_to(path) as stream:
@@ -383,7 +383,7 @@ def write_csv(path: Path, coming: Coming) -> int:
     return rows
 
 
-def write_parquet(path: Path, coming: Coming) -> int:
+def write_parquet(path: Path, coming: AnswerStream) -> int:
     """The number of rows; types are those of the answer."""
     arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
     _check_types(arrow, parquet, coming)
@@ -398,7 +398,7 @@ def write_parquet(path: Path, coming: Coming) -> int:
     return rows
 
 
-def _check_types(arrow: Any, parquet: Any, coming: Coming) -> None:
+def _check_types(arrow: Any, parquet: Any, coming: AnswerStream) -> None:
     """Parquet knows fewer types than DuckDB; said before anything is written."""
     for field, kind in zip(coming.schema, coming.types, strict=True):
         try:

@@ -127,7 +127,7 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> Run
     }
     tables = {name: [(run_id, *row) for row in rows] for name, rows in tables.items()}
     told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
-    tables["runs"] = [(*told, sum(map(len, tables.values())), files.seen_from(root, run.path))]
+    tables["runs"] = [(*told, sum(map(len, tables.values())), files.relative_posix(root, run.path))]
     tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
     month = month_of(added if measured is None else measured)
     return RunRows(identity, run.path, month, tables, analysis.analysed)

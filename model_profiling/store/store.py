@@ -23,7 +23,7 @@ from model_profiling.store.connection import connect, now, rows_of
 from model_profiling.store.index import INDEX, Index, checked_path, lock, read_index, write_index
 from model_profiling.store.labels import Labels, check_tag, with_commit
 from model_profiling.store.places import fetch_store, is_remote, store_address, store_command
-from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, answering
+from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, open_answer
 from model_profiling.store.tables import TABLES
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Store:
 
     def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
         """What a question in SQL answers, asked where it opens nothing else and within `limits`."""
-        with answering(self, sql, params, limits) as coming:
+        with open_answer(self, sql, params, limits) as coming:
             return coming.whole()
 
 
@@ -232,7 +232,7 @@ class Listing:
     """How many there are, of which `runs` are the newest."""
 
 
-def listed_runs(
+def list_runs(
     store: Store,
     *,
     model: str | None = None,

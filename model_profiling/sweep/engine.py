@@ -43,7 +43,7 @@ from model_profiling.sweep.device_queue import (
     exports_anywhere,
     queues_of,
 )
-from model_profiling.sweep.folder import CellOutcome, SweepFolder, opened_sweep
+from model_profiling.sweep.folder import CellOutcome, SweepFolder, open_sweep
 from model_profiling.sweep.messages import (
     EMULATED,
     EXPORTS,
@@ -104,7 +104,7 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
         for target in () if options.resume else sweep.targets:  # one that goes on knows which it means
             device_of(target, cluster.offers())
         # Last: an earlier sweep is kept aside only by one that can begin.
-        with opened_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder:
+        with open_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder:
             coordinator = _Coordinator(folder, cluster, options, progress or Silent())
             with coordinator.at_work():
                 coordinator.run()

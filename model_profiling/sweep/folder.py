@@ -127,7 +127,7 @@ class SweepFolder:
 
 
 @contextlib.contextmanager
-def opened_sweep(
+def open_sweep(
     path: Path, sweep: SweepConfig, *, resume: bool = False, force: bool = False
 ) -> Iterator[SweepFolder]:
     """The folder `path` for `sweep`, begun or continued, and nobody else's for the length of the block."""

@@ -13,7 +13,7 @@ from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
 from model_profiling.core.safe_read import inside, stays_inside
-from model_profiling.pipeline.remaining import Left
+from model_profiling.pipeline.remaining import RemainingWork
 from model_profiling.run import names
 from model_profiling.sweep.cells import Job, Program
 
@@ -192,7 +192,7 @@ class Visited:
     files: SentFiles
     over: bool
     """Whether nothing is left to measure; the run is then complete but for what is made of it."""
-    left: Left
+    left: RemainingWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from model_profiling.store.store import Store
 from model_profiling.sweep.cells import Job, SweepRecord
 from model_profiling.sweep.folder import CellOutcome, cell_outcomes
 from model_profiling.sweep.machine_lock import working_beside
-from model_profiling.sweep.report import Found, run_dirs, write_sweep_report
+from model_profiling.sweep.report import SweepResults, run_dirs, write_sweep_report
 from model_profiling.workflow.measure import RunOptions, run_config
 
 
@@ -88,11 +88,11 @@ def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class SweepResult:
     """`added` is None where no store was wanted, or nothing was measured that could be added."""
 
     report: Path
-    found: Found
+    found: SweepResults
     store: str | None = None
     added: Added | None = None
 
@@ -110,13 +110,13 @@ def check_store(address: str | None) -> Store:
 
 def conclude(
     folder: Path, record: SweepRecord, store: Store | None, progress: Progress | None = None
-) -> Concluded:
+) -> SweepResult:
     """Write the pages of the sweep in `folder` and add its runs to `store`, where one is wanted; those that
     are there already are not added twice."""
     progress = progress or Silent()
     report, found = write_sweep_report(folder, record, progress)
     runs = run_dirs(folder, record)
     if store is None or not runs:
-        return Concluded(report, found)
+        return SweepResult(report, found)
     progress.stage("adding the runs to the store")
-    return Concluded(report, found, store.address, add_to_store(store, runs, record.name, progress))
+    return SweepResult(report, found, store.address, add_to_store(store, runs, record.name, progress))

@@ -67,7 +67,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SweepResults:
     """A sweep with what its runs say."""
 
     record: SweepRecord
@@ -88,7 +88,7 @@ class Found:
         return tuple(row for _, row in best.values())
 
 
-def gather(folder: Path, record: SweepRecord) -> Found:
+def gather(folder: Path, record: SweepRecord) -> SweepResults:
     """What the runs of the sweep in `folder` say of its cells."""
     rows: list[Row] = []
     about: dict[str, str] = {}
@@ -107,7 +107,7 @@ def gather(folder: Path, record: SweepRecord) -> Found:
         pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
     order = {each.cell.id: place for place, each in enumerate(record.cells)}
     rows.sort(key=lambda row: order[row.first.cell.id])
-    return Found(record, tuple(rows), tuple(about.items()), tuple(pairs))
+    return SweepResults(record, tuple(rows), tuple(about.items()), tuple(pairs))
 
 
 def _opened(run_dir: Path) -> ReportData | None:
@@ -145,7 +145,7 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
         yield Row(tuple(group), best if group[0].state == "done" else None, proven, stands_for)
 
 
-def sweep_document(found: Found, side_by_side: str | None) -> list[Block]:
+def sweep_document(found: SweepResults, side_by_side: str | None) -> list[Block]:
     """The whole page; `side_by_side` is the file about all runs, None where there is none."""
     return [
         Heading(sweep_title(found.record), 1),
@@ -159,17 +159,17 @@ def sweep_document(found: Found, side_by_side: str | None) -> list[Block]:
     ]
 
 
-def _notes(found: Found) -> Iterator[str]:
+def _notes(found: SweepResults) -> Iterator[str]:
     if any(row.baseline for row in found.rows):
         yield "baseline: rungs that differ only in features this CPU lacks are measured once."
     yield from (f"{target}: {said}." for target, said in found.about)
 
 
 def sweep_title(record: SweepRecord) -> str:
-    return f"Sweep {record.name}: {counted(record)}"
+    return f"Sweep {record.name}: {count_text(record)}"
 
 
-def counted(record: SweepRecord) -> str:
+def count_text(record: SweepRecord) -> str:
     """`30 of 34 cells done, 4 failed`, without those that were never to be measured."""
     counts = record.counts()
     wanted = sum(count for state, count in counts.items() if state != "left out")
@@ -177,7 +177,7 @@ def counted(record: SweepRecord) -> str:
     return ", ".join((f"{counts.get('done', 0)} of {plural(wanted, 'cell')} done", *others))
 
 
-def _opening(found: Found, side_by_side: str | None) -> Block:
+def _opening(found: SweepResults, side_by_side: str | None) -> Block:
     cells = found.record.cells
     reasons = list(_by_reason(each for each in cells if each.state == "failed").items())
     entries: list[tuple[str, Text]] = [
@@ -207,7 +207,7 @@ def _places(cells: Iterable[CellRecord]) -> str:
     return listing(jobs[:3] + others)
 
 
-def _fastest(found: Found) -> Iterator[Block]:
+def _fastest(found: SweepResults) -> Iterator[Block]:
     rows = found.fastest
     if not rows:
         return
@@ -222,7 +222,7 @@ def _fastest(found: Found) -> Iterator[Block]:
     )
 
 
-def _speedups(found: Found) -> Iterator[Block]:
+def _speedups(found: SweepResults) -> Iterator[Block]:
     if not found.pairs:
         return
     yield Heading("What CPU features bring")
@@ -240,12 +240,12 @@ def _speedups(found: Found) -> Iterator[Block]:
     yield make_table(("program", "target", "comparison", "speedup", "verdict", "why not"), rows)
 
 
-def fastest_table(found: Found) -> Table:
+def fastest_table(found: SweepResults) -> Table:
     columns = ("model", "target", "dtype", "backend", "threads", "rung", "median ms", "5% to 95%")
     return _table(found.fastest, columns)
 
 
-def cells_table(found: Found) -> Table:
+def cells_table(found: SweepResults) -> Table:
     """Every cell that was to be measured, those that were measured as one in one row."""
     columns = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
     return _table((row for row in found.rows if row.first.state != "left out"), columns)
@@ -315,7 +315,7 @@ def run_dirs(folder: Path, record: SweepRecord) -> list[Path]:
 
 def write_sweep_report(
     folder: Path, record: SweepRecord, progress: Progress | None = None
-) -> tuple[Path, Found]:
+) -> tuple[Path, SweepResults]:
     """Write the pages of the sweep in `folder`; returns the first and what it shows."""
     progress = progress or Silent()
     progress.stage("writing the report of the sweep")

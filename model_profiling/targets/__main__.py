@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from model_profiling.core.errors import ProfilingError
-from model_profiling.core.stdio import answered
+from model_profiling.core.stdio import checked_output
 from model_profiling.runner.ahead import describe, make_ready
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.machine import TargetChoice
@@ -14,7 +14,7 @@ from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 
 
-@answered
+@checked_output
 def main() -> int:
     return make_ready(_prepare)
 

@@ -29,7 +29,7 @@ try:
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.core.errors import InputError
     from model_profiling.core.formatting import speedup
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.report.breakdown import pair_table
     from model_profiling.report.operator_sections import changes_table
     from model_profiling.report.text import render_terminal
@@ -42,7 +42,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     return run_tool(_run, _parser().parse_args(argv))
 

@@ -20,7 +20,7 @@ try:
     from model_profiling.core import files
     from model_profiling.core.errors import InputError, ProfilingError
     from model_profiling.core.records import read_table
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.program.etrecord import read_etrecord
     from model_profiling.report.csv_files import (
         E2E_COLUMNS,
@@ -40,7 +40,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     return run_tool(_convert, _parser().parse_args(argv))
 

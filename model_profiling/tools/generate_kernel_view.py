@@ -20,7 +20,7 @@ try:
     from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_file, run_tool, tool_parser
     from model_profiling.core import files
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.report.text import render_markdown
     from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
     from model_profiling.run import Series, names
@@ -33,7 +33,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)

@@ -32,7 +32,7 @@ try:
     from model_profiling.cli.script import output_file, output_folder, run_tool, tool_parser
     from model_profiling.core import files
     from model_profiling.core.errors import InputError
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
     from model_profiling.report.document import make_table
     from model_profiling.report.text import render_terminal
     from model_profiling.run import Run, Times
@@ -52,7 +52,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)

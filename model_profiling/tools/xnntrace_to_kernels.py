@@ -26,7 +26,7 @@ try:
     from model_profiling.cli.script import output_file, run_tool, tool_parser
     from model_profiling.core import files
     from model_profiling.core.records import csv_text
-    from model_profiling.core.stdio import answered
+    from model_profiling.core.stdio import checked_output
 except ModuleNotFoundError as missing:
     sys.stderr.write(
         f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
@@ -35,7 +35,7 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     return run_tool(_convert, _parser().parse_args(argv))
 
@@ -45,10 +45,10 @@ def _convert(options: argparse.Namespace) -> int:
     match = match_events(trace.steps, _event_names(options.etdump)) if options.etdump else None
     uses = kernel_uses(trace)
     files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
-    say(f"wrote {len(uses)} rows to {files.called(options.out)}")
+    say(f"wrote {len(uses)} rows to {files.display_name(options.out)}")
     if options.operators:
         _write_operators(options.operators, trace, match)
-        say(f"wrote {len(trace.steps)} operators to {files.called(options.operators)}")
+        say(f"wrote {len(trace.steps)} operators to {files.display_name(options.operators)}")
     for name in unknown_kernels(uses):
         warn(f"the kit cannot read the kernel name {name}")
     if match and match.departure:

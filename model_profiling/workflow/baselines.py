@@ -23,7 +23,7 @@ from model_profiling.store.places import store_command
 from model_profiling.store.run_rows import Identity, identity_of, variant_of
 from model_profiling.store.store import Store
 from model_profiling.workflow.compare import asked_gates, compare_sides
-from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.sides import load_measurement
 from model_profiling.workflow.stored_side import Row, stored_side
 
 PREFIX = "store:"
@@ -240,7 +240,7 @@ def compare_with_baseline(
         return _first(judged, baseline, limit, gated, problem.problem)
     return compare_sides(
         stored_side(store, row, _shown_name(baseline, row)),
-        load_side(judged.path),
+        load_measurement(judged.path),
         limit=limit,
         across_machines=across_machines,
         gated=gated,
@@ -255,7 +255,7 @@ def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, 
             "continue it with --resume",
         )
     nobody = SideFacts(f"{PREFIX}{word}", "nothing", "", "", "", "", "", "", Times.UNKNOWN)
-    return Comparison(nobody, load_side(judged.path).facts, (), (), (), limit, gated=gated, first=why)
+    return Comparison(nobody, load_measurement(judged.path).facts, (), (), (), limit, gated=gated, first=why)
 
 
 def _shown_name(word: str, row: Row) -> str:
@@ -267,7 +267,7 @@ def _shown_name(word: str, row: Row) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptVerdict:
     """Where a judged run is, and the tag that its verdict left."""
 
     store: str
@@ -277,7 +277,7 @@ class Kept:
 
 def keep_verdict(
     store: Store, run_dir: StrPath, comparison: Comparison, *, device: str | None = None
-) -> Kept:
+) -> KeptVerdict:
     """Add the judged run to `store` with its verdict as a tag; one without an answer is no baseline."""
     if comparison.answer in (None, "no answer"):
         raise InputError(f"{run_dir} was not judged, and is not kept", "add it by hand: sme2prof store add")
@@ -295,4 +295,4 @@ def keep_verdict(
     store.tag([run_id], [tag], note=headline(comparison))
     if store.rows("SELECT 1 FROM tags WHERE run_id = ? AND tag = ?", [run_id, other]):
         store.tag([run_id], [other], note=headline(comparison), remove=True)
-    return Kept(store.address, run_id, tag)
+    return KeptVerdict(store.address, run_id, tag)

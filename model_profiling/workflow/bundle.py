@@ -27,7 +27,7 @@ from model_profiling.report.scrubbing import (
     left_out_lines,
     replacement_rows,
     replacement_section,
-    scrubbed,
+    scrub_block,
 )
 from model_profiling.run import Run, Times, names
 from model_profiling.workflow.report import check_one_page, write_page
@@ -101,7 +101,7 @@ def write_bundle(
             # What cannot be read may be what the bug is: the report is then of the records alone.
             data = report_data(Run.open(copy.path, times=copy.times), None)
             left_out.append(("what the report says of dumps", scrubber.text(damage.problem)))
-        blocks = [*scrubbed(run_document(data), scrubber), *replacement_section(scrubber.replaced)]
+        blocks = [*scrub_block(run_document(data), scrubber), *replacement_section(scrubber.replaced)]
         write_page(blocks, copy.path / names.REPORT, scrubber.text(data.title))
         packed = _packed(copy.path)
         _write_json(copy.path / names.SHARED_FACTS, _facts(packed, left_out, scrubber))
@@ -211,7 +211,7 @@ def share_report(
         data = [gather_copy(copy, title if len(copies) == 1 else None, progress) for copy in copies]
         heading = title or (data[0].title if len(data) == 1 else combined_title(data))
         blocks = run_document(data[0]) if len(data) == 1 else combined_document(data, heading)
-        shown = scrubbed(blocks, scrubber)
+        shown = scrub_block(blocks, scrubber)
         straight = files.is_stream(path)
         page = Path(scratch) / "page" / (names.SHARED if straight else path.name)
         write_page([*shown, *replacement_section(scrubber.replaced)], page, scrubber.text(heading))

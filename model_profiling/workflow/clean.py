@@ -14,7 +14,7 @@ from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.cache import (
     IN_USE,
     NOT_OURS,
-    Kept,
+    CacheEntry,
     cache_entries,
     remove_entry,
     remove_whole,
@@ -39,8 +39,8 @@ class Limits:
 class Trimmed:
     """What was there, largest first, and what of it was removed."""
 
-    kept: tuple[Kept, ...]
-    removed: tuple[Kept, ...]
+    kept: tuple[CacheEntry, ...]
+    removed: tuple[CacheEntry, ...]
 
     @property
     def bytes(self) -> int:
@@ -58,7 +58,7 @@ def trim_cache(limits: Limits, *, dry_run: bool = False) -> Trimmed:
 
 def trim_runs(folders: Sequence[Path], limits: Limits, *, dry_run: bool = False) -> Trimmed:
     """The same for the runs in `folders`: whole run directories go, those measured longest ago first."""
-    found: dict[Path, Kept] = {}
+    found: dict[Path, CacheEntry] = {}
     for folder in folders:
         runs = [run_dir for run_dir in runs_in(folder) if holds_run(run_dir)] if folder.is_dir() else []
         if not runs:
@@ -67,7 +67,7 @@ def trim_runs(folders: Sequence[Path], limits: Limits, *, dry_run: bool = False)
     return _trim(found.values(), limits, dry_run=dry_run)
 
 
-def _trim(found: Iterable[Kept], limits: Limits, *, dry_run: bool) -> Trimmed:
+def _trim(found: Iterable[CacheEntry], limits: Limits, *, dry_run: bool) -> Trimmed:
     kept = tuple(sorted(found, key=lambda entry: (-entry.bytes, entry.kind, entry.name)))
     removed = []
     for entry in _chosen(kept, limits, time.time()):
@@ -78,7 +78,7 @@ def _trim(found: Iterable[Kept], limits: Limits, *, dry_run: bool) -> Trimmed:
     return Trimmed(kept, tuple(removed))
 
 
-def _chosen(kept: Sequence[Kept], limits: Limits, now: float) -> list[Kept]:
+def _chosen(kept: Sequence[CacheEntry], limits: Limits, now: float) -> list[CacheEntry]:
     """What goes: all that is too old, then what was used longest ago until the rest fits."""
     ours = [entry for entry in kept if NOT_OURS not in entry.stays]
     free = sorted((entry for entry in ours if not entry.stays), key=lambda entry: (entry.used, -entry.bytes))
@@ -93,13 +93,13 @@ def _chosen(kept: Sequence[Kept], limits: Limits, now: float) -> list[Kept]:
     return chosen
 
 
-def _run(run_dir: Path) -> Kept:
+def _run(run_dir: Path) -> CacheEntry:
     stamps = [(run_dir / name) for name in (names.MANIFEST, names.JOURNAL)]
     used = max((path.lstat().st_mtime for path in stamps if path.exists()), default=run_dir.stat().st_mtime)
     others = runs_below(run_dir)
     # The folder one stands in has no name to remove it by.
     path = run_dir if run_dir.name not in ("", "..") else run_dir.resolve()
-    return Kept(RUN, str(run_dir), path, size_below(run_dir, others), used, _why_it_stays(path, others))
+    return CacheEntry(RUN, str(run_dir), path, size_below(run_dir, others), used, _why_it_stays(path, others))
 
 
 def _why_it_stays(run_dir: Path, others: Collection[Path]) -> str:
@@ -122,7 +122,7 @@ def _why_it_stays(run_dir: Path, others: Collection[Path]) -> str:
     return ""
 
 
-def _remove_run(entry: Kept) -> bool:
+def _remove_run(entry: CacheEntry) -> bool:
     try:
         with locked(entry.path):
             remove_whole(entry.path, ".removed.")

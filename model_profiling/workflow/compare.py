@@ -32,7 +32,7 @@ from model_profiling.report.comparison_document import Comparison
 from model_profiling.run import Series, Times, why_not_comparable
 from model_profiling.run.comparability import Timed, compare_timed, way_of
 from model_profiling.statistics.verdict import Speedup
-from model_profiling.workflow.sides import Side, SideSeries, load_side
+from model_profiling.workflow.sides import Measurement, MeasurementSeries, load_measurement
 
 
 def are_programs(a: Path, b: Path) -> bool:
@@ -50,9 +50,9 @@ def are_programs(a: Path, b: Path) -> bool:
 
 
 def differences(
-    ours: Side,
-    theirs: Side,
-    matched: Iterable[tuple[SideSeries, SideSeries]],
+    ours: Measurement,
+    theirs: Measurement,
+    matched: Iterable[tuple[MeasurementSeries, MeasurementSeries]],
     pairings: Sequence[Pairing | None],
 ) -> Iterator[Differences]:
     """Of every two experiments that were `matched`, then of what emulation proved for each side. `pairings`
@@ -72,11 +72,11 @@ def differences(
     yield from proven
 
 
-def _counted(side: SideSeries) -> bool:
+def _counted(side: MeasurementSeries) -> bool:
     return side.kernels is not None and side.kernels.counted
 
 
-def _of_series(before: SideSeries, after: SideSeries, pairing: Pairing | None) -> Differences:
+def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Differences:
     missing = [side for side, of in (("A", before), ("B", after)) if not of.operators]
     unknown = f"no dump tells the operators of {listing(missing)}" if missing else ""
     changes = () if missing else tuple(operator_changes(_pairs(before, after, pairing)))
@@ -88,7 +88,7 @@ def _of_series(before: SideSeries, after: SideSeries, pairing: Pairing | None) -
     return Differences(_name(before.series, after.series), changes, unknown, why_not, notes)
 
 
-def _pairs(before: SideSeries, after: SideSeries, pairing: Pairing | None) -> Pairs:
+def _pairs(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Pairs:
     if pairing is not None:
         return [(pair.baseline, pair.candidate) for pair in pairing.operators]
     return match_operators(before.operators, after.operators)[1]
@@ -135,8 +135,8 @@ def compare(
     """
     gates = asked_gates(limit, fail_on)
     return compare_sides(
-        load_side(as_path(a), times),
-        load_side(as_path(b), times),
+        load_measurement(as_path(a), times),
+        load_measurement(as_path(b), times),
         limit=limit,
         across_machines=across_machines,
         gated=gates,
@@ -154,8 +154,8 @@ def asked_gates(limit: float | None, fail_on: Iterable[Aspect]) -> tuple[Aspect,
 
 
 def compare_sides(
-    ours: Side,
-    theirs: Side,
+    ours: Measurement,
+    theirs: Measurement,
     *,
     limit: float | None = None,
     across_machines: bool = False,
@@ -186,7 +186,9 @@ def compare_sides(
     )
 
 
-def _why_not_comparable(before: SideSeries, after: SideSeries, across_machines: bool) -> str | None:
+def _why_not_comparable(
+    before: MeasurementSeries, after: MeasurementSeries, across_machines: bool
+) -> str | None:
     """What a baseline stands for was switched in a feature that its CPU lacks: that is no difference."""
     ours, theirs = before.origin, after.origin
     if before.series != after.series and before.is_like(after) and before.names != after.names:
@@ -195,8 +197,8 @@ def _why_not_comparable(before: SideSeries, after: SideSeries, across_machines: 
 
 
 def _matched(
-    ours: Side, theirs: Side
-) -> tuple[list[tuple[SideSeries, SideSeries]], tuple[Series, ...], tuple[Series, ...]]:
+    ours: Measurement, theirs: Measurement
+) -> tuple[list[tuple[MeasurementSeries, MeasurementSeries]], tuple[Series, ...], tuple[Series, ...]]:
     """Series of the same name and thread count; with one on each side, those two, whatever their names."""
     if len(ours.series) == len(theirs.series) == 1:
         return [(ours.series[0], theirs.series[0])], (), ()
@@ -215,7 +217,9 @@ def _matched(
     return pairs, tuple(only), left
 
 
-def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_run: bool) -> SeriesComparison:
+def _compared(
+    before: MeasurementSeries, after: MeasurementSeries, why_not: str | None, same_run: bool
+) -> SeriesComparison:
     pairing = None
     notes = []
     if before.dumps and after.dumps:
@@ -235,7 +239,11 @@ def _compared(before: SideSeries, after: SideSeries, why_not: str | None, same_r
 
 
 def _end_to_end(
-    before: SideSeries, after: SideSeries, pairing: Pairing | None, same_run: bool, why_not: str | None
+    before: MeasurementSeries,
+    after: MeasurementSeries,
+    pairing: Pairing | None,
+    same_run: bool,
+    why_not: str | None,
 ) -> tuple[Speedup, bool]:
     """From latencies without the tracer where both sides have them; the two views are never mixed."""
     if before.timed.rounds and after.timed.rounds:
@@ -250,6 +258,6 @@ def _end_to_end(
     return found, False
 
 
-def _median(side: SideSeries) -> float | None:
+def _median(side: MeasurementSeries) -> float | None:
     values = [value for latencies in side.timed.rounds for value in latencies]
     return float(np.median(values)) if values else side.median_only

@@ -13,7 +13,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.progress import Progress
 from model_profiling.pipeline.start import check_folder, check_startable
 from model_profiling.report.comparison_document import Comparison
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import RunOptions, run_together
@@ -30,7 +30,7 @@ class ProgramsCompared:
     comparison: Comparison
     a: Path
     b: Path
-    remarks: tuple[Remark, ...]
+    remarks: tuple[Diagnostic, ...]
 
 
 def compare_programs(

@@ -139,10 +139,10 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     failed = next(iter(outcome.main.failed), None)
     return DtypeSide(
         dtype=dtype,
-        program=files.seen_from(folder, outcome.program),
+        program=files.relative_posix(folder, outcome.program),
         sha256=export.sha256,
         size_bytes=export.size_bytes,
-        runs=tuple(files.seen_from(folder, each.run_dir) for each in outcome.outcomes),
+        runs=tuple(files.relative_posix(folder, each.run_dir) for each in outcome.outcomes),
         latency=_latency(headline),
         projected=_projected(data),
         sme2=_on_sme2(data),

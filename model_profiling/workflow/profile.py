@@ -25,7 +25,7 @@ from model_profiling.pipeline.start import check_folder, check_startable, why_on
 from model_profiling.report.analysed import AnalysedRun
 from model_profiling.run import names
 from model_profiling.run.folders import locked
-from model_profiling.run.remarks import Remark, WarningLine, warning_lines
+from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.validation.validate import Validation, validate
 from model_profiling.workflow.kernel_evidence import keep_evidence
@@ -159,7 +159,7 @@ class ProfileOutcome:
     plan: TargetPlan
     main: RunOutcome
     evidence: RunOutcome | None
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Diagnostic, ...] = ()
 
     def __repr__(self) -> str:
         proof = f"; evidence in {self.evidence.run_dir}" if len(self.outcomes) > 1 and self.evidence else ""
@@ -189,7 +189,7 @@ class ProfileOutcome:
         return warning_lines(self.all_remarks)
 
     @property
-    def all_remarks(self) -> tuple[Remark, ...]:
+    def all_remarks(self) -> tuple[Diagnostic, ...]:
         """About the job, and about each of its runs."""
         return (*self.remarks, *(remark for outcome in self.outcomes for remark in outcome.data.remarks))
 
@@ -292,12 +292,14 @@ def make_config(target: Target, program: Path, root: Path, options: ProfileOptio
     return make_pair_config(target, wanted, root, ladder=options.ladder)
 
 
-def _without_effect(target: Target, options: ProfileOptions) -> tuple[Remark, ...]:
+def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
     """What the user asked for that only matters where latencies are measured."""
     if target.timings_are_latency:
         return ()
     return tuple(
-        Remark(None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name))
+        Diagnostic(
+            None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name)
+        )
         for name in ABOUT_LATENCY
         if (value := getattr(options, name)) is not None
     )

@@ -24,7 +24,7 @@ _WHAT_TO_NAME = "name a run directory, an .etdump or a JSON file of a run"
 
 
 @dataclass(frozen=True, slots=True)
-class SideSeries:
+class MeasurementSeries:
     """What is known of one series: latencies by round in milliseconds, and its dumps."""
 
     series: Series
@@ -45,17 +45,17 @@ class SideSeries:
         """Every name of its experiment."""
         return {self.series.experiment, *self.names}
 
-    def is_like(self, other: SideSeries) -> bool:
+    def is_like(self, other: MeasurementSeries) -> bool:
         return self.series.threads == other.series.threads and bool(self.called & other.called)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Measurement:
     """One of the two measurements; `run_dir` is the run it is or lies in, whose rounds ran side by side."""
 
     facts: SideFacts
     run_dir: Path | None
-    series: tuple[SideSeries, ...]
+    series: tuple[MeasurementSeries, ...]
     proven: tuple[SeriesEvidence, ...] = ()
     """What an emulated run of its program proved, where its own CPU has no SME2."""
     damaged: str = ""
@@ -68,7 +68,7 @@ class Side:
         return "; ".join([*told, *([f"and {left} more"] if left else [])]) or "none"
 
 
-def load_side(path: Path, times: Times | None = None) -> Side:
+def load_measurement(path: Path, times: Times | None = None) -> Measurement:
     """Read whatever `path` names."""
     if path.is_dir():
         return _of_run(Run.open(path, times=times), str(path), "run directory")
@@ -81,7 +81,7 @@ def load_side(path: Path, times: Times | None = None) -> Side:
     raise InputError(f"{path} is neither a run directory, a dump nor a JSON file of latencies", _WHAT_TO_NAME)
 
 
-def _of_run(run: Run, name: str, kind: str) -> Side:
+def _of_run(run: Run, name: str, kind: str) -> Measurement:
     analysis = analyse_run(run, run.programs(), tolerant=kind == "run directory") if run.dumps else None
     proven = (analysis.proven if analysis else None) or proven_of(run, ())
     own = {found.series: found for found in _place(proven, 0)}
@@ -91,7 +91,7 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
         timed = run.times_of(found).are_latencies
         dumps = analysis.of(found) if analysis else None
         series.append(
-            SideSeries(
+            MeasurementSeries(
                 found,
                 run.origin(found),
                 _timed(run, found),
@@ -104,7 +104,7 @@ def _of_run(run: Run, name: str, kind: str) -> Side:
         )
     model = Path(analysis.model).stem if analysis and analysis.model else ""
     run_dir = run.whole.path.resolve() if run.whole.manifest else None
-    return Side(
+    return Measurement(
         replace(_facts(run.whole, name, kind, model), times=run.times),
         run_dir,
         tuple(series),
@@ -124,7 +124,7 @@ def _timed(run: Run, series: Series) -> Timed:
     return timed_as_kept(stats.end_to_end_rounds_ms, run.whole.journal, series) if stats else Timed()
 
 
-def _of_json(path: Path, times: Times | None) -> Side:
+def _of_json(path: Path, times: Times | None) -> Measurement:
     try:
         content = read_json_object(path, _WHAT_TO_NAME, follow=True)
     except FormatError as problem:
@@ -145,10 +145,10 @@ def _of_json(path: Path, times: Times | None) -> Side:
     if around and "experiment" in content:
         known = _timed(around, series)
     facts = _facts(around or Run(path.parent), str(path), "latencies", "")
-    return Side(
+    return Measurement(
         replace(facts, times=origin.times),
         around.path if around else None,
-        (SideSeries(series, origin, known),),
+        (MeasurementSeries(series, origin, known),),
     )
 
 

@@ -23,7 +23,7 @@ from model_profiling.run.series import switch_in_name
 from model_profiling.store.connection import rows_of
 from model_profiling.store.places import store_command
 from model_profiling.store.store import Store
-from model_profiling.workflow.sides import Side, SideSeries
+from model_profiling.workflow.sides import Measurement, MeasurementSeries
 
 Row = Mapping[str, Any]  # what DuckDB returns; its columns' types are those of `store/tables.py`
 _Key = TypeVar("_Key", bound=Hashable)
@@ -31,7 +31,7 @@ _LOAD = "SELECT number FROM environment WHERE run_id = ? AND name = 'load_averag
 _NOT_TIMED = OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0)
 
 
-def stored_side(store: Store, run: Row, name: str) -> Side:
+def stored_side(store: Store, run: Row, name: str) -> Measurement:
     """The run whose row of `runs` is `run`; `name` is what the user called it."""
     with store.connection() as made:
 
@@ -47,7 +47,7 @@ def stored_side(store: Store, run: Row, name: str) -> Side:
             ) from problem
 
 
-def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Side:
+def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Measurement:
     rounds = _grouped(ask("SELECT * FROM rounds WHERE run_id = ? ORDER BY round"), _series)
     operators = _grouped(
         ask("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name"), _series
@@ -57,7 +57,7 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Si
         lambda row: (row["proven_by"], _series(row)),
     )
 
-    def of_series(row: Row) -> SideSeries:
+    def of_series(row: Row) -> MeasurementSeries:
         series, times = _series(row), Times(row["times"])
         measured = rounds.get(series, []) if times.are_latencies else []
         origin = Origin(
@@ -73,7 +73,7 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Si
             rounds=[list(found["latencies_ms"]) for found in measured],
             sessions=[found["session"] or 0 for found in measured],
         )
-        return SideSeries(
+        return MeasurementSeries(
             series,
             origin,
             timed,
@@ -89,7 +89,7 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Si
             ),
         )
 
-    return Side(
+    return Measurement(
         SideFacts(
             name=name,
             kind="stored run",

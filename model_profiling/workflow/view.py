@@ -99,7 +99,7 @@ def _store(place: StrPath, page: Path) -> ViewedPage:
 
 def run_row(run_dir: Path, home: Path) -> IndexRow:
     """What a list of runs says about one of them; its place is relative to `home`."""
-    place = files.seen_from(home, run_dir)
+    place = files.relative_posix(home, run_dir)
     try:
         data = report_data(Run.open(run_dir), None)
     except ProfilingError as problem:

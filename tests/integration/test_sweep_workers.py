@@ -20,7 +20,7 @@ from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.pipeline import open_run
-from model_profiling.pipeline.remaining import Left
+from model_profiling.pipeline.remaining import RemainingWork
 from model_profiling.run import Run
 from model_profiling.store.store import Store
 from model_profiling.sweep import device_server, exporting
@@ -116,7 +116,7 @@ class Liar(DeviceServer):
         return answers[name]  # type: ignore[return-value]
 
     def visited(self, listing: dict[str, str], contents: dict[str, bytes]) -> Visited:
-        return Visited(self.name, SentFiles(listing, contents), over=True, left=Left())
+        return Visited(self.name, SentFiles(listing, contents), over=True, left=RemainingWork())
 
 
 def test_a_worker_that_lies_costs_its_own_cells(exported: Callable[..., Artifact], tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from model_profiling.workflow.baselines import (
     keep_verdict,
 )
 from model_profiling.workflow.compare import compare
-from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.sides import load_measurement
 from model_profiling.workflow.stored_side import stored_side
 
 HERE = Labels(commit="c0ffee", branch="main")
@@ -133,7 +133,7 @@ def test_structure_and_kernels_come_back_out_of_the_store(recorded: Path, tmp_pa
     for path in b.glob("evidence.json"):
         path.write_text(path.read_text().replace("sme2_mopa", "sme_mopa"))
     (row,) = store.rows("SELECT * FROM runs")
-    ours, theirs = stored_side(store, row, "a"), load_side(a)
+    ours, theirs = stored_side(store, row, "a"), load_measurement(a)
     assert len(ours.series) == len(theirs.series) and len(ours.proven) == len(theirs.proven)
     for stored, read in zip(ours.series, theirs.series, strict=True):
         assert [each.type for each in stored.operators] == [each.type for each in read.operators]

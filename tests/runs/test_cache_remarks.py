@@ -13,7 +13,7 @@ from model_profiling.pipeline.open_run import measure_together
 from model_profiling.pipeline.start import Start
 from model_profiling.report.html import page
 from model_profiling.run import names
-from model_profiling.runner.cache import cached, take_remade
+from model_profiling.runner.cache import cached, take_repair_notes
 
 
 class HealingTarget(ReplayTarget):
@@ -36,7 +36,7 @@ def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
     kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
     (remark,) = (remark for remark in kept if remark["code"] == "cache")
     says(remark["seen"], "the runner", "(more is not as it was made)")
-    assert take_remade() == ()
+    assert take_repair_notes() == ()
 
 
 def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypatch) -> None:

@@ -22,10 +22,10 @@ from model_profiling.report.charts.drawing import (
     MOST_SAMPLES,
     PARTS,
     VEGA_LITE,
-    Sampled,
+    LatencySamples,
     draw_svg,
+    latency_samples,
     named,
-    sampled,
     thinned,
 )
 from model_profiling.report.charts.latency import latency_chart, over_time_chart, speedups_chart
@@ -303,7 +303,7 @@ def test_one_series_alone_has_its_stack_and_its_longest_operators(arm: ReportDat
 
 def test_times_of_an_unknown_machine_are_drawn_as_recorded(arm: ReportData) -> None:
     shown = [replace(found, latency=None, times=Times.UNKNOWN) for found in arm.experiments]
-    (first, *_) = known = sampled(replace(arm, experiments=tuple(shown)))
+    (first, *_) = known = latency_samples(replace(arm, experiments=tuple(shown)))
     dumps = arm.experiments[0].dumps
     assert dumps is not None and len(known) == 2
     assert first.summary == dumps.latency and first.count == dumps.runs and first.source.endswith(".etdump")
@@ -360,7 +360,7 @@ def test_number_formats_are_compared_by_time_or_by_work() -> None:
 
 def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
     values = [1 + number % 97 / 100 for number in range(9_000)]
-    many = Sampled(
+    many = LatencySamples(
         Series("a", 1), summarize(values), [values[at : at + 90] for at in range(0, 9_000, 90)], "launch", "f"
     )
     for chart in (latency_chart([many], "t"), over_time_chart([many])):
@@ -372,7 +372,7 @@ def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
 
 def test_a_straggler_stands_at_the_edge_and_squeezes_nobody() -> None:
     values = [1.0 + number / 1000 for number in range(50)] + [50.0]
-    chart = latency_chart([Sampled(Series("a", 1), summarize(values), [values], "round", "f")], "t")
+    chart = latency_chart([LatencySamples(Series("a", 1), summarize(values), [values], "round", "f")], "t")
     assert chart is not None
     slowest = max(rows(chart, "samples"), key=lambda row: row["ms"])
     assert slowest["ms"] == 50.0 and slowest["_at"] < 2
@@ -400,7 +400,7 @@ def test_names_from_files_stay_data(arm: ReportData) -> None:
         series, operators=tuple(replace(operator, name=HOSTILE) for operator in series.operators)
     )
     pair = replace(arm.pairs[0], pair=replace(arm.pairs[0].pair, label=HOSTILE))
-    samples = [replace(found, series=Series(HOSTILE, 1)) for found in sampled(arm)]
+    samples = [replace(found, series=Series(HOSTILE, 1)) for found in latency_samples(arm)]
     charts = (
         longest_operators(spoilt, spoilt.operators, "operators"),
         speedups_chart([pair]),

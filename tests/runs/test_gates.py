@@ -19,7 +19,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.program.category import Category
 from model_profiling.report.comparison_document import Comparison, headline
 from model_profiling.workflow.compare import compare
-from model_profiling.workflow.sides import load_side
+from model_profiling.workflow.sides import load_measurement
 
 BOTH = ("--fail-on-kernel-change", "--fail-on-structure-change")
 ON = "emulated_sme2_on"
@@ -129,7 +129,7 @@ def test_more_inferences_are_no_change_of_kernels(emulated: tuple[Path, Path]) -
 
 def test_calls_are_not_judged_where_threads_decide_how_many(emulated: tuple[Path, Path]) -> None:
     uses = {
-        found.series.experiment: found for found in load_side(emulated[0]).series
+        found.series.experiment: found for found in load_measurement(emulated[0]).series
     }[ON].kernels  # fmt: skip
     assert uses is not None
     several = replace(uses, series=replace(uses.series, threads=2))
@@ -196,7 +196,7 @@ def test_another_program_fails_by_what_is_different_in_it(emulated: tuple[Path, 
 
 
 def test_each_change_of_structure_is_named(emulated: tuple[Path, Path]) -> None:
-    (series,) = (found for found in load_side(emulated[0]).series if found.series.experiment == ON)
+    (series,) = (found for found in load_measurement(emulated[0]).series if found.series.experiment == ON)
     first = next(each for each in series.operators if each.category is Category.CONV)
 
     def became(**changed: object) -> list[str]:

@@ -22,7 +22,7 @@ from model_profiling.pipeline.start import Start
 from model_profiling.sweep import engine, report
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.engine import SweepOutcome
-from model_profiling.sweep.folder import SweepFolder, cell_outcomes, opened_sweep
+from model_profiling.sweep.folder import SweepFolder, cell_outcomes, open_sweep
 from model_profiling.sweep.publishing import conclude
 from model_profiling.targets import Job as Process
 
@@ -43,7 +43,7 @@ def swept(arm_home: Path, sme2_home: Path, tmp_path_factory: pytest.TempPathFact
         "emulated": arm_home / runs / "emulated",
         "ssh:fast": sme2_home / runs / "linux",
     }
-    with opened_sweep(place / "out", sweep) as folder:
+    with open_sweep(place / "out", sweep) as folder:
         for job in jobs(sweep):
             if job.target in measured:
                 shutil.copytree(measured[job.target], folder.run_dir(job))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.core import fetching, process
-from model_profiling.core.progress import watched, watching
+from model_profiling.core.progress import current_progress, watching
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEEL = "large-1.0-py3-none-any.whl"
@@ -136,6 +136,6 @@ def test_what_apt_would_fetch_is_added_up() -> None:
 def test_who_watches_is_told_only_while_it_does() -> None:
     seen = Kept()
     with watching(seen):
-        watched().stage("now")
-    watched().stage("later")
+        current_progress().stage("now")
+    current_progress().stage("later")
     assert seen.stages == ["now"]

@@ -25,7 +25,7 @@ from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.document import Paragraph  # noqa: E402
 from model_profiling.report.pipeline_summary import summary_facts  # noqa: E402
 from model_profiling.report.run_report import truncate_for_page  # noqa: E402
-from model_profiling.report.verdict import told_pair, verdict  # noqa: E402
+from model_profiling.report.verdict import headline_pair, verdict  # noqa: E402
 from model_profiling.run import Run, names  # noqa: E402
 from model_profiling.run.series import Series, natural_pairs  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
@@ -152,7 +152,9 @@ def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(
     short, (said,) = truncate_for_page(large)
     assert isinstance(said, Paragraph)
     says(str(said.text), "8 of 16 series", "3 of 8 comparisons", names.METRICS)
-    assert told_pair(short) is told_pair(large) and len(short.pairs) == 3 and len(short.experiments) == 8
+    assert (
+        headline_pair(short) is headline_pair(large) and len(short.pairs) == 3 and len(short.experiments) == 8
+    )
     assert short.outlook is large.outlook and short.remarks == large.remarks
     assert len(short.evidence[0].kernels) == 8 and len(short.evidence[0].parity) == 3
     text = " ".join(verdict(large))

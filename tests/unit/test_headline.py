@@ -16,7 +16,7 @@ from model_profiling.analysis.run import advise
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.etdump import read_etdump
-from model_profiling.report.breakdown import explained
+from model_profiling.report.breakdown import explain_overheads
 from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.verdict import answers
 from model_profiling.run import Manifest, Metrics, Result, Run, Series, Times
@@ -121,12 +121,12 @@ def test_bounds_are_of_the_time_without_the_tracer_and_never_count_what_it_takes
 
 
 def test_overheads_above_a_tenth_are_explained_and_the_tracers_part_told() -> None:
-    assert not list(explained(made({CONV: 500}, 10, 10)))
-    (text,) = explained(made({CONV: 100, SIGMOID: 0}, 60, 10))
+    assert not list(explain_overheads(made({CONV: 500}, 10, 10)))
+    (text,) = explain_overheads(made({CONV: 100, SIGMOID: 0}, 60, 10))
     says_together(text, "Unattributed", "35.3%", "1 delegate call", "2 operators")
     says(text, "1", "microsecond", "not measured")
-    distorted, text = explained(made({CONV: 100}, 60, 10, untraced_us=110))
+    distorted, text = explain_overheads(made({CONV: 100}, 60, 10, untraced_us=110))
     says(distorted, "made, 1 thread", "55%", "0.170", "0.110 ms", "35.3%")
     says_together(text, "0.0600 ms", "35.3%", "tracer")
     waiting = replace(made({}, 100, 10), operators=())
-    says(next(explained(waiting)), "1 delegate call", "no operators")
+    says(next(explain_overheads(waiting)), "1 delegate call", "no operators")

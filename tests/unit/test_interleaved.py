@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from model_profiling.pipeline.open_run import Interleaved
-from model_profiling.pipeline.remaining import Left
-from model_profiling.pipeline.rounds import RoundsLeft
+from model_profiling.pipeline.remaining import RemainingWork
+from model_profiling.pipeline.rounds import RemainingRounds
 
-MORE = Left(launches=RoundsLeft(1, 9, 1.0))
+MORE = RemainingWork(launches=RemainingRounds(1, 9, 1.0))
 
 
 def timed(order: Interleaved, *runs: str) -> Interleaved:
@@ -46,7 +46,7 @@ def test_evidence_comes_before_all_launches_also_of_who_joins_late() -> None:
     order.join("ab")
     order.join("a")
     assert order.next() == "a" == order.next(), "a visit that was lost is made again"
-    order.visited("a", Left(evidence=1, launches=RoundsLeft(6, 6)))
+    order.visited("a", RemainingWork(evidence=1, launches=RemainingRounds(6, 6)))
     assert order.next() == "a"
     order.visited("a", MORE)
     assert order.next() == "b"
@@ -62,9 +62,9 @@ def test_evidence_comes_before_all_launches_also_of_who_joins_late() -> None:
 def test_who_has_ended_drops_out_and_the_others_go_on() -> None:
     order = timed(Interleaved(3), *"abc")
     order.join("d")
-    order.visited("d", Left())
+    order.visited("d", RemainingWork())
     assert order.runs == ("a", "b", "c"), "all that was wanted was evidence"
-    order.visited(order.next() or "", Left())
+    order.visited(order.next() or "", RemainingWork())
     assert len(order.runs) == 2
     order.leave("b")
     order.leave("nobody")
@@ -76,18 +76,18 @@ def test_who_has_ended_drops_out_and_the_others_go_on() -> None:
 
 def test_what_runs_long_waits_until_nobody_has_launches_left() -> None:
     order = timed(Interleaved(2), *"abc")
-    order.visited("b", Left(afterwards=2))
+    order.visited("b", RemainingWork(afterwards=2))
     assert set(launches(order, 4)) == set("ac")
-    order.visited("a", Left(afterwards=1))
+    order.visited("a", RemainingWork(afterwards=1))
     assert launches(order, 2) == "cc"
-    order.visited("c", Left())
+    order.visited("c", RemainingWork())
     assert order.next() == "a", "no launch is left that it could heat up"
-    order.visited("a", Left())
+    order.visited("a", RemainingWork())
     assert order.next() == "b"
     order.join("d")
     assert order.next() == "d", "its evidence, and then its launches, come first again"
     order.visited("d", MORE)
     assert order.next() == "d"
     order.leave("d")
-    order.visited("b", Left(afterwards=1))
+    order.visited("b", RemainingWork(afterwards=1))
     assert order.next() == "b"

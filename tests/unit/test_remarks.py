@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from model_profiling.run.remarks import Remark, Weight, name_series, warning_lines
+from model_profiling.run.remarks import Diagnostic, Weight, name_series, warning_lines
 from model_profiling.run.series import Series
 from model_profiling.statistics.latency import (
     Conditions,
@@ -18,13 +18,13 @@ from model_profiling.statistics.latency import (
 ON1, ON2, OFF1, OFF2 = (Series(name, count) for name in ("on", "off") for count in (1, 2))
 
 
-def texts(*remarks: Remark) -> list[str]:
+def texts(*remarks: Diagnostic) -> list[str]:
     return [line.text for line in warning_lines(remarks)]
 
 
 def test_one_kind_is_one_line_however_many_it_concerns() -> None:
     spread = [
-        Remark(series, "spread", f"latencies spread by {share}%", "stop other work")
+        Diagnostic(series, "spread", f"latencies spread by {share}%", "stop other work")
         for series, share in ((ON1, 71), (ON2, 12), (OFF1, 89))
     ]
     (line,) = warning_lines(spread)
@@ -34,8 +34,8 @@ def test_one_kind_is_one_line_however_many_it_concerns() -> None:
 
 def test_every_figure_of_a_sentence_becomes_a_range() -> None:
     groups = [
-        Remark(ON1, "bimodal", "two groups, around 3.726 and 8.2 (73% in the slower)"),
-        Remark(OFF1, "bimodal", "two groups, around 3.719 and 8.2 (53% in the slower)"),
+        Diagnostic(ON1, "bimodal", "two groups, around 3.726 and 8.2 (73% in the slower)"),
+        Diagnostic(OFF1, "bimodal", "two groups, around 3.719 and 8.2 (53% in the slower)"),
     ]
     assert texts(*groups) == [
         "on and off, 1 thread: two groups, around 3.719 to 3.726 and 8.2 (53 to 73% in the slower)"
@@ -44,8 +44,8 @@ def test_every_figure_of_a_sentence_becomes_a_range() -> None:
 
 def test_what_differs_in_words_is_said_apart_on_the_same_line() -> None:
     drift = [
-        Remark(ON1, "drift", "became 3% slower", "let it cool down"),
-        Remark(OFF1, "drift", "became 4% faster", "let it cool down"),
+        Diagnostic(ON1, "drift", "became 3% slower", "let it cool down"),
+        Diagnostic(OFF1, "drift", "became 4% faster", "let it cool down"),
     ]
     assert texts(*drift) == [
         "on, 1 thread: became 3% slower; off, 1 thread: became 4% faster; let it cool down"
@@ -53,21 +53,29 @@ def test_what_differs_in_words_is_said_apart_on_the_same_line() -> None:
 
 
 def test_numbers_that_are_no_measurement_are_never_made_a_range() -> None:
-    failed = [Remark(ON1, "failed", "exit code 10", "look"), Remark(OFF1, "failed", "exit code 11", "look")]
+    failed = [
+        Diagnostic(ON1, "failed", "exit code 10", "look"),
+        Diagnostic(OFF1, "failed", "exit code 11", "look"),
+    ]
     assert texts(*failed) == ["on, 1 thread: exit code 10; off, 1 thread: exit code 11; look"]
-    missing = [Remark(None, "missing_dump", f"the dump a_t{number}.etdump is missing") for number in range(7)]
+    missing = [
+        Diagnostic(None, "missing_dump", f"the dump a_t{number}.etdump is missing") for number in range(7)
+    ]
     (text,) = texts(*missing)
     assert text.count("is missing") == 4 and text.endswith("and 3 more")
 
 
 def test_each_failure_keeps_its_own_fix() -> None:
-    failed = [Remark(ON1, "failed", "no file", "make it"), Remark(OFF1, "failed", "no room", "free some")]
+    failed = [
+        Diagnostic(ON1, "failed", "no file", "make it"),
+        Diagnostic(OFF1, "failed", "no room", "free some"),
+    ]
     assert texts(*failed) == ["on, 1 thread: no file; make it; off, 1 thread: no room; free some"]
 
 
 def test_the_most_important_stands_first_whatever_the_order_they_arose_in() -> None:
     codes = ("note", "spread", "governor", "misfit", "not_tested", "failed", "outputs")
-    lines = warning_lines(Remark(None, code, code) for code in codes)
+    lines = warning_lines(Diagnostic(None, code, code) for code in codes)
     assert [line.kind for line in lines] == [
         *("outputs", "failed", "not_tested", "misfit", "governor", "spread", "note")
     ]
@@ -79,7 +87,7 @@ def test_every_doubt_of_stability_has_its_weight() -> None:
     ramp = [[10.0 + turn, *(1.0 + turn,) * 3] for turn in range(4)]
     found: tuple[StabilityWarning, ...] = (*machine_warnings(bad, threads=4), *latency_warnings(ramp))
     assert len(found) > 6
-    weights = {Remark(None, one.code, one.seen, one.advice).weight for one in found}
+    weights = {Diagnostic(None, one.code, one.seen, one.advice).weight for one in found}
     assert weights == {Weight.UNSTABLE}
 
 

@@ -23,7 +23,7 @@ from model_profiling.run.manifest import (
     read_manifest,
 )
 from model_profiling.run.metrics import PairParity, read_metrics
-from model_profiling.run.remarks import Remark
+from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity
@@ -32,7 +32,7 @@ from model_profiling.targets import MachineFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 ON, OFF = Series("on", 1), Series("off", 1)
-BUSY, HOT = Remark(None, "load", "busy", "wait"), Remark(ON, "hot", "it stayed hot")
+BUSY, HOT = Diagnostic(None, "load", "busy", "wait"), Diagnostic(ON, "hot", "it stayed hot")
 
 
 def written(run_dir: Path, **content: object) -> Path:
@@ -197,7 +197,7 @@ def test_metrics_come_back_as_they_were(tmp_path: Path) -> None:
         model="m",
         times=Times.HARDWARE,
         latencies=(Latency(experiment="on", threads=1, rounds=8, end_to_end_ms=summarize([1.0, 1.5, 1.2])),),
-        stability=(Remark(None, "load", "busy", "wait"), Remark(ON, "drift", "it drifts")),
+        stability=(Diagnostic(None, "load", "busy", "wait"), Diagnostic(ON, "drift", "it drifts")),
         comparisons=(PairSpeedup("p", OFF, ON, compare_rounds([[2.0]] * 8, [[1.0]] * 8)),),
         parity=(PairParity("p", OFF, ON, Parity((), "identical")), PairParity("q", OFF, ON, None, "why")),
     )

@@ -16,7 +16,7 @@ from said import says
 
 from model_profiling.cli.script import run_tool
 from model_profiling.core import process
-from model_profiling.core.signals import put_off
+from model_profiling.core.signals import defer_signals
 from model_profiling.runner import __main__ as build_ahead
 from model_profiling.runner.source_build import __main__ as source_build
 
@@ -94,7 +94,7 @@ def test_a_signal_at_the_end_of_a_delay_takes_no_other_along(monkeypatch: pytest
         return old
 
     monkeypatch.setattr(signal, "signal", change_and_be_hit)
-    with pytest.raises(KeyboardInterrupt), put_off():
+    with pytest.raises(KeyboardInterrupt), defer_signals():
         pass
     monkeypatch.undo()
     signal.raise_signal(signal.SIGTERM)

@@ -81,4 +81,4 @@ def test_a_failure_of_something_else_is_not_taken_for_a_lost_answer() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        stdio.answered(work)()
+        stdio.checked_output(work)()

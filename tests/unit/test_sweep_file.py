@@ -35,7 +35,7 @@ from model_profiling.sweep.cells import (
 )
 from model_profiling.sweep.device_queue import SweepProgress, Work
 from model_profiling.sweep.engine import SweepOptions, run_sweep
-from model_profiling.sweep.folder import CellOutcome, opened_sweep
+from model_profiling.sweep.folder import CellOutcome, open_sweep
 
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
 Sme2prof = Callable[..., Completed]
@@ -235,8 +235,8 @@ def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
 def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
     sweep, out = sweep_of(tmp_path), tmp_path / "out"
     first, second, *_ = jobs(sweep)
-    with opened_sweep(out, sweep) as folder:
-        with refused(InUseError, out), opened_sweep(out, sweep):
+    with open_sweep(out, sweep) as folder:
+        with refused(InUseError, out), open_sweep(out, sweep):
             pass
         folder.mark(first, "running")
         folder.conclude(first, {cell.id: CellOutcome("done") for cell in first.cells})
@@ -245,23 +245,23 @@ def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
         assert folder.record.counts() == {"done": 4, "failed": 2, "waiting": 6, "left out": 4}
         assert read_sweep_record(out) == folder.record and not folder.waiting(first)
     with refused(InputError, out, "6 of 16 cells", fix="--resume"):
-        opened_sweep(out, sweep).__enter__()
+        open_sweep(out, sweep).__enter__()
     with refused(InputError, "settings (runs)"):
-        opened_sweep(out, sweep_of(tmp_path, runs=3), resume=True).__enter__()
-    with opened_sweep(out, sweep_of(tmp_path, notes="later"), resume=True) as folder:
+        open_sweep(out, sweep_of(tmp_path, runs=3), resume=True).__enter__()
+    with open_sweep(out, sweep_of(tmp_path, notes="later"), resume=True) as folder:
         assert folder.record.counts() == {"done": 4, "waiting": 8, "left out": 4} and folder.waiting(second)
         for job in (second, *jobs(sweep)[2:]):
             folder.mark(job, "failed", "no")
         folder.end()
-    with opened_sweep(out, sweep) as folder:
+    with open_sweep(out, sweep) as folder:
         assert folder.moved is not None and read_sweep_record(folder.moved).ended
         assert folder.record.counts() == {"waiting": 12, "left out": 4}
-    with opened_sweep(out, sweep, force=True) as folder:
+    with open_sweep(out, sweep, force=True) as folder:
         assert folder.moved is not None
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with refused(InputError, tmp_path / "other", "no sweep"):
-        opened_sweep(tmp_path / "other", sweep).__enter__()
+        open_sweep(tmp_path / "other", sweep).__enter__()
 
 
 def test_a_sweep_that_was_moved_with_its_models_goes_on(tmp_path: Path) -> None:
@@ -269,23 +269,23 @@ def test_a_sweep_that_was_moved_with_its_models_goes_on(tmp_path: Path) -> None:
     home.mkdir()
     (home / "net.py").write_text("")
     of_one = {"models": ["net.py:make"], "exclude": [{"model": "net.py:make", "threads": 1}]}
-    with opened_sweep(home / "out", sweep_of(home, **of_one)):
+    with open_sweep(home / "out", sweep_of(home, **of_one)):
         pass
     shutil.copytree(home, away)
     with refused(InputError, "settings (models, exclude)"):  # it is another file
-        opened_sweep(away / "out", sweep_of(away, **of_one), resume=True).__enter__()
+        open_sweep(away / "out", sweep_of(away, **of_one), resume=True).__enter__()
     shutil.rmtree(home)
-    with opened_sweep(away / "out", sweep_of(away, **of_one), resume=True) as folder:
+    with open_sweep(away / "out", sweep_of(away, **of_one), resume=True) as folder:
         assert folder.moved is None
     with refused(InputError, "settings (threads)"):
-        opened_sweep(away / "out", sweep_of(away, **of_one, threads=[1, 2, 3]), resume=True).__enter__()
+        open_sweep(away / "out", sweep_of(away, **of_one, threads=[1, 2, 3]), resume=True).__enter__()
 
 
 def test_what_comes_next_is_what_would_be_taken(tmp_path: Path, sme2prof: Sme2prof) -> None:
     sweep = sweep_of(tmp_path)
     words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
     assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'}")
-    with opened_sweep(tmp_path / "out", sweep):
+    with open_sweep(tmp_path / "out", sweep):
         pass
     assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'} --resume")
     gone = sme2prof("sweep", tmp_path / "none.json")
@@ -297,7 +297,7 @@ def test_a_sweep_that_cannot_begin_moves_nothing(tmp_path: Path, monkeypatch: py
     pytest.importorskip("distributed")
     monkeypatch.setattr("model_profiling.sweep.cluster._CONNECT_S", 0.5)
     sweep, out = sweep_of(tmp_path), tmp_path / "out"
-    with opened_sweep(out, sweep) as folder:
+    with open_sweep(out, sweep) as folder:
         for job in jobs(sweep):
             folder.mark(job, "failed", "no")
         folder.end()
@@ -322,7 +322,7 @@ def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> No
 
 def test_a_record_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
-    with opened_sweep(tmp_path / "out", sweep):
+    with open_sweep(tmp_path / "out", sweep):
         pass
     path = tmp_path / "out" / CELLS
     path.write_text(path.read_text().replace('"run_dir": null', '"run_dir": "../../etc"', 1))

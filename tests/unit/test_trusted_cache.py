@@ -16,7 +16,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.doctor import checks, examination
 from model_profiling.runner import build, cache, sdk
-from model_profiling.runner.cache import cached, damage_of, take_remade
+from model_profiling.runner.cache import cached, damage_of, take_repair_notes
 from model_profiling.targets import emulated
 
 AS_ROOT = os.geteuid() == 0
@@ -38,9 +38,9 @@ print(home.stat().st_ino)
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
-    take_remade()
+    take_repair_notes()
     yield tmp_path / "cache"
-    take_remade()
+    take_repair_notes()
 
 
 @pytest.fixture
@@ -98,10 +98,10 @@ def test_what_is_damaged_is_made_again_once_and_that_is_said(home: Path, kind: s
     with refused(SetupError, "a tool", place):
         cached(home, never, "a tool", fetch=False)
     assert cached(home, make, "a tool", fetch=True) == home
-    (note,) = take_remade()
+    (note,) = take_repair_notes()
     says(note, "a tool", place)
     assert process.run([home / PROGRAM], timeout=10).stdout == "as it was\n"
-    assert cached(home, never, "a tool", fetch=True) == home and not take_remade()
+    assert cached(home, never, "a tool", fetch=True) == home and not take_repair_notes()
     assert list(home.parent.iterdir()) == [home]
 
 
@@ -110,7 +110,7 @@ def test_a_link_as_entry_is_replaced_and_what_it_leads_to_stays(home: Path, tmp_
     home.rename(tmp_path / "elsewhere")
     home.symlink_to(tmp_path / "elsewhere")
     assert cached(home, make, "a tool", fetch=True) == home
-    says(take_remade()[0], "link")
+    says(take_repair_notes()[0], "link")
     assert not home.is_symlink() and (tmp_path / "elsewhere" / PROGRAM).is_file()
 
 
@@ -135,7 +135,7 @@ def test_damaged_at_once_is_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cache, "write_record", forgetful)
     with refused(SetupError, "a tool", LIBRARY, fix=root / "tools" / "one"):
         cached(root / "tools" / "one", make, "a tool", fetch=True)
-    assert not take_remade()
+    assert not take_repair_notes()
 
 
 def test_what_cannot_be_made_again_says_what_is_wrong_with_the_old_one(home: Path) -> None:

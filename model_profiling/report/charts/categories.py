@@ -10,7 +10,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import milliseconds, plural, size
-from model_profiling.report.breakdown import Breakdown, break_down
+from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.charts.drawing import (
     BOX,
     PARTS,
@@ -74,7 +74,7 @@ def categories_of(series: SeriesAnalysis, name: str) -> Chart:
     return Chart(name, f"Where the time goes: {label}", summary, spec, f"{names.ANALYSIS}: series, {label}")
 
 
-def _stacked(sides: Mapping[str, Breakdown], largest: Mapping[str, str]) -> tuple[Row, str]:
+def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tuple[Row, str]:
     """The picture, and the same in words."""
     longest = max(shown.end_to_end.ms for shown in sides.values())
     segments: list[Row] = []
@@ -110,7 +110,7 @@ def _stacked(sides: Mapping[str, Breakdown], largest: Mapping[str, str]) -> tupl
     return labelled(data, layers, axis("ms per inference, with the tracer on"), _STACK), " ".join(spoken)
 
 
-def _segments(place: int, side: str, shown: Breakdown, largest: str, longest: float) -> Iterator[Row]:
+def _segments(place: int, side: str, shown: ShownTimes, largest: str, longest: float) -> Iterator[Row]:
     start = 0.0
     for part, found in shown.parts.items():
         ms, share = found.cells
@@ -212,7 +212,7 @@ class PartsBar:
     """One series of one run, cut into its parts."""
 
     label: str
-    shown: Breakdown
+    shown: ShownTimes
 
 
 def latency_bars(bars: Sequence[LatencyBar]) -> Chart:

@@ -229,7 +229,7 @@ MOST_SAMPLES = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class LatencySamples:
     """One series; milliseconds."""
 
     series: Series
@@ -250,12 +250,12 @@ class Sampled:
         return sum(map(len, self.rounds))
 
 
-def sampled(data: ReportData) -> list[Sampled]:
+def latency_samples(data: ReportData) -> list[LatencySamples]:
     """Latencies without the tracer where they were measured; else times of dumps, which have it on."""
     measured = [(found, found.latency.end_to_end_ms) for found in data.experiments if found.latency]
     known = [_measured(data, found, summary) for found, summary in measured if summary]
     return known or [
-        Sampled(
+        LatencySamples(
             found.series,
             dumps.latency,
             dumps.by_round(dumps.breakdown.e2e),
@@ -267,11 +267,11 @@ def sampled(data: ReportData) -> list[Sampled]:
     ]
 
 
-def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary) -> Sampled:
+def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary) -> LatencySamples:
     kept = data.run.robust_stats(found.series)
     file = found.result.latency if found.result and found.result.latency else names.METRICS
     unit = "launch" if found.latency and found.latency.measured == "lockstep" else "round"
-    return Sampled(found.series, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
+    return LatencySamples(found.series, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
 
 
 def spread(summary: LatencySummary) -> Row:

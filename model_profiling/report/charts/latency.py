@@ -12,9 +12,9 @@ from model_profiling.report.charts.drawing import (
     MOST_SAMPLES,
     OWN_COLOUR,
     SPREAD_TIP,
+    LatencySamples,
     Layer,
     Row,
-    Sampled,
     axis,
     band,
     labelled,
@@ -81,7 +81,7 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
     return Chart("speedups", title, summary, spec, f"{names.METRICS}: comparisons")
 
 
-def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart | None:
+def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -> Chart | None:
     """Every series with its median, the middle nine in ten, and its samples: one row of dots for a launch."""
     if not found:
         return None
@@ -119,7 +119,7 @@ def latency_chart(found: Sequence[Sampled], title: str, note: str = "") -> Chart
     return Chart("latency", title, f"{note}{said}.", spec, _files(found))
 
 
-def _samples(place: int, found: Sampled, most: int, last: float) -> Iterator[Row]:
+def _samples(place: int, found: LatencySamples, most: int, last: float) -> Iterator[Row]:
     """Of every launch as many, evenly by size, its fastest and slowest among them; of many launches some."""
     lanes = thinned(
         [(number, sorted(ms)) for number, ms in enumerate(found.rounds, start=1) if ms], most // 2
@@ -136,7 +136,7 @@ def _samples(place: int, found: Sampled, most: int, last: float) -> Iterator[Row
             }
 
 
-def _axis_title(found: Sequence[Sampled], shown: int, last: float) -> list[str]:
+def _axis_title(found: Sequence[LatencySamples], shown: int, last: float) -> list[str]:
     said = []
     count = sum(each.count for each in found)
     if shown < count:
@@ -147,21 +147,21 @@ def _axis_title(found: Sequence[Sampled], shown: int, last: float) -> list[str]:
     return [f"ms; line: median, band: nine in ten{dots}", *([", ".join(said)] if said else [])]
 
 
-def _usual_end(found: Sequence[Sampled]) -> float:
+def _usual_end(found: Sequence[LatencySamples]) -> float:
     """Where an axis of latencies ends: stragglers far away must not squeeze all others into a line."""
     far = max(each.summary.p95 + 1.5 * (each.summary.p95 - each.summary.p5) for each in found)
     return min(far, max(each.summary.maximum for each in found))
 
 
-def _latency_scale(found: Sequence[Sampled]) -> Row:
+def _latency_scale(found: Sequence[LatencySamples]) -> Row:
     return span(min(each.summary.minimum for each in found) * 0.98, _usual_end(found) * 1.01)
 
 
-def _files(found: Sequence[Sampled]) -> str:
+def _files(found: Sequence[LatencySamples]) -> str:
     return ", ".join(dict.fromkeys(each.source for each in found))
 
 
-def distribution_chart(found: Sequence[Sampled]) -> Chart | None:
+def distribution_chart(found: Sequence[LatencySamples]) -> Chart | None:
     """Which share of inferences takes at most so long: two groups show as a step, stragglers as a tail."""
     shown = _drawn(found)
     if not shown:
@@ -194,18 +194,18 @@ def distribution_chart(found: Sequence[Sampled]) -> Chart | None:
     return Chart("distribution", "How latencies are distributed", f"{said}.", spec, _files(shown))
 
 
-def _drawn(found: Sequence[Sampled]) -> list[Sampled]:
+def _drawn(found: Sequence[LatencySamples]) -> list[LatencySamples]:
     return [each for each in found if each.count >= _FEWEST_SAMPLES][:_MOST_SERIES]
 
 
-def _two_groups(found: Sampled) -> str:
+def _two_groups(found: LatencySamples) -> str:
     groups = found.summary.bimodality
     if groups is None or not groups.found:
         return ""
     return f", in two groups around {milliseconds(groups.low_mode)} and {milliseconds(groups.high_mode)} ms"
 
 
-def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
+def over_time_chart(found: Sequence[LatencySamples]) -> Chart | None:
     """Each series in a lane of its own, in the order it was measured, as percent of its own median: drift and
     jumps show, and what happens to all at once."""
     shown = _drawn(found)
@@ -254,7 +254,7 @@ def over_time_chart(found: Sequence[Sampled]) -> Chart | None:
     return Chart("over_time", title, sentence(rows), spec, _files(shown))
 
 
-def _moment(lane: int, found: Sampled, number: int, ms: float, edge: float) -> Row:
+def _moment(lane: int, found: LatencySamples, number: int, ms: float, edge: float) -> Row:
     """A latency of a launch, and where in its lane it lies."""
     middle = found.summary.median
     away = 100 * (ms / middle - 1) if middle > 0 else 0.0
@@ -268,14 +268,14 @@ def _moment(lane: int, found: Sampled, number: int, ms: float, edge: float) -> R
     }
 
 
-def _usual_range(found: Sampled) -> float:
+def _usual_range(found: LatencySamples) -> float:
     """How far nine in ten lie from the median, in percent, with some room."""
     summary = found.summary
     far = max(summary.p95 - summary.median, summary.median - summary.p5)
     return 150 * far / summary.median if summary.median > 0 else 0.0
 
 
-def _moved(found: Sampled) -> str:
+def _moved(found: LatencySamples) -> str:
     medians = [float(np.median(values)) for values in found.rounds if values]
     text = f"{found.label}: medians {milliseconds(min(medians))} to {milliseconds(max(medians))} ms"
     drift = found.summary.drift
@@ -285,5 +285,5 @@ def _moved(found: Sampled) -> str:
     return f"{text}, {change if drift.found else 'no drift found'}"
 
 
-def _left_out(found: Sequence[Sampled], shown: Sequence[Sampled]) -> str:
+def _left_out(found: Sequence[LatencySamples], shown: Sequence[LatencySamples]) -> str:
     return f"; {len(shown)} of {len(found)} series shown" if len(shown) < len(found) else ""

@@ -23,7 +23,7 @@ from model_profiling.report.charts.drawing import (
 )
 from model_profiling.report.data import PairReport
 from model_profiling.report.document import Chart
-from model_profiling.report.history import HistorySeries, by_name, change_in_short
+from model_profiling.report.history import HistorySeries, change_in_short, series_title
 from model_profiling.run import Run, names
 from model_profiling.run.comparability import shared_launches, timed, way_of
 from model_profiling.statistics.lockstep import paired_cycles
@@ -98,7 +98,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> Chart:
         f"{plural(len(medians), 'run')} between {milliseconds(min(medians))} and "
         f"{milliseconds(max(medians))} ms; {said or 'no change was found'}."
     )
-    title = named(by_name(series.key))
+    title = named(series_title(series.key))
     return Chart(f"history_{number}", title, summary, layered(data, layers, x, y), "the store: experiments")
 
 

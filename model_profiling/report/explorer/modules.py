@@ -20,7 +20,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.series_views import Module, module_tree
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
-from model_profiling.report.breakdown import Breakdown, Shown, break_down
+from model_profiling.report.breakdown import ShownTime, ShownTimes, break_down
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Explorer, Heading, Paragraph, Table, Text, make_table
@@ -86,7 +86,7 @@ def _tree(view: View) -> _Node:
     return _by_time(module_tree(*view.sides), [found.end_to_end for found in shown], shown, view)
 
 
-def _by_time(module: Module, inside: Sequence[Shown], shown: Sequence[Breakdown], view: View) -> _Node:
+def _by_time(module: Module, inside: Sequence[ShownTime], shown: Sequence[ShownTimes], view: View) -> _Node:
     """A module that is shown with `inside`; what it holds is rounded from exact times within that."""
     times = [sum(operator.typical_ms for operator in side) for side in module.operators]
     overheads = []
@@ -116,7 +116,7 @@ def _by_time(module: Module, inside: Sequence[Shown], shown: Sequence[Breakdown]
     )
 
 
-def _overhead(name: str, shown: Sequence[Shown]) -> _Node:
+def _overhead(name: str, shown: Sequence[ShownTime]) -> _Node:
     values, shares = zip(*(found.cells for found in shown), strict=True)
     return _Node("", name, values, shares, max(found.ms for found in shown), 0, name, None, ())
 

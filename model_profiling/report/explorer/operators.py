@@ -27,7 +27,7 @@ from model_profiling.report.document import Block, Explorer, plain
 from model_profiling.report.html.page import json_size
 from model_profiling.report.views import (
     View,
-    became,
+    kernel_change_cell,
     line_cell,
     module_cell,
     precision_cell,
@@ -153,7 +153,7 @@ def _rows(view: View) -> Iterator[_Row]:
             weight = max(pair.candidate_ms, pair.baseline_ms)
         sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
         inside = tuple((series, operator) for series, side in sides for operator in side)
-        yield _Row(_cells(pair.main, figures, became(pair)), inside, weight)
+        yield _Row(_cells(pair.main, figures, kernel_change_cell(pair)), inside, weight)
 
 
 def _cells(operator: Operator, figures: Sequence[str], kernel: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.formatting import printable
 from model_profiling.core.progress import Lines
-from model_profiling.core.stdio import answered
+from model_profiling.core.stdio import checked_output
 from model_profiling.runner.ahead import run_program, say
 from model_profiling.runner.source_build.build import (
     BuildPlan,
@@ -43,7 +43,7 @@ switches SME2 at run time. Each of ExecuTorch's takes 11 to 16 minutes to build 
 stopped goes on later."""
 
 
-@answered
+@checked_output
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     return run_program(lambda: options.run(options) or 0, "stopped; run the same command again to go on")

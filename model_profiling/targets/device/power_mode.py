@@ -164,7 +164,7 @@ def _shown(value: str | None) -> str:
 _NOTES: dict[str, list[str]] = {}
 
 
-def take_untold() -> tuple[str, ...]:
+def take_pending_notes() -> tuple[str, ...]:
     """What was done to settings of phones and nobody has said: a command that fails says it last."""
     said = tuple(note for notes in _NOTES.values() for note in notes)
     _NOTES.clear()
@@ -266,7 +266,7 @@ class PowerSettings:
         unfinished = self._unfinished()
         if unfinished is None:
             return None, ()
-        with signals.put_off():
+        with signals.defer_signals():
             back, notes = self._put_back(unfinished.changes)
             self._journal.unlink(missing_ok=True)
         self.notes.extend(notes)

@@ -25,7 +25,7 @@ from typing import IO, BinaryIO, Literal, Protocol, TypeVar
 
 from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import printable
-from model_profiling.core.process import Child, Completed, Kept, end, start
+from model_profiling.core.process import BoundedOutput, Child, Completed, end, start
 
 Stdin = Path | Literal["nothing", "open"]
 """What a client reads: a file, nothing, or a pipe that stays open as long as this process lives."""
@@ -86,7 +86,7 @@ class _Streams:
     def __init__(
         self, child: Child, source: BinaryIO | None, into: BinaryIO | None, most: int | None
     ) -> None:
-        self.out, self.err = Kept(), Kept()
+        self.out, self.err = BoundedOutput(), BoundedOutput()
         self.ready = selectors.DefaultSelector()
         self._child, self._source, self._into, self._left = child, source, into, most
         self._waiting = memoryview(b"")
