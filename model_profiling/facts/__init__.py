@@ -1,1 +1,1 @@
-"""Facts, each declared once; every table, file and answer is made from them."""
+"""Facts: each is declared once, and every table, file and answer is made from them."""

@@ -1,6 +1,6 @@
-"""A fact: one thing that the kit knows, with its name, kind, meaning, and where a record has it.
+"""A fact: one value that the kit can report, with its name, kind, meaning and how to read it from a record.
 
-Files, tables for Python, stores, answers for assistants, pages and documents are made from lists of facts.
+CSV and JSON files, Python tables, stores, assistants' answers, pages and documents are built from fact lists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]
 FactKind = Literal[ColumnKind, "shape", "shapes", "names", "record"]
 Reader = Literal["csv", "python", "store", "json", "assistant", "page", "trace"]
-"""Who gets a fact. Of operators, Python's tables and stores have the columns of `csv`."""
+"""Which outputs include a fact. For operators, Python tables and stores use the `csv` columns."""
 ALL: tuple[Reader, ...] = "csv", "json", "assistant", "page", "trace"
 
 JSON_TYPES: dict[FactKind, Any] = {
@@ -62,7 +62,7 @@ class Column:
         return JSON_TYPES[self.kind]
 
     def as_cell(self, value: Any) -> Any:
-        """Its value as one cell of a table."""
+        """Return `value` in the form that fits one table cell."""
         match self.kind:
             case "shape":
                 return shape_text(value)
@@ -75,14 +75,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Fact(Column, Generic[Row_contra]):
-    """A column, and how to read it from a record."""
-
     of: Callable[[Row_contra], Any]
     readers: Sequence[Reader] = ALL
     label: str = ""
-    """What a page calls it, where that is not its name."""
+    """The name on a page; empty means `name`."""
     shown: Callable[[Any], str] | None = None
-    """How a page words its value."""
+    """How to write the value on a page."""
 
     @property
     def called(self) -> str:
@@ -90,14 +88,14 @@ class Fact(Column, Generic[Row_contra]):
 
     @property
     def timed(self) -> bool:
-        """Whether it follows from times."""
+        """Whether the value is derived from times."""
         return self.kind == "number" or self.name == "runs"
 
     def cell(self, row: Row_contra) -> Any:
         return self.as_cell(self.of(row))
 
     def text(self, row: Row_contra) -> str:
-        """The value in words, for a page; empty where it is not known."""
+        """Return the value as text for a page; empty if it is unknown."""
         value = self.of(row)
         if value is None or value == "":
             return ""
@@ -122,7 +120,6 @@ def row_cells(facts: Iterable[Fact[Known]], row: Known) -> tuple[Any, ...]:
 
 
 def row_json(facts: Iterable[Fact[Known]], row: Known) -> dict[str, Any]:
-    """What files of JSON say of `row`."""
     return {fact.name: fact.of(row) for fact in facts if "json" in fact.readers}
 
 

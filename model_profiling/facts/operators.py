@@ -1,7 +1,7 @@
-"""What is known of an operator: a new fact is one line in `OPERATOR_FACTS`.
+"""The facts of an operator; to add one, add a line to `OPERATOR_FACTS`.
 
-From there it reaches `_exec_operator_details.csv`, `analysis_summary.json`, the tables for Python, stores,
-answers for assistants, the report's explorer, Perfetto traces and the documents' tables.
+From there it reaches `_exec_operator_details.csv`, `analysis_summary.json`, Python tables, stores,
+assistants' answers, the report's explorer, Perfetto traces and the tables in documents.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from model_profiling.core.formatting import size
 from model_profiling.facts.fact import Fact, Reader, choose_facts
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.operators import Operator  # needs numpy; who asks a store does without
+    from model_profiling.analysis.operators import Operator  # needs numpy; querying a store does not
 
 FILES: tuple[Reader, ...] = "csv", "json"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """An operator, with what it takes of an inference."""
+    """An operator with its time in an inference."""
 
     operator: Operator
     ms: float
@@ -107,10 +107,10 @@ def facts_for(reader: Reader) -> tuple[Fact[OperatorRow], ...]:
 
 
 def cells(row: OperatorRow, *, timed: bool = True) -> tuple[Any, ...]:
-    """A cell for each fact of `csv`; what follows from times is None where they are not `timed`."""
+    """Return a cell for each `csv` fact; numbers are None unless `timed`."""
     return tuple(None if fact.kind == "number" and not timed else fact.cell(row) for fact in facts_for("csv"))
 
 
 def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
-    """What files say; what follows from times is left out where they are not `timed`."""
+    """Return the `json` facts; those derived from times are left out unless `timed`."""
     return {fact.name: fact.of(row) for fact in facts_for("json") if timed or not fact.timed}

@@ -1,6 +1,6 @@
-"""What is known of a run's experiments, rounds, categories, kernels and comparisons, each fact declared once.
+"""The facts of a run's experiments, rounds, categories, kernels and comparisons.
 
-Tables for Python, `analysis_summary.json` and the tables of a store are made from these lists.
+Python tables, `analysis_summary.json` and the tables of a store are built from these lists.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from model_profiling.facts.fact import Fact, Reader
 
-if TYPE_CHECKING:  # records need numpy and pydantic; who asks a store does without
+if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
     from model_profiling.analysis.kernels import KernelUse
     from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
     from model_profiling.run import Latency, Result, Run, Series, Times
@@ -53,16 +53,16 @@ TYPICAL_MS: Fact[Any] = Fact(
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSeries:
-    """What was measured of one experiment at one number of threads."""
+    """The measurements of one experiment at one number of threads."""
 
     series: Series
     times: Times
     sme2: bool | None
     result: Result | None
     latency: Latency | None
-    """None where times are not latencies, or were not measured without the tracer."""
+    """None if the times are not latencies or nothing was measured without the tracer."""
     interval: tuple[float, float] | None = field(default=None, kw_only=True)
-    """The median's 95% interval over rounds, where somebody asked for it."""
+    """The 95% interval of the median over rounds, if it was asked for."""
 
     @classmethod
     def of(cls: type[_Self], run: Run, series: Series, **more: Any) -> _Self:
@@ -125,7 +125,7 @@ EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The latencies of one round, or of one launch."""
+    """The latencies of one round or one launch."""
 
     series: Series
     number: int
@@ -156,7 +156,7 @@ ROUND_FACTS: tuple[Fact[Round], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CategoryRow:
-    """A category or overhead of one experiment; without figures where times mean nothing."""
+    """A category or overhead of one experiment; its figures are None if times mean nothing."""
 
     series: Series
     times: Times
@@ -177,7 +177,7 @@ CATEGORY_FACTS: tuple[Fact[CategoryRow], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A kernel that ran in one experiment, or was only configured."""
+    """A kernel that one experiment executed or only configured."""
 
     series: Series
     use: KernelUse
@@ -232,7 +232,7 @@ Pair_co = TypeVar("Pair_co", bound="CategoryPair | OperatorPair", covariant=True
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Pair_co]):
-    """A category or an operator before and after; without times where they mean nothing."""
+    """A category or an operator before and after; without times if they mean nothing."""
 
     pair: Pair_co
     pairing: Pairing

@@ -1,4 +1,4 @@
-"""An analysed run as people use it from Python: its facts, with tables and a page for a notebook's cell."""
+"""An analysed run for use from Python: its facts, with tables and a page for a notebook cell."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from model_profiling.report.run_report import quality, speedups
 from model_profiling.report.tables import Records
 from model_profiling.report.verdict import answers
 
-# A run in a notebook's cell: the answer, what was compared, where the time goes; the rest folded.
-
 
 def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
-    """`report` is where the whole page was written."""
+    """Return a short report for a notebook cell; `report` is the path of the full page."""
     blocks: list[Block] = [
         Heading(data.title, 3),
         *answers(data).opening(first_picture(data)),
@@ -35,7 +33,7 @@ def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
 
 
 def _first_open(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The parts of a section: the first as it is, each of the others folded under its heading."""
+    """Split a section at its headings: leave the first part open and fold each of the others."""
     parts: list[list[Block]] = [[]]
     for block in blocks:
         if isinstance(block, Heading):
@@ -49,13 +47,13 @@ def _first_open(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def _below(blocks: Iterable[Block]) -> Iterator[Block]:
-    """A section's blocks, its headings one step down: the cell's own is of the third level."""
+    """Move headings one level down: the cell's own heading is level 3."""
     for block in blocks:
         yield Heading(block.text, block.level + 1) if isinstance(block, Heading) else block
 
 
 def _folded(summary: str, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Details in words and tables: pictures that nobody may open would make a notebook large."""
+    """Fold words and tables; charts are left out because they would make the notebook large."""
     inside = tuple(block for block in _below(blocks) if not isinstance(block, Chart))
     if inside:
         yield Folded(summary, inside)
@@ -107,7 +105,7 @@ class AnalysedRun(RunAnalysis):
 
     @property
     def operator_changes(self) -> Records:
-        """Each operator of each pair, before and after, with the kernels it took."""
+        """Each operator of each pair, before and after, with the kernels it used."""
         return tables.operator_change_table((pair.label, pair) for pair in self.pairings)
 
     def _repr_html_(self) -> str:
@@ -115,7 +113,7 @@ class AnalysedRun(RunAnalysis):
 
 
 def analysed(facts: RunAnalysis) -> AnalysedRun:
-    """`facts` with all that."""
+    """Return `facts` as an `AnalysedRun`."""
     if isinstance(facts, AnalysedRun):
         return facts
     return AnalysedRun(**{field.name: getattr(facts, field.name) for field in fields(facts)})

@@ -1,4 +1,4 @@
-"""`analysis_summary.json`: the facts of a run directory's analysis, for machines and for the report."""
+"""`analysis_summary.json`: the facts found by analysing a run directory, for machines and for the report."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
 
-# What `analysis_summary.json` says about the operators and modules of a series and the modules of a pair:
-# the numbers behind the report's tables and what they open.
+# The operators and modules of a series, and the modules of a pair.
 
 
 def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
-    """Every operator in the order it runs; without times where they mean nothing."""
+    """Return every operator in execution order; without times if they mean nothing."""
     return [json_facts(row, timed=series.times.are_shown) for row in operator_rows(series)]
 
 
 def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
-    """Every module with what is inside it, however deep; the first is the whole model."""
+    """Return every module with all operators inside it, at any depth; the first is the whole model."""
     found: list[dict[str, object]] = []
     for module in module_tree(series.operators).every():
         (inside,) = module.operators
@@ -57,7 +56,7 @@ def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
 
 
 def pair_modules(pairing: Pairing) -> list[dict[str, object]]:
-    """Every module on both sides; the ratio is of the times shown, without confidence."""
+    """Return every module of both sides; the ratio is of the times shown and has no interval."""
     found: list[dict[str, object]] = []
     for module in module_tree(pairing.baseline.operators, pairing.candidate.operators).every():
         before, after = (sum(each.typical_ms for each in side) for side in module.operators)
@@ -76,14 +75,14 @@ def _known(operators: Sequence[Operator], what: str) -> int:
     return sum(getattr(operator.source, what) or 0 for operator in operators)
 
 
-# What sampling showed, for machines: in `analysis_summary.json`, and as one CSV file for each series.
+# Sampling results: for `analysis_summary.json` and one CSV file per series.
 
 COLUMNS = (
     "operator", "call", "position", "category", "samples", "part", "part_samples", "share", "low", "high",
     "ms", "function", "function_samples", "delegate_call",
 )  # fmt: skip
-"""A row for each function that an operator was seen in, with its part. Call and position are the
-operator's as in every other file; `delegate_call` counts calls of delegates alone, as samples do."""
+"""One row for each function sampled in an operator. `call` and `position` are the operator's, as in every
+other file; `delegate_call` counts only calls of delegates, as samples do."""
 
 
 def write_inside_csv(path: Path, found: InsideSeries) -> None:
@@ -103,7 +102,7 @@ def _rows(each: InsideOperator) -> Iterator[tuple[Value, ...]]:
 
 
 def inside_facts(found: InsideSeries) -> dict[str, object]:
-    """One series; shares are of time only where `shares_are_of_time` says so."""
+    """Return the facts of one series; shares are shares of time only if `shares_are_of_time` is true."""
     moving = found.moving if found.shown else None
     return {
         **asdict(found.series),
@@ -150,8 +149,6 @@ _SHOWN_OPERATORS = 20
 
 @dataclass(frozen=True, slots=True)
 class WrittenDump:
-    """A dump and the files its analysis was written to."""
-
     dump: DumpAnalysis
     files: CsvFiles
 
@@ -161,7 +158,7 @@ def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[
 
 
 def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
-    """The content of `analysis_summary.json`; paths inside the run directory are relative to it."""
+    """Paths inside the run directory are relative to it."""
     home = analysis.run.path
     data = report_data(analysis.run, analysis)
     csv_of = {id(dump.dump): dump.files for dump in written}
@@ -241,7 +238,7 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
 
 
 def _series(series: SeriesAnalysis) -> dict[str, object]:
-    """All rounds together: means over the typical runs, the figures of every report; they add up, too."""
+    """Return all rounds together: means over the typical runs, as in every report; they add up."""
     spent = {name: series.spent(part) for name, part in series.parts.items()}
     return {
         **asdict(series.series),
@@ -266,8 +263,8 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
 
 
 def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
-    """Matrix operators by kernel family, counted in one run of each dump. The family names the path, packed
-    (KleidiAI) or XNNPACK's own; which kernel ran is for a trace to say."""
+    """Count matrix operators by kernel family in one run of each dump. The family names the path, packed
+    (KleidiAI) or XNNPACK's own; only a trace shows which kernel ran."""
     names = [operator.name for dump in dumps for operator in dump.operators]
     return {use.kernel.name: use.calls or 0 for use in operator_kernels(names)}
 
@@ -279,7 +276,7 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
 
 
 def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
-    """A pair with its answer; categories and operators where both sides have dumps."""
+    """Return a pair with its answer, plus categories and operators if both sides have dumps."""
     pairing = analysis.pairing(pair)
     answer = pair_answer(analysis.run, pair, pairing)
     return {
@@ -291,7 +288,7 @@ def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
 
 
 def pairing_facts(pairing: Pairing) -> dict[str, object]:
-    """Categories and operators of two series side by side; without times where they mean nothing."""
+    """Return categories and operators of two series side by side; without times if they mean nothing."""
     timed = pairing.baseline.times.are_shown and pairing.candidate.times.are_shown
     return {
         "matched_by": pairing.matched_by,

@@ -1,9 +1,8 @@
-"""Times and shares as they are shown, rounded so that they add up to the last digit on the page: operators to
-those of their name, these to their backend's, these to their category, categories and overheads to
-end-to-end.
+"""Times and shares as shown, rounded so that they add up to the last digit on the page.
 
-Each step is rounded from exact times within the one above it, so that eighteen small operators of one name
-are shown with what they take together, not with eighteen times the rounding of one.
+Operators add up to their type, types to their backend, backends to their category, and categories and
+overheads to end-to-end. Each level is rounded from exact times within the level above it, so that eighteen
+small operators of one type show their true total, not eighteen times the rounding error of one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _END_TO_END = "End to end, traced"
 
 @dataclass(frozen=True, slots=True)
 class ShownTime:
-    """A time and its share of the whole, already rounded."""
+    """A rounded time and its rounded share of the whole."""
 
     ms: float
     percent: float
@@ -54,17 +53,16 @@ class ShownTime:
 
 @dataclass(frozen=True, slots=True)
 class ShownTimes:
-    """One series' time on the page."""
+    """The rounded times of one series."""
 
     end_to_end: ShownTime
     parts: dict[str, ShownTime]
     """Categories, then overheads."""
     operators: dict[int, ShownTime]
-    """By the operator's place in the series."""
+    """By the operator's index in the series."""
     series: SeriesAnalysis
 
     def of(self, operators: Iterable[Operator]) -> ShownTime:
-        """Several operators together."""
         total = ShownTime(0.0, 0.0, self.end_to_end.decimals)
         for operator in operators:
             total += self.operators[self.series.place(operator)]
@@ -72,7 +70,6 @@ class ShownTimes:
 
     @property
     def all_operators(self) -> ShownTime:
-        """The categories together."""
         total = ShownTime(0.0, 0.0, self.end_to_end.decimals)
         for category in self.series.breakdown.categories:
             total += self.parts[category.value]
@@ -81,8 +78,9 @@ class ShownTimes:
     def within(
         self, whole: ShownTime, members: Sequence[Operator], groups: Sequence[Sequence[Operator]]
     ) -> list[ShownTime]:
-        """Groups among `members`, which are shown as `whole`: rounded from exact times so that, with the
-        members in none of them, they add up to it."""
+        """Return the time of each group in `members`, which together are shown as `whole`.
+
+        Groups and the members in no group are rounded from exact times so that they add up to `whole`."""
         spent = [self.series.spent_by(group) for group in groups]
         every = self.series.spent_by(members)
         ms = max(0.0, every.ms - sum(found.ms for found in spent))
@@ -92,7 +90,7 @@ class ShownTimes:
 
 _Figures = tuple[ShownTime, dict[str, ShownTime], dict[int, ShownTime]]
 _known: WeakKeyDictionary[SeriesAnalysis, _Figures] = WeakKeyDictionary()
-"""Every section of a page, every chart and every explorer shows the same ones."""
+"""A cache, so that every section, chart and explorer of a page shows the same figures."""
 
 
 def break_down(series: SeriesAnalysis) -> ShownTimes:
@@ -119,7 +117,7 @@ _STEPS: tuple[Callable[[Operator], str], ...] = (
     lambda operator: operator.backend,
     lambda operator: operator.type,
 )
-"""What the operators of a category are shown by together."""
+"""How the operators of a category are grouped, level by level."""
 
 
 def _within(
@@ -128,7 +126,7 @@ def _within(
     whole: ShownTime,
     steps: Sequence[Callable[[Operator], str]],
 ) -> dict[int, ShownTime]:
-    """The operators at `places`, rounded so that they add up to `whole`, and at each step to its groups."""
+    """Round the operators at `places` so that they add up to `whole`, and to their group at each step."""
     groups: dict[object, list[int]] = {}
     for place in places:
         groups.setdefault(steps[0](series.operators[place]) if steps else place, []).append(place)
@@ -150,7 +148,6 @@ def _rounded(times: Sequence[tuple[float, float]], whole: ShownTime) -> list[Sho
 
 
 def series_table(series: SeriesAnalysis) -> Table:
-    """Where one series' time goes."""
     shown = break_down(series)
     counts = {
         category.value: sum(operator.category is category for operator in series.operators)
@@ -162,7 +159,6 @@ def series_table(series: SeriesAnalysis) -> Table:
 
 
 def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
-    """Where the time goes on both sides, and what changed."""
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     rows: list[tuple[Text, ...]] = [
         (
@@ -195,16 +191,16 @@ def verdict_of(found: Speedup | None) -> str:
     return MISSING if found is None else found.verdict.value
 
 
-# What the time in no operator is: why it is there, and what of it the tracer takes.
+# Overheads: what they consist of, and how much of them the tracer causes.
 
 EXPLAINED = 0.10
-"""Of end-to-end time: overheads that are more are explained wherever they are shown."""
+"""Overheads above this share of end-to-end time are explained wherever they are shown."""
 TRACER_SAID = 0.01
-"""Of end-to-end time: what the tracer must take for it to be said."""
+"""The tracer's time is mentioned from this share of end-to-end time on."""
 
 
 def explain_overheads(series: SeriesAnalysis) -> Iterator[str]:
-    """A sentence for each overhead that is more than a tenth, and one where tracing distorts."""
+    """Yield a sentence for each overhead above `EXPLAINED`, and one if tracing distorts the shares."""
     if distorted := distortion_text(series):
         yield distorted
     for name, part in ((UNATTRIBUTED, "unattributed"), (FRAMEWORK, "framework")):
@@ -214,7 +210,7 @@ def explain_overheads(series: SeriesAnalysis) -> Iterator[str]:
 
 
 def distortion_text(series: SeriesAnalysis) -> str:
-    """That shares of the traced time are not those of the time without the tracer; empty where they are."""
+    """Return a warning that traced shares do not hold without the tracer; empty if they do."""
     if not series.distorted or series.untraced_ms is None:
         return ""
     return (
@@ -229,7 +225,7 @@ def cost_text(series: SeriesAnalysis) -> str:
 
 
 def why(series: SeriesAnalysis, name: str) -> str:
-    """What an overhead is made of, as the rest of a sentence."""
+    """Return the cause of an overhead, worded as the rest of a sentence."""
     calls = plural(series.first.delegate_calls, "delegate call")
     inside = sum(operator.delegated for operator in series.operators)
     if name == FRAMEWORK:

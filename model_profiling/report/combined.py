@@ -1,7 +1,7 @@
 """Several runs on one page: number formats, platforms, devices, models, or before and after a change.
 
-First what each takes end to end, then where its time goes, as a case study shows it. Nothing is judged across
-runs here: they were made at different times or places. `sme2prof compare` does that.
+The page shows each run's latency, then where its time goes. It does not judge differences between runs,
+because they were made at different times or places; `sme2prof compare` does that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def combined_title(runs: Sequence[ReportData]) -> str:
 
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
-    """The whole page; runs stand in the order given."""
+    """Return the whole page, with runs in the order given."""
     named = name_runs(runs)
     return [
         Heading(title, 1),
@@ -83,7 +83,7 @@ def _opening(runs: _Runs) -> Iterator[Block]:
 
 
 def _shift(run: NamedRun) -> str:
-    """What SME2, or whatever was compared first, changed in one run."""
+    """Describe what SME2, or whatever the first comparison is about, changed in one run."""
     pair = headline_pair(run.data)
     if pair is None:
         return ""
@@ -113,7 +113,7 @@ def _latency(runs: _Runs) -> Iterator[Block]:
 
 
 def _label(run: NamedRun) -> str:
-    """A bar must not pass for what it is not."""
+    """Return the run's name, marked if its times are not from known Arm hardware."""
     if run.data.times is Times.UNKNOWN:
         return f"{run.name} (unknown machine)"
     return f"{run.name} (not Arm)" if run.data.is_arm is False else run.name
@@ -152,7 +152,7 @@ def _speedups(runs: _Runs) -> Block:
 
 
 def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
-    """The series that the pictures show of a run: both sides of the headline comparison, else one series."""
+    """Return the series to chart: both sides of the headline comparison, or else one series."""
     pair = headline_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
         return [("before", pairing.baseline), ("after", pairing.candidate)]
@@ -161,7 +161,7 @@ def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
 
 
 def _where_time_goes(runs: _Runs) -> Iterator[Block]:
-    """Rows and bars are runs, so that any number of them has room."""
+    """Each run is a row and a bar, so that any number of runs fits."""
     shown = [
         (run, side, break_down(series))
         for run in runs
@@ -192,7 +192,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[Block]:
 
 
 def _where_work_is(runs: _Runs) -> Iterator[Block]:
-    """Runs without meaningful times, shown by what they compute."""
+    """Show runs without meaningful times by the amount of work they do."""
     rows = [
         (run.name, series.name, *(_work(series, category) for category in Category))
         for run in runs
@@ -213,7 +213,7 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
 
 
 def _run_answers(run: NamedRun) -> list[Block]:
-    """The answers of the run's own report, and folded what else to know."""
+    """Return the answers of the run's own report, with its notes folded."""
     told = answers(run.data)
     notes = make_list(told.notes)
     return [

@@ -1,4 +1,4 @@
-"""What a comparison of two measurements found: records for the renderers, the gate and the exit code."""
+"""The result of comparing two measurements: records for the renderers, the gate and the exit code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Answer = Literal["passed", "failed", "no answer", "first"]
-"""`first`: there is no baseline yet, and that is allowed."""
+"""`first`: there is no baseline yet, and the user allows that."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideFacts:
-    """One of the two things compared; empty where its files do not say."""
+    """One of the two things compared; a field is empty if its files do not say."""
 
     name: str
     """As the user wrote it."""
@@ -40,15 +40,15 @@ class SideFacts:
 
 @dataclass(frozen=True, slots=True)
 class SeriesComparison:
-    """One experiment of the first side against one of the second."""
+    """One experiment of the second side compared with one of the first."""
 
     before: Series
     after: Series
     end_to_end: Speedup
     with_tracer: bool
-    """Latencies without the tracer were not known on both sides."""
+    """Whether traced times were compared because a side lacks latencies without the tracer."""
     pairing: Pairing | None
-    """Categories and operators side by side; None where one side has no dumps."""
+    """Categories and operators side by side; None if a side has no dumps."""
     notes: tuple[str, ...]
     way: Way
     """Whether the two sides took turns, ran side by side, or were measured at different times."""
@@ -58,7 +58,7 @@ class SeriesComparison:
 
     @property
     def parts(self) -> tuple[CategoryPair, ...]:
-        """What end-to-end time divides into, where times may be compared."""
+        """The parts of end-to-end time; empty if times may not be compared."""
         return self.pairing.categories if self.pairing and not self.pairing.not_comparable else ()
 
     @property
@@ -75,23 +75,23 @@ class SeriesComparison:
 
     @property
     def slowdown(self) -> float | None:
-        """How much longer the second side takes, as a share: 0.05 is 5% longer; below 0 it is faster."""
+        """How much longer the second side takes, as a share: 0.05 is 5% longer; negative is faster."""
         ratio = self.end_to_end.ratio
         return None if ratio is None else 1 / ratio - 1
 
     @property
     def worst_slowdown(self) -> float | None:
-        """The largest slowdown the measurement does not rule out."""
+        """The largest slowdown that the measurement does not rule out."""
         low = self.end_to_end.low
         return None if low is None else 1 / low - 1
 
     def regressed(self, limit: float) -> bool:
-        """Slower beyond chance, and by more than `limit`."""
+        """Whether the second side is significantly slower, by more than `limit`."""
         slower = self.end_to_end.verdict is Verdict.SLOWER
         return slower and self.slowdown is not None and self.slowdown > limit
 
     def could_hide(self, limit: float) -> bool:
-        """Whether a slowdown of more than `limit` would have gone unseen."""
+        """Whether a slowdown of more than `limit` could be hidden by noise."""
         return (
             self.comparable
             and not self.regressed(limit)
@@ -114,13 +114,13 @@ class ComparisonFacts:
     only_a: tuple[Series, ...]
     only_b: tuple[Series, ...]
     limit: float | None
-    """The regression that fails, as a share; None where no time is to fail."""
+    """A slowdown above this share fails; None if times are not gated."""
     differences: tuple[Differences, ...] = ()
-    """What differs apart from time, experiment by experiment; also of what emulation proved for each side."""
+    """Differences apart from time, per experiment; also in what emulation proved for each side."""
     gated: tuple[Aspect, ...] = ()
-    """Which of these differences fail."""
+    """The kinds of difference that fail."""
     first: str = ""
-    """Why there is no baseline, where the user allows that."""
+    """Why there is no baseline, if the user allows that; else empty."""
 
     @property
     def speedups(self) -> Records:
@@ -156,14 +156,14 @@ class ComparisonFacts:
 
     @property
     def changed(self) -> tuple[tuple[Aspect, Differences], ...]:
-        """What differs and is to fail."""
+        """The differences that fail."""
         return tuple(
             (aspect, found) for aspect in self.gated for found in self.differences if found.of(aspect)
         )
 
     @property
     def unanswered(self) -> tuple[tuple[str, str], ...]:
-        """What was to be judged and cannot be: what, and why."""
+        """What should be judged but cannot be, each with the reason."""
         times = self.not_comparable if self.limit is not None else ()
         return (
             *((found.name, found.end_to_end.reason) for found in times),
@@ -177,8 +177,8 @@ class ComparisonFacts:
 
     @property
     def answer(self) -> Answer | None:
-        """What a build does with it; None where nothing was to fail. That something failed is an answer even
-        where something else has none."""
+        """The result for a build; None if nothing is gated. A failure counts even if other questions have no
+        answer."""
         if self.limit is None and not self.gated:
             return None
         if self.first:
@@ -189,13 +189,13 @@ class ComparisonFacts:
 
     @property
     def loads_differ(self) -> bool:
-        """Whether the machine was clearly busier for one of the two, which no interval allows for."""
+        """Whether the machine was clearly busier for one side; intervals do not cover that."""
         a, b = self.a.load, self.b.load
         return a is not None and b is not None and abs(a - b) > 0.25 * (self.a.cores or 1)
 
     @property
     def differing_facts(self) -> tuple[tuple[str, str, str], ...]:
-        """What else changed between the two, where both say: name, in A, in B."""
+        """Other facts that both sides state and that differ: name, value in A, value in B."""
         named = (
             ("program", self.a.model, self.b.model),
             ("program's content (SHA-256)", self.a.model_sha256[:16], self.b.model_sha256[:16]),

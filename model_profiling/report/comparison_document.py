@@ -1,4 +1,4 @@
-"""A comparison as a page fit for a pull request, as JUnit test cases, as JSON facts."""
+"""A comparison as a page for a pull request, as JUnit test cases and as JSON."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from model_profiling.report.sections import ratio_note
 from model_profiling.run.remarks import Diagnostic, name_series, warning_lines
 from model_profiling.statistics.speedup import Speedup, Verdict
 
-# JUnit XML, the format CI systems show as test results: one test case per question that was asked.
+# JUnit XML, which CI systems show as test results: one test case per question.
 
 Outcome = Literal["passed", "failed", "skipped", "error"]
-"""`failed`: the answer is no. `error`: there is no answer. `skipped`: nothing was asked of it."""
+"""`failed`: the answer is no. `error`: there is no answer. `skipped`: the question was not asked."""
 
-# What XML 1.0 cannot hold even escaped; operator names come from files.
+# Characters that XML 1.0 forbids even when escaped; operator names come from files.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAGS = {"failed": "failure", "skipped": "skipped", "error": "error"}
 
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """One question and its outcome; `message` is one line, `details` whatever helps."""
+    """One question and its outcome; `message` is one line, `details` may be longer."""
 
     group: str
     name: str
@@ -64,14 +64,13 @@ class TestCase:
     message: str = ""
     details: str = ""
     kind: str = "regression"
-    """What a failure is."""
+    """The type of a failure."""
 
-    # pytest would otherwise collect it, for its name.
+    # Stops pytest from collecting the class because of its name.
     __test__ = False
 
 
 def junit_xml(suite: str, cases: Sequence[TestCase]) -> str:
-    """The document for one suite."""
     told = Counter(case.outcome for case in cases)
     counts = (len(cases), told["failed"], told["error"], told["skipped"])
     numbers = dict(zip(("tests", "failures", "errors", "skipped"), map(str, counts), strict=True))
@@ -103,14 +102,14 @@ def _text(text: str) -> str:
     return _NOT_XML.sub("?", printable(text))
 
 
-# What changed between two runs apart from time: a table for people, JUnit cases and JSON for machines.
+# Changes apart from time: a table for people, JUnit cases and JSON for machines.
 
 _SHOWN = 20
-"""Changes that a page opens with; the others are folded away."""
+"""How many changes a page shows; the others are folded."""
 
 
 def sentences(comparison: ComparisonFacts) -> Iterator[tuple[bool, str]]:
-    """What each gate that is not about time says, those that passed in one; and whether it passed."""
+    """Yield the result of each gate not about time, and whether it passed; passed ones share one sentence."""
     unchanged = []
     for aspect in comparison.gated:
         found = [each for asked, each in comparison.changed if asked == aspect]
@@ -130,7 +129,7 @@ def _where(found: Sequence[Differences]) -> str:
 
 
 def structure_blocks(comparison: ComparisonFacts) -> Iterator[Block]:
-    """Every change of what is gated, by experiment, and why others could not be looked for."""
+    """Yield every gated change by experiment, and why some could not be checked."""
     left = _SHOWN
     more: list[Block] = []
     for found in comparison.differences:
@@ -167,7 +166,6 @@ def _unknown_lines(comparison: ComparisonFacts) -> Iterator[str]:
 
 
 def structure_cases(comparison: ComparisonFacts, group: str) -> Iterator[TestCase]:
-    """A case for each gate and experiment."""
     for aspect in comparison.gated:
         for found in comparison.differences:
             if aspect == "structure" and found.only_kernels:
@@ -186,7 +184,7 @@ def _structure_case(aspect: Aspect, found: Differences, group: str) -> TestCase:
 
 
 def structure_facts(comparison: ComparisonFacts) -> dict[str, object]:
-    """All differences, gated or not."""
+    """Return all differences, gated or not."""
     return {
         "gates": list(comparison.gated),
         "answer": comparison.answer,
@@ -208,7 +206,7 @@ _OPERATORS_SHOWN = 10
 
 
 def headline(comparison: ComparisonFacts) -> str:
-    """One line: what each gate says, the failures first; without gates the largest change."""
+    """Return one line: the result of each gate, failures first; without gates, the largest change."""
     if comparison.first:
         return f"The first run: {comparison.first}."
     if comparison.answer is None:
@@ -220,7 +218,7 @@ def headline(comparison: ComparisonFacts) -> str:
 
 
 def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
-    """Whether the gate passed, and what it says."""
+    """Return whether the time gate passed, and its sentence."""
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
         slower = percent(worst.slowdown)
@@ -241,7 +239,7 @@ def _largest(comparison: ComparisonFacts) -> str:
 
 
 def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
-    """What a reader must know before trusting the answer, one line for each kind."""
+    """Return what a reader must know before trusting the answer, one line for each kind of remark."""
     return tuple(line.text for line in warning_lines(_remarks(comparison)))
 
 
@@ -269,7 +267,7 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
 
 
 def comparison_document(comparison: ComparisonFacts) -> list[Block]:
-    """The whole summary; details of each experiment are folded away."""
+    """Return the whole page, with the details of each experiment folded."""
     if comparison.first:
         told = ("B ", Code(comparison.b.name), " is what the next runs are judged by.")
         return [Heading(headline(comparison)), Paragraph(told)]
@@ -307,7 +305,7 @@ def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
 
 
 def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
-    """Whether times were not asked for and there are none, as of emulated runs: a table would be empty."""
+    """Whether times were neither asked for nor measured (emulated runs): their table would be empty."""
     timed = any(found.end_to_end.ratio is not None for found in comparison.series)
     wanted = comparison.limit is not None or not comparison.gated
     return not wanted and not timed and bool(comparison.not_comparable)
@@ -364,8 +362,8 @@ def _speedup(found: Speedup) -> str:
 
 
 def comparison_junit(comparison: ComparisonFacts) -> str:
-    """One test case per experiment; its output lists categories that slowed down. Gates that are not
-    about time have cases of their own."""
+    """Return one test case per experiment, listing the categories that became slower, and one per
+    experiment for each gate that is not about time."""
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
     if comparison.first:
         only = TestCase(group, "the first run", "skipped", comparison.first)
@@ -394,7 +392,6 @@ def _case(comparison: ComparisonFacts, compared: SeriesComparison, group: str) -
 
 
 def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
-    """Everything found, as JSON."""
     return {
         "schema_version": 1,
         "headline": headline(comparison),

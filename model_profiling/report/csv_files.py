@@ -22,21 +22,21 @@ from model_profiling.facts.fact import Value
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
 from model_profiling.run import names
 
-# CSV text from numpy columns, formatted a column at a time: a 1,000-run timeline has a quarter million rows.
-# Rows are laid out in a byte matrix with one fixed-width field per column, unused bytes zero; dropping the
-# zeros leaves the text. Numbers are exact: fixed-point integers with the point put in, never floats.
+# CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.
+# Rows are built in a byte matrix with a fixed-width field per column; removing the unused zero bytes leaves
+# the text. Numbers are exact: fixed-point integers with the point inserted, never floats.
 
 Bytes = NDArray[np.uint8]
 
 _ROWS_AT_ONCE = 1 << 14
-# The text of every four-digit number, as one machine word each.
+# The text of every four-digit number, one machine word each.
 _FOUR_DIGITS = np.frombuffer("".join(f"{number:04d}" for number in range(10_000)).encode(), np.uint32)
 _COMMA, _MINUS, _POINT, _NEWLINE = (ord(mark) for mark in ",-.\n")
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """`texts[codes[i]]` in row i; a text may hold several neighbouring fields (see `csv_line`)."""
+    """Row i holds `texts[codes[i]]`; a text may contain several adjacent fields (see `csv_line`)."""
 
     codes: Int64
     texts: tuple[str, ...]
@@ -44,7 +44,7 @@ class TextColumn:
 
 @dataclass(frozen=True, slots=True)
 class NumberColumn:
-    """`values[i]` in row i, its last `decimals` digits behind the point; empty where `empty` says so."""
+    """Row i holds `values[i]` with its last `decimals` digits after the point, or nothing if `empty[i]`."""
 
     values: Int64
     decimals: int = 0
@@ -55,7 +55,7 @@ Column = TextColumn | NumberColumn
 
 
 def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:
-    """The whole file in pieces: the header, then the rows."""
+    """Yield the file in pieces: the header, then the rows."""
     yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
     fields = [
         _TextField(column) if isinstance(column, TextColumn) else _NumberField(column) for column in columns
@@ -77,8 +77,6 @@ def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[byte
 
 
 class _TextField:
-    """Writes a text column: one row of a table of padded texts for each row."""
-
     def __init__(self, column: TextColumn) -> None:
         encoded = [text.encode("utf-8", "backslashreplace") for text in column.texts]
         self._codes = column.codes
@@ -93,7 +91,7 @@ class _TextField:
 
 
 class _NumberField:
-    """Writes a number column: a sign where any number has one, then digits, with the point among them."""
+    """Fields have room for a sign only if some number is negative."""
 
     def __init__(self, column: NumberColumn) -> None:
         self._values, self._decimals, self._empty = column.values, column.decimals, column.empty
@@ -127,7 +125,7 @@ class _NumberField:
             words[:, group] = _FOUR_DIGITS[rest - above * 10_000]
             rest = above
         digits = words.view(np.uint8)[:, groups * 4 - self._digits :]
-        # A leading zero is no digit; the one before the point is.
+        # Remove leading zeros, except the one before the point.
         for place in range(self._digits - self._decimals - 1):
             digits[:, place] *= size >= 10 ** (self._digits - 1 - place)
         return digits
@@ -153,13 +151,11 @@ TEXT_COLUMNS = frozenset((
     "model_id", "name", "type", "delegate_backend", "block", "level", "category", "kind", "method", "origin",
     "module_path", "times",
 ))  # fmt: skip
-"""Of timelines, statistics and end-to-end times; all other columns are numbers."""
+"""In timelines, statistics and end-to-end files; all other columns there are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvFiles:
-    """The files written for one dump."""
-
     timeline: Path
     run0_timeline: Path
     stats: Path
@@ -173,7 +169,6 @@ class CsvFiles:
 
 
 def csv_paths(folder: Path, stem: str) -> CsvFiles:
-    """Where the files of the dump `stem` go."""
     endings = (
         names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV, names.CATEGORIES_CSV,
         names.E2E_CSV,
@@ -182,7 +177,7 @@ def csv_paths(folder: Path, stem: str) -> CsvFiles:
 
 
 def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: str | None = None) -> CsvFiles:
-    """Write every CSV file of `dump`, beside it unless `folder` says otherwise."""
+    """Write every CSV file of `dump`, beside it unless `folder` is given."""
     paths = csv_paths(folder or dump.path.parent, dump.stem)
     name = model_id or dump.stem
     write_timeline(paths.timeline, dump, name)
@@ -195,8 +190,8 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
 
 
 def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
-    """One row for each operator. The first eight columns mean what they do in other kits: `count` and
-    `total_ms` are of one inference, `pct_total` is the share of the durations of all events together."""
+    """Write one row per operator. The first eight columns mean the same as in other kits: `count` and
+    `total_ms` are per inference, `pct_total` is the share of the summed durations of all events."""
     loading = dump.attribution.outside
     durations = sum(int(group.duration_ns.sum()) for group in dump.attribution.groups)
     together = durations / dump.runs + int(loading.duration_ns[_loading(loading)].sum())
@@ -208,10 +203,10 @@ def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> None:
     """Write every event of all runs, or of one.
 
-    Loading comes first, with run 0 and level `outside`; warm-up and what a run left that never finished are
-    in no row. `self_ms` of the other rows of a run add up to the duration of its `Method::execute`, of which
-    `pct_of_e2e` is the share. The first eleven columns mean what they do in other kits: `pct_total` is the
-    share of the durations of all rows of the run together, though these lie within each other.
+    Loading comes first, as run 0 with level `outside`; warm-up and unfinished runs are left out. The
+    `self_ms` of a run's other rows add up to its `Method::execute`; `pct_of_e2e` is the share of that
+    duration. The first eleven columns mean the same as in other kits: `pct_total` is the share of the summed
+    durations of all rows of the run, although rows contain each other.
     """
     columns = _timeline_columns(dump, model_id, run)
     with files.replacing(path) as part, part.open("wb") as stream:
@@ -221,7 +216,7 @@ def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | Non
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Some rows of the timeline by column; texts are indexes into lists kept beside, `e2e` is -1 outside."""
+    """Timeline rows, column by column. Texts are indexes into separate lists; `e2e` is -1 outside a run."""
 
     head: Int64
     start: Int64
@@ -267,9 +262,9 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
 
 
 def _percent(part: Int64, whole: Int64 | NDArray[np.float64]) -> NumberColumn:
-    """Shares with four digits; empty where there is no whole."""
+    """Return percentages with four decimals; empty where `whole` is not positive."""
     none = whole <= 0
-    # A damaged dump may hold an event that lasts longer than a number can say.
+    # A damaged dump may contain a duration too large for an int64.
     share = np.clip(part * 1e6 / np.where(none, 1, whole), -1e15, 1e15)
     return NumberColumn(np.rint(share).astype(np.int64), 4, empty=none)
 
@@ -286,7 +281,7 @@ def _group_rows(
     backends = {owner.call: owner.backend for owner in owners if owner is not None}
     head, tail = [], []
     for node, owner in zip(group.nodes, owners, strict=True):
-        # The call around an operator is the runtime's; counting it with the operator would count twice.
+        # The call around an operator belongs to the runtime; giving it to the operator would count it twice.
         backend = owner.backend if owner else "runtime"
         what = (owner.category.value, owner.kind) if owner else ("", "")
         if node.level == "call" and node.call_kind == "delegate":
@@ -334,8 +329,8 @@ def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tail
 
 
 def _loading(outside: OutsideEvents) -> Int64:
-    """Events of blocks in which nothing was executed: a sum of `Method::execute` by run must not include
-    warm-up, which belongs to no run."""
+    """Return the events of blocks that executed nothing. Warm-up belongs to no run, so it must not be in a
+    sum of `Method::execute` by run."""
     executed = [name == EXECUTE or name in CALLS for name in outside.name]
     blocks = outside.block[np.array(executed, np.bool_)]
     found: Int64 = np.flatnonzero(~np.isin(outside.block, blocks))
@@ -364,7 +359,6 @@ def _stats(dump: DumpAnalysis, operator: Operator, model_id: str, together: floa
 
 
 def details_row(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
-    """A field for each of `DETAIL_COLUMNS`."""
     values = cells(OperatorRow(operator, operator.typical_ms, dump.share_of(operator)))
     return tuple(_field(name, value) for name, value in zip(DETAIL_COLUMNS, values, strict=True))
 
@@ -376,7 +370,7 @@ def _field(name: str, value: Value) -> object:
 
 
 def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
-    """Categories and overheads of a dump; their `mean_ms`, brackets left out, add up to end-to-end."""
+    """Return a dump's categories and overheads; without rows in brackets, `mean_ms` adds up to end-to-end."""
     breakdown = dump.breakdown
     counts = Counter(operator.category for operator in dump.operators)
     parts = [(category.value, part, counts[category]) for category, part in breakdown.categories.items()]

@@ -1,4 +1,4 @@
-"""Everything a report shows about a run, asked from the run and its analysis; every section takes this."""
+"""Everything that a report shows about a run, from the run and its analysis; every section takes this."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from model_profiling.runner.machine import Cluster, DeviceState, MachineFacts
 
 
-# The machine a run was measured on, row by row, as it was before and after.
+# The machine that a run was measured on, before and after.
 
 # Android's PowerManager.THERMAL_STATUS_*.
 _THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
@@ -58,8 +58,8 @@ def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _clusters(before: MachineFacts, after: MachineFacts | None) -> Iterator[tuple[str, str]]:
-    """The governor and, where CPUs are of several kinds, each kind: a frequency that the system has lowered
-    meanwhile is throttling."""
+    """Yield the governor or, if there are several kinds of CPU, a row for each kind. A frequency limit that
+    the system lowered in between shows throttling."""
     if len(before.clusters) < 2:
         yield "Clock governor", before.governor or "not told"
         return
@@ -98,7 +98,7 @@ def _phone(before: DeviceState, after: DeviceState | None) -> Iterator[tuple[str
 
 
 def _between(seen: Sequence[Between]) -> Iterator[str]:
-    """The least and the most of what changed while a phone was measured."""
+    """Yield the range of each value that changed while a phone was measured."""
     if temperatures := [each.temperature_c for each in seen if each.temperature_c is not None]:
         yield f"{span_of(temperatures, '.0f')} C"
     if charges := [
@@ -130,18 +130,16 @@ def _change(before: float | None, after: float | None, unit: str = "") -> str:
 
 
 _UNLIKE = 0.1
-"""How far the dumps' median may lie from that of the traced latencies before it is said."""
+"""A larger relative difference between the medians of the dumps and of the traced latencies is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentReport(MeasuredSeries):
-    """What is known about one series."""
-
     dumps: SeriesAnalysis | None
 
     @property
     def summary(self) -> LatencySummary | None:
-        """Of the latency without the tracer; where that is not known, with it."""
+        """The latency without the tracer or, if unknown, with it."""
         if not self.times.are_latencies:
             return None
         known = (self.latency.end_to_end_ms or self.latency.traced_ms) if self.latency else None
@@ -149,20 +147,20 @@ class ExperimentReport(MeasuredSeries):
 
     @property
     def problem(self) -> str:
-        """Why it did not finish; empty when it did."""
+        """Why it did not finish; empty if it did."""
         failed = self.result is not None and self.result.state == "failed"
         return (self.result.problem or "it failed") if failed and self.result else ""
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """Two series compared, with the one answer that every file of the run repeats."""
+    """A comparison of two series, with the one answer that every file of the run repeats."""
 
     pair: Pair
     speedup: Speedup
     with_tracer: bool
     pairing: Pairing | None
-    """Operators and categories side by side, from the dumps; None where one is missing."""
+    """Operators and categories side by side; None if a side has no dumps."""
 
     @property
     def label(self) -> str:
@@ -174,7 +172,7 @@ class PairReport:
 
     @property
     def side_by_side(self) -> Pairing | None:
-        """The pairing where before and after show more than noise."""
+        """The pairing, if the two sides may be compared or at least have a ratio."""
         if self.pairing is None or self.pair.not_comparable:
             return None
         return self.pairing if self.comparable or self.speedup.ratio is not None else None
@@ -182,7 +180,7 @@ class PairReport:
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything a report says of a run. Without slots, because its properties are cached."""
+    """Everything that a report says about a run. No slots, because its properties are cached."""
 
     title: str
     run: Run
@@ -191,9 +189,9 @@ class ReportData:
     pairs: tuple[PairReport, ...]
     evidence: tuple[PlaceEvidence, ...]
     inside: tuple[InsideSeries, ...] = ()
-    """Where threads were seen, of each series that was sampled."""
+    """Sampling results, for each series that was sampled."""
     whole: ReportData | None = field(default=None, repr=False)
-    """What it is a part of, where a page has no room for all; what is said of the run is said of that."""
+    """The full data, if this is only the part that fits on a page; statements about the run come from it."""
 
     def __repr__(self) -> str:
         return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
@@ -204,7 +202,6 @@ class ReportData:
 
     @property
     def timed(self) -> bool:
-        """Whether its times are latencies."""
         return self.times.are_latencies
 
     @property
@@ -218,12 +215,12 @@ class ReportData:
 
     @property
     def has_sme2(self) -> bool | None:
-        """Of the CPU the times come from; None where nothing says."""
+        """Whether the CPU that the times come from has SME2; None if unknown."""
         return self.run.manifest.has_sme2 if self.run.manifest else None
 
     @property
     def is_arm(self) -> bool | None:
-        """Of the CPU that ran it, real or emulated; None where nothing says."""
+        """Whether the CPU that ran the program, real or emulated, is Arm; None if unknown."""
         return self.run.manifest.is_arm if self.run.manifest else None
 
     @property
@@ -232,7 +229,7 @@ class ReportData:
 
     @cached_property
     def headline(self) -> ExperimentReport | None:
-        """The headline where there is no pair: SME2 on, if there is one, on the fewest threads."""
+        """The series to speak of without a pair: preferably with SME2 on, on the fewest threads."""
         if self.whole:
             return self.whole.headline
         known = [found for found in self.experiments if found.summary or found.dumps]
@@ -260,17 +257,17 @@ class ReportData:
 
     @cached_property
     def outlook(self) -> Outlook:
-        """What runs on SME2, and what that could bring."""
+        """What runs on SME2, and what SME2 could gain."""
         return self.whole.outlook if self.whole else outlook_of(self.run, self.analysis, self.evidence)
 
     @cached_property
     def remarks(self) -> tuple[Diagnostic, ...]:
-        """What a person should know before trusting the answer."""
+        """What a reader should know before trusting the answer."""
         return self.whole.remarks if self.whole else tuple(_remarks(self))
 
     @cached_property
     def warnings(self) -> tuple[WarningLine, ...]:
-        """The remarks as terminal, report and summary show them: one line per kind."""
+        """The remarks as shown in terminal, report and summary: one line per kind."""
         return warning_lines(self.remarks)
 
     @property
@@ -280,20 +277,20 @@ class ReportData:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """About the machine and the software: label, value."""
+        """Label and value of facts about the machine and the software."""
         manifest = self.run.manifest
         return [fact for fact in _facts(manifest) if fact[1]] if manifest else []
 
     @property
     def reproduce(self) -> tuple[str, ...]:
-        """Commands, in order."""
+        """The commands to repeat the run, in order."""
         parts = self.run.manifest.parts if self.run.manifest else ()
         made = [shlex.join(words) for part in parts if (words := _command(part))]
         return (*dict.fromkeys(made), shlex.join(("sme2prof", "report", str(self.run.path))))
 
 
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
-    """Everything known about `run`; `analysis` is None where it has no dumps."""
+    """Gather everything known about `run`; `analysis` is None if it has no dumps."""
     return ReportData(
         title=title or f"{run.model_name or 'Model'} on {run.platform or run.path.name}",
         run=run,
@@ -314,7 +311,7 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
 
 
 def _evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
-    """What the analysis has gathered of this very run; else what is there."""
+    """Return the evidence that the analysis gathered for this run, or else gather it."""
     proven = analysis.proven if analysis else None
     if proven is None or proven.run is not run:
         return gather_evidence(run, analysis.series if analysis else ())
@@ -340,7 +337,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
             yield _unfinished(manifest)
     try:
         _ = data.run.journal
-    except FormatError as problem:  # a report does without it, but nobody can check its latencies any more
+    except FormatError as problem:  # the report works without it, but its latencies can no longer be checked
         yield Diagnostic(None, "damaged_journal", problem.problem, problem.fix)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
@@ -348,7 +345,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
 
 
 def _unfinished(manifest: Manifest) -> Diagnostic:
-    """That more is to come, and what keeps it from coming, where that is known."""
+    """Say that the run is not finished and, if known, what stopped it."""
     seen, advice = f"the run is {manifest.unfinished}, not finished", "continue it with --resume"
     if stopped := manifest.why_unfinished:
         seen = f"{seen}: {stopped.problem}"
@@ -399,7 +396,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _command(part: Part) -> tuple[str, ...]:
-    """What makes a part again; scripts of 0.1.0 noted their own options for the command's."""
+    """Return the command that repeats a part; scripts of 0.1.0 recorded their own options instead."""
     words = part.command_line
     if words and not (len(words) > 1 and words[1].startswith("-")):
         return words

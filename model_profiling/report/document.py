@@ -1,4 +1,4 @@
-"""What a page is made of: sections return these blocks, renderers turn them into text."""
+"""The blocks of a page: sections return them, renderers turn them into text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUOTED = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A name to be shown letter by letter."""
+    """A name or command shown verbatim."""
 
     text: str
 
@@ -25,7 +25,7 @@ class Strong:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Another page of the kit's, by its path from this one; or a place in this page."""
+    """A link to another page of the kit, by its path from this one, or to a place in this page."""
 
     text: str
     file: str
@@ -49,27 +49,27 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a page begins with: questions, each with its answer."""
+    """The questions and answers at the top of a page."""
 
     entries: tuple[tuple[str, Text], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns named in `numbers` stand to the right."""
+    """A table; the columns with indexes in `numbers` are aligned right."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[Text, ...], ...]
     numbers: tuple[int, ...] = ()
     source: str = ""
-    """The file of the run, and the place in it, that the numbers are from."""
+    """The file of the run, and the place in it, that the numbers come from."""
     sortable: bool = False
-    """Whether a browser sorts it by a click on a header."""
+    """Whether a click on a header sorts it in a browser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry of a list; `inside` are lines below it."""
+    """An entry of a list; `inside` are the lines below it."""
 
     text: Text
     inside: tuple[Text, ...] = ()
@@ -83,14 +83,14 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Lines to be copied."""
+    """Lines to copy."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture beside the page."""
+    """An image file beside the page."""
 
     file: str
     caption: str
@@ -98,37 +98,35 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Numbers as a picture: live in a browser, an SVG file beside a Markdown page, left out of a terminal."""
+    """A chart: live in a browser, an SVG file beside a Markdown page, left out in a terminal."""
 
     name: str
-    """What its file is called, without an ending; unique on a page."""
+    """Its file name without the extension; unique on a page."""
     title: str
     summary: str
-    """The same in words, for those who do not see it."""
+    """The same in words, for readers who cannot see it."""
     spec: Mapping[str, object]
-    """Vega-Lite."""
+    """A Vega-Lite specification."""
     source: str = ""
-    """The file of the run, and the place in it, that the numbers are from."""
+    """As for `Table`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explorer:
-    """Data to sort, filter and open in a browser; elsewhere the blocks `instead`."""
+    """Data to sort, filter and open in a browser; other pages show the blocks in `instead`."""
 
     kind: Literal["operators", "modules", "timeline", "histories"]
     title: str
-    """Stands above it in a browser; empty where the section's heading is enough."""
+    """Shown above it in a browser; empty if the section's heading is enough."""
     data: Mapping[str, object]
-    """Plain JSON; what each kind holds is written where it is made."""
+    """Plain JSON; the code that builds each kind describes it."""
     instead: tuple[Block, ...] = ()
     source: str = ""
-    """As that of a table."""
+    """As for `Table`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Details that a reader opens."""
-
     summary: str
     blocks: tuple[Block, ...]
 
@@ -142,18 +140,18 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row_contra]):
-    """A column of a table: its heading, and how to read a cell from a record."""
+    """A table column: its header and how to read a cell from a record."""
 
     header: str
     cell: Callable[[Row_contra], Text]
 
 
 class Number(Column[Row_contra]):
-    """A column that stands to the right."""
+    """A column aligned right."""
 
 
 def table_of(rows: Iterable[Row], columns: Sequence[Column[Row]], *more: Sequence[Text]) -> Table:
-    """A row for each record; `more` are rows below."""
+    """Return a table with a row for each record, then the rows `more`."""
     cells = [tuple(column.cell(row) for column in columns) for row in rows]
     right = [place for place, column in enumerate(columns) if isinstance(column, Number)]
     return make_table([column.header for column in columns], [*cells, *more], right)
@@ -164,19 +162,19 @@ def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: 
 
 
 def make_list(lines: Iterable[Text]) -> list[Block]:
-    """A list, or nothing where there is nothing to list."""
+    """Return a list, or nothing if there are no lines."""
     entries = tuple(Item(line) for line in lines)
     return [Items(entries)] if entries else []
 
 
 def plain(text: Text) -> str:
-    """The words alone."""
+    """Return the text without markup."""
     parts = text if isinstance(text, tuple) else (text,)
     return "".join(part if isinstance(part, str) else part.text for part in parts)
 
 
 def in_parts(text: Text) -> Iterator[Inline]:
-    """Words and names in turn. Sentences quote commands as Markdown does: those are code."""
+    """Yield the parts of a text; words in backquotes become `Code`."""
     parts = text if isinstance(text, tuple) else (text,)
     for words, run in groupby(parts, key=lambda part: isinstance(part, str)):
         if not words:
@@ -188,7 +186,7 @@ def in_parts(text: Text) -> Iterator[Inline]:
 
 
 def charts_in(blocks: Iterable[Block]) -> Iterator[Chart]:
-    """Every chart that a page without a browser shows."""
+    """Yield every chart that a page shows without a browser."""
     for block in blocks:
         match block:
             case Chart():

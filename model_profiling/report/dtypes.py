@@ -15,25 +15,25 @@ from model_profiling.run import Series
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
-"""What latencies come from: a CPU with SME2, an Arm CPU without, another CPU; or there are none."""
+"""Where latencies come from: a CPU with SME2, an Arm CPU without it, or another CPU; else there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The program's outputs on the example inputs, against eager PyTorch; errors are of the output range."""
+    """Output errors on the example inputs against eager PyTorch, as shares of the output range."""
 
     error: float
-    """Against float32: what the dtype costs."""
+    """Against float32: the cost of the dtype."""
     limit: float
     lowering_error: float
-    """Against PyTorch in the same dtype: what lowering and the backend changed."""
+    """Against PyTorch in the same dtype: the change made by lowering and the backend."""
     lowering_limit: float
     cosine: float
     calibration: str = ""
-    """What int8's ranges were observed on."""
+    """The data that int8 was calibrated on."""
     against: str = "eager PyTorch in float32, on the example inputs, as a share of the output range"
     wrong: str = ""
-    """What they are off from, and by how much, where that is too far."""
+    """What the outputs differ from, and by how much, if that is too much."""
 
     @property
     def ok(self) -> bool:
@@ -42,7 +42,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of the headline series: SME2 on where the CPU has it, on the fewest threads."""
+    """The latency of the headline series: SME2 on if the CPU has it, fewest threads."""
 
     series: Series
     median_ms: float
@@ -52,7 +52,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """What SME2 could make of the latency; never a measurement."""
+    """The latency that SME2 could give; never a measurement."""
 
     low_ms: float
     """With the highest factors."""
@@ -63,17 +63,17 @@ class Projected:
 
 @dataclass(frozen=True, slots=True)
 class MissesSme2:
-    """Why matrix operators ran on no SME or SME2 kernel."""
+    """A reason why matrix operators ran on no SME or SME2 kernel."""
 
     reason: str
     operators: int
     arithmetic_share: float
-    """Of all matrix arithmetic; what is not known counts none."""
+    """Of all matrix arithmetic; operators of unknown cost count as 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnSme2:
-    """What was proven to run on SME or SME2 kernels; None where it was not tested."""
+    """What was proven to run on SME or SME2 kernels; figures are None if not tested."""
 
     evidence: Literal["executed", "not tested"]
     reason: str
@@ -82,12 +82,12 @@ class OnSme2:
     arithmetic_share: float | None = None
     """Of all matrix arithmetic of the program."""
     missing: tuple[MissesSme2, ...] = ()
-    """Most arithmetic first."""
+    """Those with the most arithmetic first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one inference does, as the program says."""
+    """The work of one inference, according to the program."""
 
     flops: int
     bytes_moved: int
@@ -95,11 +95,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DtypeSide:
-    """One number format; what could not be had is None, and `problem` says why where it failed."""
+    """One number format; unknown values are None, and `problem` says why if it failed."""
 
     dtype: str
     program: str = ""
-    """Relative to the folder of this record, as `runs` are."""
+    """Relative to the folder of this record, as are `runs`."""
     sha256: str = ""
     size_bytes: int | None = None
     runs: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class DtypeSide:
 
 @dataclass(frozen=True, slots=True)
 class DtypePair:
-    """Two formats' latencies on one CPU; the speedup is that of `dtype` over `against`."""
+    """Two formats' latencies on one CPU; the speedup is of `dtype` over `against`."""
 
     dtype: str
     against: str
@@ -131,17 +131,17 @@ class DtypePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """Everything known of a model's formats, and which to ship."""
+    """A model in all its formats, and which format to ship."""
 
     schema_version: Literal[1] = 1
     model: str
     cpu: str = ""
-    """That was measured or emulated."""
+    """The CPU that was measured or emulated."""
     machine: Machine = "unknown"
     sides: tuple[DtypeSide, ...]
     pairs: tuple[DtypePair, ...] = ()
     ship: str | None = None
-    """The format to ship; None where the evidence names none."""
+    """The format to ship; None if the evidence does not decide."""
     verdict: str = ""
 
     @property
@@ -154,23 +154,22 @@ class Dtypes:
 
     @property
     def judged_by_time(self) -> bool:
-        """Whether latencies say anything about the CPUs that the kit is about."""
+        """Whether the latencies are from an Arm CPU: only those may decide."""
         return self.machine in ("sme2", "arm")
 
     def pair(self, dtype: str, against: str) -> DtypePair | None:
         return next((each for each in self.pairs if (each.dtype, each.against) == (dtype, against)), None)
 
 
-# Which number format to ship, and why: one line, from the record alone.
-# Latency decides where it was measured on an Arm CPU, and differences within noise are none. Without
-# latencies the work decides, and nothing is called faster. A format whose outputs are too far off is not
-# shipped.
+# Which number format to ship, and why.
+# Latencies from an Arm CPU decide; a difference within noise does not count. Without them the amount of work
+# decides, and nothing is called faster. A format whose outputs are too far off is not shipped.
 
 _EXAMPLES_ONLY = "accuracy was checked on the example inputs only"
 
 
 def decide(found: Dtypes) -> tuple[str | None, str]:
-    """The format to ship, if one can be named, and the sentences that say why."""
+    """Return the format to ship, if one can be named, and the sentences that say why."""
     fit = [side for side in found.worked if side.accuracy is None or side.accuracy.ok]
     why_not = [*_excluded(found)]
     if not fit:
@@ -192,9 +191,9 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
             pair = found.pair(fastest.dtype, side.dtype)
             judged[side.dtype] = pair.speedup.verdict if pair else Verdict.NOT_COMPARABLE
     alike = [side for side in timed if judged.get(side.dtype, Verdict.NO_CHANGE) is Verdict.NO_CHANGE]
-    # A median may be the lowest by chance: what is faster beyond noise goes before it.
+    # The lowest median may be chance: a format that is significantly faster goes before it.
     ahead = [side for side in timed if judged.get(side.dtype) is Verdict.SLOWER]
-    # Where time does not tell them apart, the outputs do.
+    # If times do not separate them, the output error decides.
     chosen = min(ahead or alike, key=lambda side: side.accuracy.error if side.accuracy else math.inf)
     kind = "with SME2" if found.machine == "sme2" else "which has no SME2, so this is a baseline"
     where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
@@ -222,7 +221,7 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
 
 
 def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
-    """What a CPU with SME2 might change about the choice; ranges that overlap decide nothing."""
+    """Say what a CPU with SME2 might change about the choice; overlapping ranges decide nothing."""
     known = {side.dtype: side.projected for side in timed if side.projected is not None}
     own = known.pop(chosen.dtype, None)
     if own is None:

@@ -1,4 +1,4 @@
-"""The page `dtypes.md` and the table in the terminal: number formats as columns, what is known as rows."""
+"""The page `dtypes.md` and its table in the terminal, with one column per number format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dtypes_document(found: Dtypes) -> list[Block]:
 
 
 def dtypes_table(found: Dtypes) -> Block:
-    """One column a format, so that a terminal of usual width holds it."""
+    """Formats are columns, so that the table fits a terminal of usual width."""
     headers = ("", *(side.dtype for side in found.sides))
     rows = [
         (name, *(MISSING if side.problem and not side.program else cell(side) for side in found.sides))

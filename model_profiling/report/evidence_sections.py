@@ -74,14 +74,14 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
 
 
 def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> str:
-    """Of all matrix operators of the program, as every other share of them."""
+    """Return the share of all matrix operators of the program, as everywhere else."""
     own = data.analysis if place is data.evidence[0] else None
     share = on_sme_of(data.outlook.coverage, found, own.of(found.series) if own else None)
     return MISSING if share is None else f"{share[0]} of {share[1]}"
 
 
 def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
-    """The kernels themselves, those that ran before those that were only configured."""
+    """List the kernels: those that ran, then those that were only configured."""
     found: dict[Kernel, dict[str, KernelUse]] = {}
     for evidence in place.kernels:
         for use in evidence.uses:
@@ -106,7 +106,7 @@ def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
 
 
 def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[Block]:
-    """The sizes of what was counted: tiles of the operators' matrices, as XNNPACK hands them out."""
+    """List the sizes that were counted: tiles of the operators' matrices, as XNNPACK hands them out."""
     rows: list[tuple[Text, ...]] = []
     for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
         use = next((each for each in uses.values() if each.worked_on), None)
@@ -187,7 +187,7 @@ def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
 
 
 def advice(data: ReportData) -> list[Block]:
-    """What to do, the most that could be saved first; below each its operators and where they are."""
+    """List what to do, largest possible saving first, each with its operators and where they are."""
     findings = data.findings[:_FINDINGS_SHOWN]
     if not findings:
         return []
@@ -229,7 +229,7 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> Item:
 
 
 def _operator_lines(finding: Finding) -> Iterator[Text]:
-    """The operators of a finding, those that one line of the model makes together, the longest first."""
+    """Yield a finding's operators, longest first; those made by one line of the model share a line."""
     spent = _spent_words(finding)
     groups = finding.groups
     for group in groups[:_OPERATORS_SHOWN]:
@@ -252,7 +252,8 @@ def _operator_lines(finding: Finding) -> Iterator[Text]:
 
 
 def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
-    """`: 0.093 ms, 13.8%`: of one operator as its table has it, of many without the rounding of each."""
+    """Return a function that writes `: 0.093 ms, 13.8%`: for one operator as in its table, for several the
+    rounded sum and not the sum of rounded times."""
     series = finding.found_in
     if finding.max_gain_pct is None:
         return lambda _: ""

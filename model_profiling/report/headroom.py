@@ -1,4 +1,4 @@
-"""What SME2 could bring, for people and for machines."""
+"""What SME2 could gain: the report's section for people, and facts for machines."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from model_profiling.report.document import (
 )
 from model_profiling.report.views import SERIES_COLUMNS
 
-# What SME2 could bring, for people: what the answers say of it, and the report's section.
-# A projection is called one wherever it appears, and what it rests on stands beside it.
+# For people. A projection is always called one, and the text beside it says what it is based on.
 
 _MISSING_SHOWN = 12
 
@@ -165,7 +164,7 @@ _MISSING: tuple[Column[MissingOperator], ...] = (
 
 
 def proven_text(coverage: Coverage, more: str = "") -> str:
-    """How much of the matrix work ran on SME2; `more` says what else that is a share of."""
+    """Say how much of the matrix work ran on SME2; `more` is appended to the shares."""
     every = plural(len(coverage.operators), "matrix operator")
     ran = f"{coverage.isa} kernels ran {len(coverage.proven)} of {every}"
     if coverage.arithmetic_share is not None:
@@ -176,7 +175,6 @@ def proven_text(coverage: Coverage, more: str = "") -> str:
 
 
 def range_text(found: Projection) -> str:
-    """From the lowest to the highest projected speedup."""
     return span(_times(found.low), _times(found.high))
 
 
@@ -184,7 +182,8 @@ def _times(speedup: float) -> str:
     return f"{speedup:.2f}x" if math.isfinite(speedup) else "without a bound"
 
 
-# The keys `sme2_coverage`, `sme2_headroom` and `headroom_reason`: the same in every file and command.
+# For machines: the keys `sme2_coverage`, `sme2_headroom` and `headroom_reason`, the same in every file and
+# command.
 
 Json = dict[str, object]
 

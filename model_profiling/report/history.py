@@ -1,4 +1,4 @@
-"""Latencies of a model over days and commits: records, sentences, facts for programs, a chart of letters."""
+"""A model's latencies over days and commits: records, sentences, facts for programs and a text chart."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ SHORT_COMMIT = 10
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """One run of a series."""
-
     run_id: str
     name: str
     at: datetime
-    """When it was measured, in UTC; where that is not known, when it was added."""
+    """When it was measured, in UTC; if unknown, when it was added."""
     median_ms: float
     low_ms: float | None
     high_ms: float | None
-    """The median's 95% interval; None with fewer than three rounds."""
+    """The 95% interval of the median; None with fewer than three rounds."""
     commit: str = ""
     branch: str = ""
     dirty: bool | None = None
@@ -43,7 +41,7 @@ class HistoryPoint:
 
     @property
     def error(self) -> float:
-        """The median's standard error, relative; 0 where it is not known."""
+        """The relative standard error of the median; 0 if unknown."""
         if self.low_ms is None or self.high_ms is None or self.median_ms <= 0:
             return 0.0
         return max(0.0, self.high_ms - self.low_ms) / (2 * 1.96 * self.median_ms)
@@ -55,7 +53,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class SeriesKey:
-    """What makes runs comparable: one model and program form, on one device, in one experiment."""
+    """What comparable runs share: model, program form, device and experiment."""
 
     model: str
     dtype: str
@@ -76,17 +74,17 @@ class SeriesKey:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something around the model that is not as it was in the run before."""
+    """A change in the run's surroundings, such as a new version, compared with the run before."""
 
     first: int
-    """The first run that has it."""
+    """The index of the first run that has it."""
     what: str
     before: str
     after: str
 
     @property
     def telling(self) -> bool:
-        """That a new program came is usual, and told only where the level changed."""
+        """Whether to show it always; a new program is normal, so it is shown only where the level changed."""
         return self.what != "program"
 
     @property
@@ -96,7 +94,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class HistorySeries:
-    """Runs in the order they were measured; changes and marks name them by their place, from 0."""
+    """Runs in the order they were measured; changes and marks refer to them by index."""
 
     key: SeriesKey
     points: tuple[HistoryPoint, ...]
@@ -108,7 +106,7 @@ class HistorySeries:
         return self.found.changes
 
     def marks_at(self, change: ChangePoint) -> tuple[Mark, ...]:
-        """What else changed where the level may have changed; of a drift, new programs are not told."""
+        """Return what else changed where the level may have changed; for a drift, without new programs."""
         return tuple(
             mark
             for mark in self.marks
@@ -118,7 +116,7 @@ class HistorySeries:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Runs that are in no series, and why."""
+    """The number of runs in no series for one reason."""
 
     reason: str
     runs: int
@@ -126,8 +124,6 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was asked for, all series of it."""
-
     model: str
     series: tuple[HistorySeries, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -140,13 +136,12 @@ _WATCHED = {
     "os": "system",
     "program_sha256": "program",
 }
-"""Fields of a point that are marked where they change, by what they are called. A device cannot change
-within a series."""
+"""The fields of a point to mark when they change, with the names shown. The device is fixed in a series."""
 _SHORT_HASH = 10
 
 
 def make_series(key: SeriesKey, points: Sequence[HistoryPoint]) -> HistorySeries:
-    """A series of `points`, put into the order they were measured in, with its changes."""
+    """Sort `points` by time and find the changes."""
     ordered = tuple(sorted(points, key=lambda point: (point.at, point.run_id)))
     found = find_changes([point.median_ms for point in ordered], [point.error for point in ordered])
     return HistorySeries(key, ordered, found, tuple(_marks(ordered)))
@@ -162,7 +157,6 @@ def _marks(points: Sequence[HistoryPoint]) -> Iterator[Mark]:
 
 
 def history_facts(history: History) -> dict[str, object]:
-    """For programs."""
     return {
         "schema_version": 1,
         "model": history.model,
@@ -203,31 +197,31 @@ def _named(point: HistoryPoint) -> dict[str, str]:
     return {"run_id": point.run_id, "name": point.name, "commit": point.commit}
 
 
-# A history in sentences: its name, its level, each change, and how far to trust that there is one.
+# A history in sentences.
 
 
 def series_title(key: SeriesKey) -> str:
-    """`toy_cnn xnnpack fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
+    """Return `toy_cnn xnnpack fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
     device = key.device_name or key.device or "?"
     return f"{key.program}: {with_threads(key.experiment, key.threads)}, on {device}"
 
 
 def change_text(change: ChangePoint) -> str:
-    """`3.2% slower`: of the time before."""
+    """Return `3.2% slower`, relative to the time before."""
     way = f"{'slower' if change.change > 0 else 'faster'}{' little by little' if change.drift else ''}"
     return f"{abs(change.change):.1%} {way}"
 
 
 def change_in_short(change: ChangePoint) -> str:
-    """`3.2% slower (2.1% to 4.3%)`."""
+    """Return `3.2% slower (2.1% to 4.3%)`."""
     ends = sorted((abs(change.low), abs(change.high)))
-    if change.low < 0 < change.high:  # a change that later runs made doubtful
+    if change.low < 0 < change.high:  # later runs made the change doubtful
         return f"{change_text(change)} ({change.low:+.1%} to {change.high:+.1%})"
     return f"{change_text(change)} ({span(f'{ends[0]:.1%}', f'{ends[1]:.1%}')})"
 
 
 def change_sentence(series: HistorySeries, change: ChangePoint) -> str:
-    """What changed, where, between which commits, since when it can be seen, and what else changed there."""
+    """Describe a change: size, place, commits, when it became visible, and what else changed there."""
     if change.drift:
         said = f"{change_in_short(change)} from run {change.first} to run {change.latest + 1}, on a line"
         said += f" rather than in steps; {_seen(series, change)}"
@@ -247,7 +241,7 @@ def _seen(series: HistorySeries, change: ChangePoint) -> str:
 
 
 def series_sentences(series: HistorySeries) -> Iterator[str]:
-    """What is to be said of a series below its picture."""
+    """Yield the sentences below the chart of a series."""
     found, last = series.found, series.points[-1]
     level = found.levels[-1]
     since = f" since run {level.first + 1}" if series.changes else ""
@@ -268,7 +262,7 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
 
 
 def rate_sentence(series: HistorySeries) -> str:
-    """The rate of false alarms, which every telling of a history states."""
+    """State the rate of false alarms; every output of a history must include it."""
     return (
         f"False alarms: of histories of {plural(series.found.runs, 'run')} without a change at most "
         f"{series.found.false_alarms:.1%} show one, where noise is independent from run to run."
@@ -280,17 +274,17 @@ def _when(point: HistoryPoint) -> str:
     return f"{point.at:%Y-%m-%d %H:%M}{commit}"
 
 
-# A history as a small picture of letters, for a terminal.
+# A history as a text chart for a terminal.
 
 _ROWS = 8
 _LEAST_RANGE = 0.01
-"""Of the level: below it a picture would blow up noise that nobody cares about."""
+"""The smallest range of the chart, as a share of the level, so that it does not magnify tiny noise."""
 
 
 def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
-    """Runs from left to right as `o`, levels as `-`, changes as `|`; below, `^` where something else changed.
+    """Draw runs from left to right as `o`, levels as `-`, changes as `|`; below, `^` marks other changes.
 
-    Where there are more runs than columns, a column stands for several, with their median.
+    If there are more runs than columns, a column shows the median of several.
     """
     medians = [point.median_ms for point in series.points]
     columns = min(width, len(medians))

@@ -1,4 +1,4 @@
-"""The page of a model's history: what changed first, then each series with its picture and its runs."""
+"""The page of a model's history: changes first, then each series with its chart and its runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from model_profiling.report.history import (
 )
 
 MOST_SERIES = 30
-"""On a page; the facts (`--json`) hold all."""
+"""On a page; `--json` has all."""
 MOST_RUNS = 200
-"""In the table of a series, the newest first."""
+"""In the table of a series, newest first."""
 
 
 def history_title(history: History) -> str:

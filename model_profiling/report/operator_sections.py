@@ -1,7 +1,7 @@
 """The report's tables of categories and operators.
 
-Times here come from dumps, with the event tracer on. Where times mean nothing the same tables show work
-instead: how many operators, how many operations, how many bytes.
+Times come from dumps, with the event tracer on. If times mean nothing, the same tables show work instead:
+the number of operators, operations and bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BOTH_SIDES = ("before", "after")
 
 
 def first_picture(data: ReportData) -> Chart | None:
-    """The picture beside the answers: where the time goes in the headline, or the work."""
+    """Return the chart beside the answers: the headline's time by category, or its work."""
     if compared := _in_order(data):
         return category_shift(compared[0][1], "categories_1")
     series = headline_series(data)
@@ -69,8 +69,8 @@ def first_picture(data: ReportData) -> Chart | None:
 
 
 def categories(data: ReportData) -> list[Block]:
-    """Before and after for every comparable pair; otherwise one experiment's share of each category. What the
-    first picture shows is not drawn again."""
+    """Show categories before and after for every comparable pair, or else for one experiment. The first
+    picture is not repeated."""
     if compared := _in_order(data):
         return [
             block
@@ -91,7 +91,6 @@ def categories(data: ReportData) -> list[Block]:
 
 
 def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    """The headline pair comes first."""
     told = headline_pair(data)
     return sorted(compared_pairs(data), key=lambda found: found[0] is not told)
 
@@ -115,9 +114,9 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
 
 
 def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
-    """Whose operator times these are, and how much of the rest is the tracer's own."""
+    """Say which clock the operator times come from, and how much overhead the tracer causes."""
     clocks = "; ".join(dict.fromkeys(found.clock for found in series))
-    # Where overheads are explained, that says it.
+    # Where overheads are explained, that text already says it.
     told = [
         found.spent(found.breakdown.tracing)
         for found in series
@@ -147,8 +146,8 @@ def _work_by_category(series: SeriesAnalysis) -> list[Block]:
 
 
 def operators(data: ReportData) -> list[Block]:
-    """The longest as pictures; then every operator, module and one run, to be explored; on paper the longest
-    operators in tables."""
+    """Show charts of the longest operators, then explorers of operators, modules and one run; without a
+    browser, tables of the longest operators."""
     return [
         *(chart for chart in _charts(data) if chart),
         *explore_operators(data, _operators(data)),
@@ -158,7 +157,7 @@ def operators(data: ReportData) -> list[Block]:
 
 
 def _charts(data: ReportData) -> Iterator[Chart | None]:
-    """The operators that the tables name, and how near the headline's come to the roof."""
+    """Yield charts of the operators in the tables, and the roofline of the headline series."""
     series = headline_series(data)
     structural = _structural(data)
     if compared := compared_pairs(data):
@@ -177,7 +176,7 @@ def _charts(data: ReportData) -> Iterator[Chart | None]:
 
 
 def _structural(data: ReportData) -> Pairing | None:
-    """What shows which kernels changed where times mean nothing."""
+    """Return a pair that shows which kernels changed, if times mean nothing."""
     if data.times.are_shown:
         return None
     return next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
@@ -200,7 +199,7 @@ def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
 
 
 def _operators(data: ReportData) -> list[Block]:
-    """The operators that take longest, with their place in the model; in pairs, what became of each."""
+    """Return the longest operators with their place in the model; for pairs, before and after."""
     if compared := compared_pairs(data):
         return [
             block
@@ -226,7 +225,7 @@ def _operators(data: ReportData) -> list[Block]:
 
 
 def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """What the operators not listed take, so that the table adds up: name, category, cells."""
+    """Yield the time of the operators not listed, so that the table adds up: name, category, cells."""
     places = {shown.series.place(operator) for operator in listed}
     for category in Category:
         members = [operator for operator in shown.series.operators if operator.category is category]
@@ -253,7 +252,7 @@ def changes_table(
     timed: bool = True,
     rest: bool = False,
 ) -> Table:
-    """What became of operators; `rest` adds those not listed by category, so that the table adds up."""
+    """Return operators before and after; `rest` adds the others by category, so that the table adds up."""
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     rows: list[tuple[Text, ...]] = [
         (
@@ -297,14 +296,14 @@ def _tally(pairing: Pairing) -> Iterator[Block]:
 
 
 def _kernel_changes(pairing: Pairing) -> list[Block]:
-    """For runs without time: which operators take another kernel, the ones with most arithmetic first."""
+    """Show kernel changes for runs without times, most arithmetic first."""
     title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
     rows = [(found.main, (kernel_change_cell(found),)) for found in _most_work_pairs(pairing)]
     return [title, _work_table(rows, "kernel"), *_tally(pairing)]
 
 
 def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> Table:
-    """Operators with their arithmetic instead of their time, and a cell for each of `headers`."""
+    """Show operators with their arithmetic instead of time, and a cell for each of `headers`."""
     cells = [
         (Code(found.name), found.category.value, work_cells((found,))[0], *more, *place_cells(found))
         for found, more in rows
@@ -314,7 +313,7 @@ def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str)
 
 
 def headline_series(data: ReportData) -> SeriesAnalysis | None:
-    """The series to show where only one is: of the headline experiment, or the first with SME2 on."""
+    """Return the one series to show: the headline experiment's, or else preferably one with SME2 on."""
     if data.headline is not None and data.headline.dumps is not None:
         return data.headline.dumps
     known = [found for found in data.experiments if found.dumps is not None]

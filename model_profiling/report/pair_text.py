@@ -16,11 +16,9 @@ from model_profiling.run import Times, names
 from model_profiling.run.comparability import Origin, why_not_comparable
 from model_profiling.statistics.speedup import Speedup, Verdict
 
-# What a comparison says, in words: the ratio with its interval, and where the bottleneck went.
-
 
 def speedup_text(found: Speedup) -> str:
-    """A ratio with its interval, as a person says it."""
+    """Return the ratio with its interval."""
     if found.ratio is None:
         return found.verdict.value
     interval = _interval(found)
@@ -34,7 +32,7 @@ def _interval(found: Speedup) -> str:
 
 
 def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
-    """What takes most of the time before, and what does after, with the shares that the tables show."""
+    """Return the largest part before and the largest after, with the shares that the tables show."""
     parts = _shown_parts(pairing)
     return (
         max(parts, key=lambda part: part.baseline_share),
@@ -55,7 +53,7 @@ def _shown_parts(pairing: Pairing) -> list[CategoryPair]:
 
 
 def shift_text(before: CategoryPair, after: CategoryPair) -> str:
-    """Whether the bottleneck moved: what SME2 speeds up makes room for what it does not."""
+    """Say whether the bottleneck moved."""
     if before.name == after.name:
         return (
             f"{before.name} is the largest part of the time before ({percent(before.baseline_share)}) "
@@ -68,7 +66,7 @@ def shift_text(before: CategoryPair, after: CategoryPair) -> str:
 
 
 def bottleneck_shift(pairing: Pairing) -> str:
-    """How the time divides before and after: the bottleneck, and what took the room that it left."""
+    """Say whether the bottleneck moved or, if it did not, which part's share grew most."""
     before, after = largest_parts(pairing)
     if before.name != after.name:
         return shift_text(before, after)
@@ -83,7 +81,7 @@ def bottleneck_shift(pairing: Pairing) -> str:
 
 
 def change_text(pair: PairReport) -> str:
-    """What SME2 did to the latency, the ratio first."""
+    """Return the effect of SME2 on the latency, ratio first."""
     found = pair.speedup
     tracer = ", with the event tracer on" if pair.with_tracer else ""
     times = (
@@ -99,17 +97,17 @@ def change_text(pair: PairReport) -> str:
 
 
 def pair_text(pair: PairReport) -> str:
-    """`threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
+    """Return `threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
     found = pair.speedup
     said = (found.verdict.value, "" if found.ratio is None else f"{found.ratio:.2f}x", _interval(found))
     times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
     return f"{pair.label} ({', '.join(filter(None, said))}; {times})"
 
 
-# What tells several runs apart: the shortest names for them, what they share, and what their times are.
+# Names for several runs, and what they have in common.
 
 _NAMED_BY = ("model", "format", "platform", "device", "measured")
-"""Facts that make a name, in this order; `measured` is a date and a time."""
+"""The facts that make a name, in this order; `measured` is a date and a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +120,13 @@ class NamedRun:
 
 
 def model_and_format(data: ReportData) -> tuple[str, str]:
-    """The model's name, and how it was exported; a program from elsewhere has a name only."""
+    """Return the model's name and export format; the format is empty for a program from elsewhere."""
     model, variant = names.variant_of(Path(f"{data.model or data.run.path.name}.pte"))
     return model, variant.replace("_", " ") if variant != model else ""
 
 
 def device_of(data: ReportData) -> str:
-    """A phone by its model and chip, other machines by their CPU."""
+    """Return a phone's model and chip, or another machine's CPU."""
     before = data.run.manifest.machine.before if data.run.manifest else None
     phone = before.device if before else None
     told = [text for text in (phone.model, phone.soc) if text] if phone else []
@@ -136,12 +134,11 @@ def device_of(data: ReportData) -> str:
 
 
 def date_of(data: ReportData) -> str:
-    """To the minute."""
     return data.run.manifest.started[:16].replace("T", " ") if data.run.manifest else ""
 
 
 def what_times_are(data: ReportData) -> str:
-    """What the run's times are worth, in a few words."""
+    """Return what the run's times are worth, in a few words."""
     if data.times is Times.UNKNOWN:
         return "recorded on a machine that nothing names"
     if data.times is Times.EMULATED:
@@ -155,12 +152,12 @@ def what_times_are(data: ReportData) -> str:
 
 
 def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
-    """Each with the fewest facts that tell it apart, or its model where there is nothing to tell apart.
+    """Name each run by the fewest facts that distinguish it, or by its model if all are alike.
 
-    Of several models each is named: a platform and a date would tell them apart and say nothing.
+    If models differ, the name includes the model: a platform and a date alone would say nothing.
     """
     facts = [_facts(data) for data in runs]
-    # An emulator's CPU is not one that anybody has.
+    # The CPU name that an emulator reports is not a real device.
     short = [
         {**known, "device": "emulated"} if data.times is Times.EMULATED else known
         for data, known in zip(runs, facts, strict=True)
@@ -206,15 +203,15 @@ def _facts(data: ReportData) -> dict[str, str]:
 
 
 def shared_and_differing(runs: Sequence[NamedRun]) -> tuple[dict[str, str], list[str]]:
-    """The facts that all runs have in common, and the names of those that tell them apart."""
+    """Return the facts that all runs share, and the names of those that differ."""
     keys = list(runs[0].facts)
     alike = {key: runs[0].facts[key] for key in keys if len({run.facts[key] for run in runs}) == 1}
     return {key: value for key, value in alike.items() if value}, [key for key in keys if key not in alike]
 
 
 def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, list[str]]]:
-    """The first run that has latencies, or the first of all, and the others by why their times say nothing
-    about its own; the reason is empty where they may be compared."""
+    """Return the first run with latencies (else the first), and the others grouped by why their times cannot
+    be compared with its own; the reason is empty if they can."""
     first = next((run for run in runs if run.data.timed), runs[0])
     found: dict[str, list[str]] = {}
     for other in runs:

@@ -17,7 +17,6 @@ Json = dict[str, object]
 
 
 def summary_facts(data: ReportData) -> Json:
-    """The content of the JSON form."""
     manifest, metrics = data.run.manifest, data.run.metrics
     assert manifest is not None and metrics is not None
     facts = record_json(metrics)
@@ -102,7 +101,7 @@ def summary_document(data: ReportData) -> list[Block]:
 
 
 def ladder_table(data: ReportData) -> Table:
-    """The ablation ladder: what is left at each rung, and what the feature on top of it buys."""
+    """The ablation ladder: the kernels that ran at each rung, and the speedup from its best feature."""
     ran = {
         found.series: ", ".join(f"{count} {isa}" for isa, count in found.instruction_sets.items())
         for found in data.evidence[0].kernels

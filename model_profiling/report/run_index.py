@@ -1,4 +1,4 @@
-"""The page that lists many runs: one table for each model and format, a line and a link for each run."""
+"""The page that lists many runs: a table for each model and format, with a row and a link for each run."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _HEADERS = ("run", "device", "measured", "latency", "of", "speedup", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """A run in a list of many, from the files that are there; no dump is read. Texts are as shown."""
+    """A run in a list of many, made from existing files without reading dumps. Texts are as shown."""
 
     place: str
     """The run directory, relative to the page."""
     link: str = ""
-    """Its report, relative to the page; empty where there is none."""
+    """Its report, relative to the page; empty if there is none."""
     model: str = ""
     format: str = ""
     device: str = ""
@@ -46,7 +46,7 @@ class IndexRow:
     latency_value: float | None = None
     """The median in milliseconds."""
     measured: str = ""
-    """Which series the latency is of."""
+    """The series that the latency belongs to."""
     speedup: str = ""
     verdict: str = ""
     problem: str = ""

@@ -1,7 +1,6 @@
-"""A run as a page, the answer first: what the report's sections are and in which order.
+"""A run as a page, answer first: the sections of the report and their order.
 
-Sections that have nothing to show are left out, except where their absence is itself the news: no kernel
-evidence, no latency.
+Empty sections are left out, except where having nothing is news: no kernel evidence, no latency.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ from model_profiling.report.views import SERIES_COLUMNS, median_cell, number_cel
 from model_profiling.run import Latency, Times, names
 from model_profiling.statistics.speedup import Speedup
 
-# A page of 1,000 series would hold 1,500 pictures and help nobody: it shows those that its answers speak of
-# and the first of the others, and says where all of them are.
+# A page of 1,000 series would have 1,500 charts and help nobody: it shows those that its answers refer to
+# and the first of the others, and says where to find the rest.
 
 SERIES = 32
 PAIRS = 12
 
 
 def truncate_for_page(data: ReportData) -> tuple[ReportData, list[Block]]:
-    """What a page has room for, and what it says of the rest: nothing where everything fits."""
+    """Return what fits on a page, and a paragraph about the rest; no paragraph if everything fits."""
     if len(data.experiments) <= SERIES and len(data.pairs) <= PAIRS:
         return data, []
     headline = headline_pair(data)
@@ -74,7 +73,7 @@ def truncate_for_page(data: ReportData) -> tuple[ReportData, list[Block]]:
     series = set(list(dict.fromkeys(first))[:SERIES])
 
     def shorten_evidence(place: PlaceEvidence) -> PlaceEvidence:
-        """Another run's series have names of their own: of those the first."""
+        """Series of another run have other names: keep the first of those."""
         kernels = [found for found in place.kernels if found.series in series] or place.kernels[:SERIES]
         parity = [found for found in place.parity if (found.baseline, found.candidate) in compared]
         return replace(place, kernels=tuple(kernels), parity=tuple(parity or place.parity[:PAIRS]))
@@ -118,7 +117,7 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 
 def run_document(data: ReportData) -> list[Block]:
-    """The whole report; of very many series what a page has room for."""
+    """Return the whole report; with very many series, as much as fits on a page."""
     short, left_out = truncate_for_page(data)
     blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(short)), *left_out]
     data = short
@@ -129,7 +128,7 @@ def run_document(data: ReportData) -> list[Block]:
 
 
 def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
-    """The blocks, with the file that a section's numbers are from where a table names none."""
+    """Set the source of every table that has none."""
     for block in blocks:
         match block:
             case Table(source=""):
@@ -143,7 +142,7 @@ def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def _heading(heading: str, section: Section, data: ReportData) -> str:
-    """As the table of sections says, but for what this run cannot show."""
+    """Return the heading, changed if the run cannot show what it promises."""
     if section is categories and not data.times.are_shown:
         return "Where the work is"
     if section is what_sme2_could_bring and not data.outlook.projections:
@@ -152,7 +151,6 @@ def _heading(heading: str, section: Section, data: ReportData) -> str:
 
 
 def latency_section(data: ReportData) -> list[Block]:
-    """The pictures, then the figures."""
     title = "End-to-end latency, every inference" if data.timed else "Times as recorded, with the tracer on"
     doubt = f"{NOT_ARM}. " if data.is_arm is False else ""
     charts = (
@@ -202,7 +200,7 @@ def latency(data: ReportData) -> list[Block]:
 
 
 def speedups(data: ReportData) -> list[Block]:
-    """Every pair with its answer; empty where nothing is compared."""
+    """Show every pair with its answer; nothing if nothing is compared."""
     if not data.pairs:
         return []
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
@@ -284,7 +282,7 @@ def quality(data: ReportData) -> list[Block]:
 
 
 def quality_section(data: ReportData) -> list[Block]:
-    """What was noticed, then how the samples moved and spread, and how turns cancel what the machine did."""
+    """Show the warnings, then charts of the samples over time, their spread, and the effect of turns."""
     known = latency_samples(data) if data.timed else []
     charts = (
         over_time_chart(known),
@@ -313,4 +311,4 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Machine and versions", machine, names.MANIFEST),
     ("How to reproduce", lambda data: [Commands(data.reproduce)], ""),
 )
-"""Heading, section, and the file that the numbers of its tables are from."""
+"""Heading, section, and the file that its numbers come from."""

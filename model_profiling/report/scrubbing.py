@@ -1,8 +1,8 @@
-"""Takes what names a person, a machine or a place out of text: the same thing gets the same placeholder.
+"""Replaces what identifies people, machines and places in text; the same thing gets the same placeholder.
 
-What is private is learnt first (`learn`, from every file of a run), so that a name found in one place is
-known in all. Folders and addresses are also known by their form. What is written is checked afterwards:
-`leaks` says what was missed, and nothing that leaks is handed out.
+Private names are learnt first (`learn`, from every file of a run), so that a name found in one file is known
+in all. Folders and addresses are also recognised by their form. The result is checked afterwards: `leaks`
+returns what was missed, and nothing with a leak may be handed out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Kind = Literal[
     "notes",
 ]  # fmt: skip
 
-# Words of reports and of their pictures' declarations, and names that thousands of machines share: they tell
-# nobody apart. In the name of a folder they go with it.
+# Words of reports and chart specifications, and names that thousands of machines share: they identify
+# nobody. Inside a folder's name they are replaced with the folder.
 _COMMON_WORDS = (
     "aarch64 address admin amd64 android arm arm64 artifacts build builder ci config cpu debian "
     "dev device docker ec2-user emulated emulator fedora folder forward gpu guest hardware "
@@ -37,7 +37,7 @@ _COMMON_WORDS = (
 _COMMON = frozenset(_COMMON_WORDS.split())
 _SHORTEST = 3
 _IN_BINARY = 5
-"""Shorter names turn up in any large binary file by chance."""
+"""Shorter names occur in any large binary file by chance."""
 _SYSTEM = re.compile(
     r"/(?:proc|sys|dev|etc|bin|lib|system|vendor|usr/(?:bin|lib|share|include))(?:/|$)|/data/local/tmp(?:/|$)"
 )
@@ -53,7 +53,7 @@ _PATH = re.compile(
     rf"(?:(?:~[\w.-]*)?(?:/{_PART})+|~(?=/)|(?:[A-Za-z]:|\\\\{_PART})\\{_PART}(?:\\{_PART})*)/?"
 )
 _ENCODED = re.compile(rf"(?:%2[Ff](?:[\w.~+-]|%(?!2[Ff])[0-9A-Fa-f]{{2}})+){{2,}}|(?:\\/{_PART}){{2,}}")
-"""A path as addresses and some writers of JSON spell it: `%2Fhome%2Fann`, `\\/home\\/ann`."""
+"""A path as URLs and some JSON writers spell it: `%2Fhome%2Fann`, `\\/home\\/ann`."""
 _QUOTED = re.compile(r"(?:(?<=\")|(?<='))(/[\w.][^\"'\n]* [^\"'\n]*)(?=[\"'])")
 _HOME = re.compile(rf"(?:/home|/Users|\\Users)[/\\]({_PART})")
 _BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
@@ -82,7 +82,7 @@ _WORD_LISTS = frozenset({"command_line", "extra_args", "files"})
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """One thing that was taken out; source text has no placeholder."""
+    """One thing that was removed; source text and notes have no placeholder."""
 
     kind: Kind
     original: str
@@ -91,12 +91,12 @@ class Replaced:
 
 
 class Scrubber:
-    """`keep` holds words that look private and are not; they stay."""
+    """Replaces private text; `keep` are words that look private but are not."""
 
     def __init__(self, keep: Iterable[str] = ()) -> None:
         self._keep = {word.lower() for word in keep}
         self._words: dict[str, tuple[Kind, str | None]] = {}
-        """In lower case: what it is, and the placeholder it is to get where one was chosen."""
+        """By lower-case word: its kind, and its placeholder if one was chosen."""
         self._folders: dict[str, str] = {}
         self._spaced: set[str] = set()
         self._source: set[str] = set()
@@ -106,7 +106,7 @@ class Scrubber:
         self._pattern: re.Pattern[str] | None = None
 
     def add_word(self, kind: Kind, word: str | None, placeholder: str | None = None) -> None:
-        """A name to be replaced wherever it stands as a word."""
+        """Replace `word` wherever it stands as a whole word."""
         word = (word or "").strip()
         known = word.lower()
         if len(word) < _SHORTEST or known in self._keep or (known in _COMMON and placeholder is None):
@@ -115,7 +115,7 @@ class Scrubber:
         self._pattern = None
 
     def add_folder(self, folder: str, placeholder: str, *, own: bool = False) -> None:
-        """A folder with a placeholder of its own; the kit's `own` folders are not listed as replaced."""
+        """Give a folder its own placeholder; the kit's `own` folders are not listed as replaced."""
         self._folders.setdefault(_trimmed(folder), placeholder)
         if own:
             self._own.add(_trimmed(folder))
@@ -123,7 +123,7 @@ class Scrubber:
             self._spaced.add(_trimmed(folder))
 
     def add_host(self, address: str | None) -> None:
-        """A machine as ssh or adb name it: `user@host:port`, each part of it."""
+        """Replace each part of `user@host:port`, as ssh and adb name a machine."""
         user, _, rest = (address or "").rpartition("@")
         host, _, port = rest.rpartition(":")
         self.add_word("user", user)
@@ -160,7 +160,6 @@ class Scrubber:
                 self.add_word("kernel build", build)
 
     def text(self, text: str) -> str:
-        """`text` with placeholders."""
         for spaced in sorted(self._spaced, key=len, reverse=True):
             if spaced in text:
                 text = text.replace(spaced, self._path(spaced))
@@ -176,7 +175,7 @@ class Scrubber:
         return text
 
     def value(self, content: object) -> object:
-        """JSON with placeholders; the text of source lines is left out."""
+        """Return JSON with placeholders, without the text of source lines."""
         if isinstance(content, str):
             return self.text(content)
         if isinstance(content, (list, tuple)):
@@ -189,7 +188,7 @@ class Scrubber:
             if key == "excerpts" or (source and key in ("code", "source_code")):
                 cleaned[self._key(key)] = self._without_source(value)
             elif key == "notes" and "experiments" in content:
-                # What people write for themselves may name anything; nothing reads it.
+                # Users' notes may name anything, and nothing reads them.
                 cleaned[self._key(key)] = ""
                 if value:
                     self._count("notes", "notes", "")
@@ -198,7 +197,7 @@ class Scrubber:
         return cleaned
 
     def source_line(self, line: str) -> str:
-        """Take note of a line of source text, and leave nothing of it."""
+        """Record a line of source text and return an empty string."""
         stripped = line.strip()
         if stripped:
             self._count("source text", "lines of source text", "")
@@ -217,7 +216,7 @@ class Scrubber:
         return value
 
     def _key(self, key: object) -> str:
-        # Names of fields are words of the format; paths and the like are what was put into it.
+        # Field names belong to the format; other keys, such as paths, are data.
         name = str(key)
         return name if re.fullmatch(r"\w+", name) else self.text(name)
 
@@ -226,7 +225,7 @@ class Scrubber:
         return self._placeholder(kind, found.lower(), chosen, shown=found)
 
     def _path(self, text: str) -> str:
-        """A file keeps its name, a folder keeps nothing; the system's own files are public."""
+        """Keep the name of a file but nothing of a folder; the system's own files are public."""
         path = text.rstrip("/\\.") or text
         ending = text[len(path) :]
         if _SYSTEM.match(path) or len(path) < 2:
@@ -261,11 +260,11 @@ class Scrubber:
 
     @property
     def replaced(self) -> tuple[Replaced, ...]:
-        """Everything that was taken out so far, in the order it was met."""
+        """Everything removed so far, in the order it was found."""
         return tuple(found for (_, key), found in self._found.items() if key not in self._own)
 
     def leaks(self, content: str, *, binary: bool = False) -> list[Replaced]:
-        """What was to be taken out and stands in `content` nevertheless."""
+        """Return the private things that `content` still contains."""
         return list(self._leaks(content, binary))
 
     def _leaks(self, content: str, binary: bool) -> Iterator[Replaced]:
@@ -295,7 +294,7 @@ class Scrubber:
 
 def _as_pattern(words: Iterable[str]) -> re.Pattern[str]:
     longest = sorted(words, key=len, reverse=True)
-    # What an escape ends on is no part of the word behind it: `%2Fann`, `\\nann`, `\\u003cann`.
+    # The end of an escape is not part of the word after it: `%2Fann`, `\\nann`, `\\u003cann`.
     begin = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-F]{2})|(?<=\\[bfnrt])|(?<=\\u[0-9A-F]{4}))"
     return re.compile(rf"{begin}(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])", re.IGNORECASE)
 
@@ -309,7 +308,7 @@ def _trimmed(folder: str) -> str:
 
 
 def _forms(text: str) -> set[str]:
-    """`text` as pages and files may spell it."""
+    """Return `text` in every spelling that pages and files may use."""
     in_json = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
     in_script = {form.replace("<", "\\u003c").replace("&", "\\u0026") for form in in_json}
     return {
@@ -323,7 +322,7 @@ def _forms(text: str) -> set[str]:
     }
 
 
-# A page fit to send: its blocks without what names people, machines and places, and what was taken out.
+# A page fit to send, and the list of what was replaced in it.
 
 Shown = TypeVar("Shown")
 _MEANING: dict[Kind, str] = {
@@ -339,7 +338,7 @@ _MEANING: dict[Kind, str] = {
 
 
 def scrub_block(part: Shown, scrubber: Scrubber) -> Shown:
-    """A block, or anything in one, with placeholders in every text."""
+    """Replace private text in a block or in anything inside one."""
     found: Any = part
     if isinstance(part, str):
         found = scrubber.text(part)
@@ -355,7 +354,7 @@ def scrub_block(part: Shown, scrubber: Scrubber) -> Shown:
 
 
 def replacement_rows(replaced: Sequence[Replaced]) -> list[tuple[str, str, str]]:
-    """Placeholder, what it stands for, how often it was put; the originals are not among them."""
+    """Return each placeholder, its meaning and its count; never the originals."""
     counts: Counter[tuple[str, Kind]] = Counter()
     for found in replaced:
         if found.placeholder:
@@ -364,7 +363,7 @@ def replacement_rows(replaced: Sequence[Replaced]) -> list[tuple[str, str, str]]
 
 
 def left_out_lines(replaced: Sequence[Replaced]) -> list[str]:
-    """What has no placeholder because nothing of it is left."""
+    """Describe what was removed without a placeholder."""
     lines = sum(found.times for found in replaced if found.kind == "source text")
     notes = any(found.kind == "notes" for found in replaced)
     return [
@@ -374,7 +373,6 @@ def left_out_lines(replaced: Sequence[Replaced]) -> list[str]:
 
 
 def replacement_section(replaced: Sequence[Replaced]) -> list[Block]:
-    """The section of a shared page that explains its placeholders."""
     rows = replacement_rows(replaced)
     lines = left_out_lines(replaced)
     blocks: list[Block] = [

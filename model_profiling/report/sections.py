@@ -47,11 +47,11 @@ from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
 from model_profiling.statistics.verdict import Speedup
 
-# How latencies were measured, what ended that, and what the machine did meanwhile, in words and a table.
+# How latencies were measured, why measuring ended, and what the machine did meanwhile.
 
 
 def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
-    """What a ratio was made of."""
+    """Explain what a ratio is made of."""
     if found.unit == "launch":
         compared = "turns of the same moment, launch by launch, so that what the machine did meets both sides"
     elif side_by_side:
@@ -68,13 +68,13 @@ def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
 
 
 def unit_header(latencies: Sequence[Latency]) -> str:
-    """What a column counts: launches, rounds, or both."""
+    """Return what a column counts: launches, rounds, or both."""
     units = {several(found.counted_in) for found in latencies}
     return " or ".join(sorted(units)) or "rounds"
 
 
 def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
-    """One sentence or two about the experiments that one config measured."""
+    """Return a sentence or two about the experiments that one config measured."""
     ours = [found for found in latencies if found.experiment in part.experiments and found.rounds]
     if not ours:
         return ""
@@ -109,7 +109,7 @@ def _ending(part: Part) -> str:
 
 
 def machine_table(latencies: Sequence[Latency]) -> list[Block]:
-    """What the machine did while the turns were taken; nothing where none were."""
+    """Show what the machine did during the turns; nothing if there were no turns."""
     known = [(found, found.machine) for found in latencies if found.machine is not None]
     if not known:
         return []
@@ -149,13 +149,12 @@ def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
         yield f"{span_of(temperatures, '.0f')} C"
 
 
-# The report's section on delegates: how much they took, what they left to portable kernels, and why.
+# Delegates: how much they took, what they left to portable kernels, and why.
 
 _PORTABLE_SHOWN = 10
 
 
 def backends(data: ReportData) -> list[Block]:
-    """How much of the work the delegates took, and which operators they left to portable kernels."""
     series = headline_series(data)
     if series is None:
         return []
@@ -188,8 +187,8 @@ def backends(data: ReportData) -> list[Block]:
 def _by_line(
     series: SeriesAnalysis, shown: ShownTimes, lines: Sequence[OutsideLine], *, advised: bool
 ) -> Iterator[Block]:
-    """What each line of the model leaves outside and why, the longest first; then what to write instead,
-    where no advice below says it."""
+    """Show what each line of the model leaves outside delegates and why, longest first; then what to write
+    instead, unless the advice below says it."""
     ordered = sorted(lines, key=lambda line: -series.spent_by(line.operators).ms)[:_PORTABLE_SHOWN]
     everyone = [operator for line in lines for operator in line.operators]
     times = shown.within(shown.of(everyone), everyone, [line.operators for line in ordered])
@@ -220,7 +219,7 @@ def _by_line(
 
 
 def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
-    """Operators of one name together, the longest first, with the modules that most of their time is in."""
+    """Group operators by type, longest first, with the modules that take most of their time."""
     groups: dict[str, list[Operator]] = {}
     for operator in portable:
         groups.setdefault(operator.type, []).append(operator)
@@ -235,13 +234,13 @@ def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[Text
 
 
 def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
-    """A table that ends with two columns of times; they are left out where times mean nothing."""
+    """Return a table without its last two columns, which are times, if times mean nothing."""
     if series.times.are_shown:
         return make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
     return make_table(headers[:-2], [row[:-2] for row in rows])
 
 
-# The report's view inside operators: which kernels their time goes to, from a run that was sampled.
+# Inside operators: which kernels take their time, from a sampled run.
 
 _OPERATORS_SHOWN = 15
 _KERNELS_SHOWN = 12
@@ -249,7 +248,6 @@ _NAMED_OF_OPERATOR = 3
 
 
 def inside_operators(data: ReportData) -> list[Block]:
-    """Of each series that was sampled; empty where none was."""
     return [block for found in data.inside for block in _series(found, alone=len(data.inside) == 1)]
 
 
@@ -285,7 +283,6 @@ def _how_sampled(found: InsideSeries) -> str:
 
 
 def _operator_parts(found: InsideSeries) -> Iterator[Block]:
-    """Operators by time, each with its parts."""
     parts = [part for part in SampledPart if any(part in each.parts for each in found.operators)]
     ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
     columns: tuple[Column[InsideOperator], ...] = (
@@ -316,7 +313,7 @@ def _share(part: SampledPart, each: InsideOperator) -> str:
 
 
 def _kernels_seen(found: InsideSeries) -> Iterator[Block]:
-    """Which kernels each operator was seen in; where time passes otherwise, shares of it mean nothing."""
+    """Show which kernels each operator was seen in; without shares, because the times mean nothing."""
     yield Paragraph(
         "These samples prove which kernels ran in which operator. How often says nothing: the time they were "
         "taken in is not the hardware's."
@@ -364,7 +361,7 @@ def _kernel_table(found: InsideSeries) -> Iterator[Block]:
         yield Paragraph(f"{more} more, with {plural(rest, 'sample')}.")
 
 
-# What an inference costs the battery, where a phone's fuel gauge was asked.
+# Energy per inference, if a phone's fuel gauge was read.
 
 _NOTE = (
     "Energy of one inference for the whole phone, screen and radio included, from its fuel gauge while the "
@@ -374,7 +371,7 @@ _NOTE = (
 
 
 def energy_table(latencies: Sequence[Latency]) -> list[Block]:
-    """A table of those that are known, and why others are not; empty where no gauge was asked."""
+    """Show known energies, and why others are unknown; nothing if no gauge was read."""
     asked = [(found, found.energy) for found in latencies if found.energy]
     rows = [
         (

@@ -1,7 +1,6 @@
-"""The page of a store of runs: three answers, what changed, models by devices, every latency over the runs,
-every run with its report.
+"""The page of a store: three answers, changes, models by devices, latencies over the runs, and all runs.
 
-`workflow/history.py` asks the store and fills these records; nothing here knows where they come from.
+`workflow/history.py` queries the store and fills these records; this module does not know their source.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 
 
 class Kernels(str, Enum):
-    """What is known about SME2 kernels in a run."""
-
     RAN = "SME2 kernels ran"
     RAN_EMULATED = "SME2 kernels ran, emulated"
     SME_RAN = "SME or SME2 kernels ran"
@@ -44,14 +41,14 @@ class Kernels(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as the page shows it; texts are as shown."""
+    """A run with its texts as shown on the page."""
 
     id: str
     at: datetime
     """When it was measured, in UTC."""
     model: str
     format: str
-    """Backend and dtype: `xnnpack fp16`; empty where nothing says."""
+    """Backend and dtype, such as `xnnpack fp16`; empty if unknown."""
     device: str
     times: Times = Times.HARDWARE
     state: str = "finished"
@@ -60,7 +57,7 @@ class StoredRun:
     branch: str = ""
     tags: tuple[str, ...] = ()
     report: str = ""
-    """Its report, relative to the page; empty where there is none."""
+    """Its report, relative to the page; empty if there is none."""
     no_report: str = ""
     """Why there is none, as a clause."""
 
@@ -76,9 +73,9 @@ class StoreContents:
     histories: tuple[HistorySeries, ...]
     """Their keys name devices as the runs do."""
     headlines: frozenset[SeriesKey] = frozenset()
-    """Of each model, format and device the series that is shown where only one of them is."""
+    """The series shown for a model, format and device where there is room for only one."""
     command: str = ""
-    """What tells of everything that a page has no room for, such as `sme2prof query --store S`."""
+    """The command that shows what the page leaves out, such as `sme2prof query --store S`."""
 
     @property
     def told(self) -> list[HistorySeries]:
@@ -110,9 +107,9 @@ def store_document(contents: StoreContents) -> list[Block]:
     return blocks
 
 
-# What of a large store a page shows: a browser has to hold it, and a person has to read it.
-# The answers at the top are of everything; tables and charts hold the newest runs, and of histories those
-# that changed first. The page says what is left out, with the command that tells it.
+# The part of a large store that fits on a page and that a person can read.
+# The answers at the top cover everything; tables and charts hold the newest runs, and histories that changed
+# come first. The page says what is left out and which command shows it.
 
 RUNS = 12_000
 HISTORIES = 240
@@ -123,8 +120,8 @@ _ROWS, _COLUMNS = 80, 30
 
 
 def fit_page(contents: StoreContents) -> tuple[list[StoredRun], list[HistorySeries], str]:
-    """The runs that a page has room for, the newest first; its histories by name; and a sentence about the
-    rest, empty if all fits."""
+    """Return the runs that fit on a page, newest first; its histories by name; and a sentence about the rest,
+    empty if everything fits."""
     every = sorted(contents.runs, key=lambda run: (run.at, run.id), reverse=True)
     runs = every[:RUNS]
     known = {run.id for run in runs}
@@ -147,7 +144,7 @@ def fit_page(contents: StoreContents) -> tuple[list[StoredRun], list[HistorySeri
 
 
 def _rank(series: HistorySeries, headlines: frozenset[SeriesKey]) -> tuple[bool, bool, float]:
-    """Headlines that changed, other headlines, then the rest; the latest first."""
+    """Sort headlines that changed first, then other headlines, then the rest; the latest first."""
     latest = series.points[series.changes[-1].first if series.changes else -1]
     return series.key not in headlines, not series.changes, -latest.at.timestamp()
 
@@ -157,15 +154,15 @@ def _by_name(key: SeriesKey) -> tuple[str, str, str, str, int]:
 
 
 def _first_shown(series: HistorySeries, known: Iterable[str]) -> int:
-    """How many of its points, the oldest, are not drawn."""
+    """Return how many of the oldest points are not drawn."""
     first = next(place for place, point in enumerate(series.points) if point.run_id in known)
     return max(first, len(series.points) - POINTS)
 
 
-# The three answers at the top, of everything that is in the store.
+# The three answers at the top, about the whole store.
 
 _NAMED = 3
-"""How many an answer names, at most."""
+"""How many programs an answer names at most."""
 _NOT_PROVEN = (
     (Kernels.SME_RAN, "SME or SME2, which is not told:"),
     (Kernels.NONE_RAN, "none ran in"),
@@ -196,7 +193,6 @@ def _inventory(runs: Sequence[StoredRun]) -> Text:
 
 
 def _slower(contents: StoreContents) -> Text:
-    """Of the headlines."""
     judged = [series for series in contents.told if not series.found.too_few]
     if not judged:
         most = max((len(series.points) for series in contents.told), default=0)
@@ -220,8 +216,8 @@ def _slower(contents: StoreContents) -> Text:
 
 
 def _since_best(changes: Sequence[ChangePoint]) -> ChangePoint | None:
-    """How much slower a series is than it was at its best, as a change at the run after that; None where what
-    is left is less than the smallest of the changes since, as after one that was undone."""
+    """Return how much slower a series is than at its best, as a change at the run after that; None if the net
+    slowdown is less than the smallest change since, as when a change was undone."""
     best = min(range(len(changes)), key=lambda count: _net(changes[:count]), default=0)
     since = changes[best:]
     left = _net(since)
@@ -231,7 +227,7 @@ def _since_best(changes: Sequence[ChangePoint]) -> ChangePoint | None:
 
 
 def _net(changes: Sequence[ChangePoint]) -> float:
-    """What several changes come to, as a share of the time before the first."""
+    """Return the combined effect of several changes, as a share of the time before the first."""
     return math.prod(1 + change.change for change in changes) - 1
 
 
@@ -252,8 +248,8 @@ def _kernels(runs: Iterable[StoredRun]) -> Text:
 
 
 def _kernel_states(runs: Iterable[StoredRun]) -> dict[str, Kernels]:
-    """Of each program what the newest test said, wherever it was run: hardware and emulation prove the
-    same, and a run that tested nothing takes no proof away."""
+    """Return the newest test result of each program on any device: hardware and emulation prove the same, and
+    a run without a test takes no proof away."""
     states: dict[str, Kernels] = {}
     for run in sorted(runs, key=lambda run: run.at):
         if run.kernels is not Kernels.NOT_TESTED or run.program not in states:
@@ -266,7 +262,7 @@ def _some(programs: Sequence[str]) -> str:
     return listing([*programs[:_NAMED], f"{left} more"] if left > 0 else programs)
 
 
-# Tables: the last change of each headline, the newest latency of each model on each device, the newest runs.
+# Tables: the last changes, the newest latencies, the newest runs.
 
 _MOST_CHANGES = 8
 _CHANGE = ("change", "model and device", "before", "after", "since", "report")
@@ -283,7 +279,7 @@ _SME2 = {
 
 
 def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Iterator[Block]:
-    """The last change of each headline, the latest first."""
+    """Show the last change of each headline, newest first."""
     runs = {run.id: run for run in contents.runs}
     found = [
         (place, series, series.changes[-1])
@@ -323,7 +319,7 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
 def _matrix(
     contents: StoreContents, runs: Sequence[StoredRun], histories: Sequence[HistorySeries]
 ) -> Iterator[Block]:
-    """The newest latency of each model on each device; a click leads to its chart."""
+    """Show the newest latency of each model on each device, linked to its chart."""
     newest = {(run.model, run.format, run.device): run for run in reversed(runs)}
     told = {
         (series.key.model, series.key.format, series.key.device_name): (place, series)
@@ -374,7 +370,6 @@ def _report(run: StoredRun) -> Text:
 
 
 def _latencies(contents: StoreContents) -> dict[str, float]:
-    """By run."""
     return {point.run_id: point.median_ms for series in contents.told for point in series.points}
 
 
@@ -386,13 +381,13 @@ def _minute(run: StoredRun) -> str:
     return f"{run.at:%Y-%m-%d %H:%M}"
 
 
-# What the script of the page draws, in columns and with each text once; `store.js` names the same.
+# The data that the page's script draws, in columns, each text once; `store.js` uses the same names.
 
 
 def page_data(
     contents: StoreContents, runs: Sequence[StoredRun], histories: Sequence[HistorySeries]
 ) -> dict[str, object]:
-    """Histories name runs by their place."""
+    """Histories refer to runs by index."""
     texts = Texts()
     places = {run.id: place for place, run in enumerate(runs)}
     latency = _latencies(contents)
@@ -411,7 +406,7 @@ def _run_values(run: StoredRun, latency: float | None, texts: Texts) -> list[obj
 
 
 def _history(series: HistorySeries, places: Mapping[str, int], headline: bool) -> dict[str, object]:
-    """Points are counted from the first that is drawn: a change before it has a place below 0."""
+    """Count points from the first one drawn: an earlier change has a negative index."""
     key, left = series.key, _first_shown(series, places)
     points = series.points[left:]
     return {
@@ -443,5 +438,5 @@ def _history(series: HistorySeries, places: Mapping[str, int], headline: bool) -
 
 
 def _short(value: float | None) -> float | None:
-    """With the digits that can be seen."""
+    """Round to the digits that can be seen."""
     return None if value is None else float(f"{value:.5g}")

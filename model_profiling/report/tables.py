@@ -1,6 +1,6 @@
-"""The figures of a run and of its comparisons as tables for Python, without pandas until it is asked for.
+"""The figures of a run and of its comparisons as tables for Python; pandas is loaded only on request.
 
-Values and names are those of the run's own files. Times are missing where they mean nothing
+Values and names are those of the run's own files. Times are missing if they mean nothing
 (`Times.are_shown`), as in the reports.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas
 
 Columns: TypeAlias = Mapping[str, ColumnKind]
-"""Each column's name and what it holds, in order."""
+"""Each column's name and kind, in order."""
 
 _NAMED_IN_SHORT = 4
 _PLAIN = {"whole": "int64", "number": "float64", "flag": "bool"}
@@ -48,7 +48,7 @@ _WITH_GAPS = {"whole": "Int64", "number": "float64", "flag": "boolean"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Records(Sequence[Mapping[str, Value]]):
-    """A table of a run: each row a mapping from column to value, None where nothing is known.
+    """A table of a run: each row maps column to value, None where nothing is known.
 
     `table.to_pandas()` is a DataFrame, `table[0]["name"]` one value, `for row in table` needs no pandas.
     """
@@ -80,9 +80,9 @@ class Records(Sequence[Mapping[str, Value]]):
         return (dict(zip(self.kinds, row, strict=True)) for row in self.rows)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A DataFrame with a row for each row; numbers that are not known are missing, texts empty.
+        """A DataFrame of all rows; unknown numbers are missing, unknown texts are empty.
 
-        Needs the extra `pandas`; so does nothing else here.
+        Needs the extra `pandas`; nothing else here does.
         """
         needed("pandas", "pandas")
         import pandas
@@ -100,7 +100,7 @@ class Records(Sequence[Mapping[str, Value]]):
         return f"<Records: {plural(len(self), 'row')} of {', '.join(first)}{rest}>"
 
     def _repr_html_(self) -> str | None:
-        """Pandas' own picture of a table, which escapes what it shows; none without pandas."""
+        """Pandas' own rendering, which escapes what it shows; None without pandas."""
         try:
             frame = self.to_pandas()
         except SetupError:

@@ -31,16 +31,16 @@ from model_profiling.report.document import (
     plain,
 )
 
-# Words as Markdown: what came from a file is text there and nothing else.
-# A name never becomes an element, an attribute, a link, a picture, a heading, a list or a mention, on GitHub
-# neither. Words that mean nothing to Markdown stay as they are, so that a page reads well unrendered too.
+# Text as Markdown: names from files must stay text.
+# A name never becomes an element, attribute, link, image, heading, list or mention, not even on GitHub. Text
+# without meaning in Markdown stays as it is, so that a page also reads well unrendered.
 
-# A space without a width: it parts what GitHub, which looks at the finished page, would make a link of.
+# A zero-width space: it breaks what GitHub would turn into a link in the finished page.
 _NO_WIDTH = "&#8203;"
-# Addresses, numbers of issues, people, mail: `model@size=8` is none of them.
+# URLs, issue numbers, people and mail addresses, but not `model@size=8`.
 _LINKED = r"(?P<linked>:(?=//)|\bwww\.|#(?=\d)|(?<!\w)@(?=[A-Za-z0-9])|(?<=[\w.+-])@(?=[\w-]+\.))"
 _MEANT = re.compile(
-    r"(?P<marked>[\\*~`]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_]))"  # a_b is no emphasis
+    r"(?P<marked>[\\*~`]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_]))"  # a_b is not emphasis
     r"|(?P<element><(?=[A-Za-z/!?]))"
     r"|(?P<entity>&(?=#?[A-Za-z0-9]+;))"
     r"|(?P<formula>\$)"
@@ -54,7 +54,7 @@ _IN_CAPTION = re.compile(r"([\\\[\]<>`*~&])")
 
 
 def only_text(text: str) -> str:
-    """Words inside of a line."""
+    """Escape text inside a line."""
     return _MEANT.sub(_harmless, text)
 
 
@@ -72,33 +72,33 @@ def _harmless(found: re.Match[str]) -> str:
 
 
 def line_start(text: str) -> str:
-    """A line of Markdown, so that it begins no list, heading or quotation and ends no heading."""
+    """Escape a line so that it starts no list, heading or quotation and ends no heading."""
     begins = _BLOCK.match(text)
     if begins:
-        # The point behind a number is what makes it one of a list's.
+        # The point after a number would make it a list item.
         text = f"{begins[0]}\\{text[begins.end() :]}" if begins[0].isdecimal() else f"\\{text}"
     return _END_OF_HEADING.sub(lambda _: "\\", text, count=1)
 
 
 def strong(text: str, before: str = "", after: str = "") -> str:
-    """Text that stands out between two others: stars between a mark and a letter would only be stars."""
+    """Make text bold; asterisks between punctuation and a letter would stay asterisks."""
     opening = "" if text[:1].isalnum() or _parts(before[-1:]) else _NO_WIDTH
     closing = "" if text[-1:].isalnum() or _parts(after[:1]) else _NO_WIDTH
     return f"{opening}**{only_text(text)}**{closing}" if text else ""
 
 
 def _parts(character: str) -> bool:
-    """Whether stars beside it open or close whatever is on their other side."""
+    """Whether asterisks beside it work, whatever is on their other side."""
     return not character.strip() or character in string.punctuation
 
 
 def html_text(text: str) -> str:
-    """Words inside of an HTML element of the page."""
+    """Escape text inside an HTML element of the page."""
     return _LINK.sub(lambda found: f"{found[0]}{_NO_WIDTH}", html.escape(text))
 
 
 def code(text: str) -> str:
-    """Text as code, whatever backticks it holds."""
+    """Return text as code, even if it contains backticks."""
     if not text:
         return ""
     ticks = fence(text, 1)
@@ -107,25 +107,25 @@ def code(text: str) -> str:
 
 
 def fence(text: str, least: int = 3) -> str:
-    """Backticks that `text` cannot end."""
+    """Return more backticks than `text` contains in a row."""
     longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
     return "`" * max(least, longest + 1)
 
 
 def link(text: str, file: str) -> str:
-    """Another page; a name in its words must not end it."""
+    """Link to another page; its text cannot end the link."""
     return picture(text, file).removeprefix("!")
 
 
 def picture(caption: str, file: str) -> str:
-    """A picture that lies beside the page; a name in what stands for it must not end it."""
+    """Show an image beside the page; its caption cannot end the link."""
     words = _IN_CAPTION.sub(r"\\\1", caption)
     address = quote(file, errors="backslashreplace")
     return f"![{words}]({address})"
 
 
 def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
-    """`pictures` is the folder, as the page names it, of the charts' files; without one there are none."""
+    """`pictures` is the folder of the chart files, relative to the page; if empty, charts are left out."""
     return printable("\n\n".join(_Page(pictures).blocks(blocks)) + "\n")
 
 
@@ -204,7 +204,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-# Blocks as plain lines for a terminal: aligned columns without decoration, easy to read and to cut.
+# Blocks as plain lines for a terminal: aligned columns without decoration.
 
 
 def render_terminal(blocks: Iterable[Block]) -> str:
@@ -249,5 +249,5 @@ def table_lines(table: Table) -> Iterator[str]:
 
 
 def _terminal_line(text: Text) -> str:
-    """Names come from files: a line's end in one ends neither a row nor a sentence."""
+    """Names come from files: a line break in one must not end a row or a sentence."""
     return printable(" ".join(plain(text).split()))

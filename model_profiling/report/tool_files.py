@@ -1,4 +1,4 @@
-"""What the tools under `tools/` write and print."""
+"""The output of the tools under `tools/`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ from model_profiling.report.document import Block, Code, Heading, Paragraph, mak
 from model_profiling.run import Series
 
 # The CSV files of `analyze_etdump_csv.py`.
-# Scripts written for the earlier kit read them, so its columns come first, with its names and meaning: one
-# row for each category or operator, and no row that adds others up. What this kit says otherwise has another
-# name.
+# Scripts written for the earlier kit read them, so its columns come first with the same names and meaning:
+# one row per category or operator, no totals. Where this kit differs, the column has another name.
 
 CATEGORY_COLUMNS = ("category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count")
 OPERATOR_COLUMNS = ("operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count")
@@ -40,7 +39,7 @@ _MOST_OTHERS = 2
 
 
 def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
-    """Categories, operators, the longest of those in no category, and end-to-end times, named by `stem`."""
+    """Write categories, operators, the longest operators of category Other, and end-to-end times."""
     operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
     rows = [_operator(dump, operator) for operator in operators]
     own = [place for place, name in enumerate(DETAIL_COLUMNS) if name not in OPERATOR_COLUMNS]
@@ -68,10 +67,10 @@ def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]
 
 
 def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str, str]) -> list[Path]:
-    """Both sides by category, end to end and by operator; `names` head the columns.
+    """Write both sides by category, end to end and by operator; `names` are used in column names.
 
-    `speedup` by category is the earlier kit's: how many times faster the first is. This kit's is how many
-    times faster the second is, and its column says so.
+    `speedup` by category is the earlier kit's: how many times faster the first side is. This kit's column,
+    `speedup_of_<second>`, is how many times faster the second side is.
     """
     first, second = names
     sides, ours = (f"{first}_ms", f"{second}_ms"), f"speedup_of_{second}"
@@ -140,7 +139,7 @@ def _ratio(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.4f}"
 
 
-# One series in short, for a terminal: where its time goes and its longest operators.
+# One series in short, for a terminal.
 
 
 def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
@@ -170,12 +169,12 @@ def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
         yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")
 
 
-# The kernel view: which kernels ran in runs side by side, and what was only configured.
+# The kernel view: which kernels ran in two runs side by side, and which were only configured.
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSection:
-    """Two runs laid side by side: the one with more of the CPU switched on first."""
+    """Two runs side by side; `on` has more CPU features switched on."""
 
     label: str
     on: SeriesEvidence
@@ -183,7 +182,7 @@ class KernelSection:
 
 
 def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidence:
-    """A side known by its file alone, which cannot tell an empty trace from none: something must have run."""
+    """Return evidence from a file alone, which proves a trace only if something ran: it may be empty."""
     traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
     return SeriesEvidence(series, None, tuple(uses), sme_verdict(uses, traced=traced), traced)
 
@@ -191,11 +190,11 @@ def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidenc
 def kernel_document(
     sections: Sequence[KernelSection], *, title: str = "Kernel view", filter_op: str = ""
 ) -> list[Block]:
-    """For each pair what ran, then what was only configured, then what nobody could read."""
+    """Show for each pair what ran, what was only configured, and names that could not be read."""
     blocks: list[Block] = [Heading(title, 1)]
     several = len(sections) > 1
     for section in sections:
-        # One pair needs no heading but the title.
+        # A single pair needs no heading below the title.
         blocks += [Heading(section.label)] if several else []
         blocks += _section(section, filter_op, level=3 if several else 2)
     return blocks
@@ -239,7 +238,7 @@ def _table(pairs: Iterable[KernelPair], names: tuple[str, str]) -> Block:
     rows = []
     for pair in pairs:
         kernel = pair.kernel
-        # An operator's label that proves nothing about the instruction set says so by a dash.
+        # A dash: this operator's label proves nothing about the instruction set.
         isa = MISSING if kernel.library == "operator" and kernel.isa == UNKNOWN else kernel.isa
         rows.append((Code(kernel.name), _cell(pair.on), _cell(pair.off), isa, kernel.role, kernel.dtype))
     return make_table(("kernel", *names, "instruction set", "role", "dtype"), rows)

@@ -1,7 +1,7 @@
-"""The answer first: the three questions of everyone who opens a report, answered once from the records.
+"""The answers to the three questions of everyone who opens a report, made once from the records.
 
-Every renderer and every command repeats these. A latency appears only where times are latencies, a speedup
-only with its interval, and SME2 only as far as kernels prove it.
+Every renderer and command repeats them. A latency appears only if times are latencies, a speedup only with
+its interval, and SME2 only as far as kernels prove it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from model_profiling.statistics.speedup import Verdict
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
 _WIDE_SPREAD = 1.5
-"""How many times the slowest of nine in ten inferences may be the fastest before a median says little."""
+"""A 95th percentile above this multiple of the 5th is reported: the median then says little."""
 _WIDE_INTERVAL = 0.10
-"""How far to either side a speedup may be uncertain before that is said."""
+"""A speedup with a wider interval than this on either side is called uncertain."""
 _AROUND = "time in no operator"
 _TOLD = 12
 """The most comparisons in one sentence."""
 _WORTH_NAMING = 0.05
-"""Of the time: what a part or an operator must take to be named beside the largest."""
+"""The share of time that a part or an operator needs to be named beside the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAnswers:
-    """What a run says, to be read in ten seconds; `notes` are what to know before trusting it."""
+    """The answers of a run, to be read in ten seconds; `notes` are what to know before trusting them."""
 
     where_time_goes: str
     what_sme2_changes: str
@@ -57,11 +57,11 @@ class RunAnswers:
         )
 
     def opening(self, picture: Chart | None = None) -> list[Block]:
-        """What a page begins with."""
+        """Return the blocks at the top of a page."""
         return [self.block, *([picture] if picture else []), *make_list(self.notes)]
 
     def facts(self) -> dict[str, object]:
-        """The keys of every JSON file that states the answer."""
+        """Return the keys of every JSON file that states the answers."""
         return {
             "answers": {
                 "where_time_goes": self.where_time_goes,
@@ -73,29 +73,28 @@ class RunAnswers:
 
 
 def answers(data: ReportData) -> RunAnswers:
-    """The one answer about a run."""
     return _Asked(data).answers()
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
-    """The three answers, then the notes."""
+    """Return the three answers, then the notes."""
     return answers(data).sentences
 
 
 def sme2_pair(data: ReportData) -> PairReport | None:
-    """The comparison that answers what SME2 changes."""
+    """Return the comparison that shows what SME2 changes."""
     return next((pair for pair in _sme2_pairs(data) if pair.comparable), None)
 
 
 def headline_pair(data: ReportData) -> PairReport | None:
-    """The headline comparison: what SME2 changes, else the first of all."""
+    """Return the headline comparison: the SME2 one, or else the first."""
     if not data.timed:
         return None
     return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
 
 
 def _sme2_pairs(data: ReportData) -> list[PairReport]:
-    """Those that differ in SME2 alone, the headline first."""
+    """Return the pairs that differ only in SME2, the headline first."""
     run = data.run
     pairs = [pair for pair in data.pairs if run.switches_sme2(pair.pair)]
     return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
@@ -121,7 +120,7 @@ class _Asked:
 
     @property
     def spoken_of(self) -> ExperimentReport | None:
-        """The experiment that the first answer is about: the pair's after, else the headline."""
+        """The experiment of the first answer: the candidate of the SME2 pair, or else the headline."""
         pair = self.sme2_pair if self.data.timed else None
         after = [one for one in self.data.experiments if pair and one.series == pair.pair.candidate]
         return after[0] if after and after[0].summary else self.data.headline
@@ -194,7 +193,7 @@ class _Asked:
             yield "Not known: nothing here compares SME2 on and off."
 
     def _next(self, asked: Sequence[NotTested]) -> Iterator[str]:
-        """What is broken, then what saves most, then what would answer what the second answer leaves open."""
+        """Yield repairs, then the best saving, then how to answer what the second answer leaves open."""
         data = self.data
         for experiment in data.experiments:
             if experiment.problem:
@@ -207,7 +206,7 @@ class _Asked:
         if any(_mismatched(data)) or self._wrong_outputs():
             yield "Find out why outputs differ before trusting any speed."
         on_arm = data.timed and data.is_arm is not False
-        # Where times tell what is worth doing, what has no bound is no first advice.
+        # If times show what is worth doing, a finding without a bound is not the first advice.
         first = [found for found in data.findings if found.max_gain_pct is not None or not on_arm][:1]
         advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
         measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
@@ -216,7 +215,7 @@ class _Asked:
             yield "No change of the model stands out: nothing found would save 2% of the time or more."
 
     def _nothing_next(self) -> str:
-        """The advice where times do not show what is worth doing and no question is open."""
+        """Return the advice if times do not show what is worth doing and no question is open."""
         data = self.data
         if data.analysis is None:
             return "Nothing: no dump shows what the time is spent on."
@@ -236,7 +235,7 @@ class _Asked:
         yield from self._wrong_outputs()
 
     def _wrong_outputs(self) -> list[str]:
-        """What else says that the program computes something other than it should."""
+        """Return other signs that the program computes wrong outputs."""
         told = {parity.label for _, parity in _mismatched(self.data)}
         lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
         new = [_clause(line) for line in lines if not any(line.startswith(one) for one in told)]
@@ -258,7 +257,7 @@ class _Asked:
             )
 
     def _other_pairs(self) -> Iterator[str]:
-        """The comparisons that no answer is about, in one sentence; then why some have no answer."""
+        """Yield one sentence about the comparisons in no answer, then why some have no result."""
         told = self.sme2_pair
         others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
         if others:
@@ -279,7 +278,7 @@ class _Asked:
             yield proven
 
     def _proof(self) -> str:
-        """The kernels that prove most about SME2, and where; empty where none does."""
+        """Return the strongest kernel evidence for SME2, and its source; empty if there is none."""
         found = [
             (place, kernels)
             for place in self.data.evidence
@@ -294,7 +293,7 @@ class _Asked:
         return f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
 
     def _no_kernel(self) -> str:
-        """That no SME kernel ran where one could have; empty where one did or nothing says."""
+        """Say that no SME kernel ran although one could have; empty if one did or nothing is known."""
         left_on = [
             (place, kernels)
             for place in self.data.evidence
@@ -311,7 +310,7 @@ class _Asked:
 
 
 def finding_text(found: Finding) -> str:
-    """What to do, where, and what it would save at most."""
+    """Return what to do, where, and how much it could save at most."""
     groups = [group for group in found.groups if group.where]
     step = f" {found.first_step[:1].upper()}{found.first_step[1:]}." if found.first_step else ""
     named = groups and source_line(groups[0].concerns[0].operator, short=True)
@@ -324,16 +323,16 @@ def finding_text(found: Finding) -> str:
 
 
 def gain_text(found: Finding) -> str:
-    """`: at most 16.8% less time`, rounded as the tables are; empty where times do not say."""
+    """Return `: at most 16.8% less time`, rounded as in the tables; empty if unknown."""
     return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
 def _largest(series: SeriesAnalysis) -> str:
-    """What takes most of a series' time, and what comes next; of an overhead also why it is there."""
+    """Say what takes most of the time and what comes next; for an overhead, also why."""
     shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
     tracers = 100 * series.tracing.share
     if series.distorted:
-        # Operators' own times hold, so what is left without the tracer's part divides into the same.
+        # Operators' own times hold, so the time without the tracer's part divides in the same way.
         real = 100 / max(0.1, 100 - tracers)
         around = sum(shares.pop(name) for name in OVERHEADS)
         shares = {name: share * real for name, share in shares.items()}
@@ -341,7 +340,7 @@ def _largest(series: SeriesAnalysis) -> str:
     (name, most), *others = sorted(shares.items(), key=lambda item: -item[1])
     it = "" if series.distorted else " of it"
     text = f"{name} {f'takes most{it}' if most > 50 else 'is the largest part'} ({most:.1f}%)"
-    # What the tracer takes of an overhead is in no inference without it.
+    # The tracer's part of an overhead does not exist in an inference without it.
     named = [
         (other, share)
         for other, share in others
@@ -359,7 +358,7 @@ def _largest(series: SeriesAnalysis) -> str:
 
 
 def _largest_work(series: SeriesAnalysis) -> str:
-    """What does most of the arithmetic, where times say nothing."""
+    """Say which category does most of the arithmetic, if times mean nothing."""
     known = [operator for operator in series.operators if operator.source.flops is not None]
     whole = sum(operator.source.flops or 0 for operator in known)
     if not whole:
@@ -373,7 +372,6 @@ def _largest_work(series: SeriesAnalysis) -> str:
 
 
 def _first_of(told: list[str], count: int) -> str:
-    """The first of so many, in one sentence."""
     left = count - len(told)
     return "; ".join([*told, *([f"and {left} more, all in {names.METRICS}"] if left else [])])
 
@@ -386,7 +384,7 @@ def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
 
 
 def outputs_differ(data: ReportData, pair: PairReport) -> bool:
-    """By more than rounding: then a speedup means nothing."""
+    """Whether outputs differ by more than rounding; a speedup then means nothing."""
     sides = {pair.pair.baseline, pair.pair.candidate}
     return any({found.baseline, found.candidate} == sides for _, found in _mismatched(data))
 

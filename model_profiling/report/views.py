@@ -1,4 +1,4 @@
-"""What a run's operators can be looked at as: pairs side by side, and series alone."""
+"""Views of a run's operators: pairs side by side, and single series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model_profiling.statistics.latency import LatencySummary
 
 
 def compared_pairs(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    """The pairs with a before and after that show more than noise."""
+    """Return the pairs that may be shown side by side, each with its pairing."""
     return [
         (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
     ]
@@ -25,16 +25,16 @@ def compared_pairs(data: ReportData) -> list[tuple[PairReport, Pairing]]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A pair, or a series where `pairing` is None."""
+    """A pair, or a single series if `pairing` is None."""
 
     label: str
     series: tuple[SeriesAnalysis, ...]
-    """Before and after, or the one."""
+    """Before and after, or the single series."""
     pairing: Pairing | None
     timed: bool
-    """Whether its times are shown; its work is instead where not."""
+    """Whether to show times; if not, work is shown."""
     place: str
-    """Where `analysis_summary.json` says it: `pairs/0`."""
+    """Its place in `analysis_summary.json`, such as `pairs/0`."""
 
     @property
     def sides(self) -> tuple[tuple[Operator, ...], ...]:
@@ -42,7 +42,7 @@ class View:
 
 
 def views_of(data: ReportData) -> list[View]:
-    """Every pair that may be laid side by side, then every series that is in none of them."""
+    """Return every pair that may be shown side by side, then every series in none of them."""
     if data.analysis is None:
         return []
     timed = compared_pairs(data)
@@ -70,7 +70,7 @@ def views_of(data: ReportData) -> list[View]:
     return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)
 
 
-# Columns and cells that several tables of the report have.
+# Columns and cells that several tables share.
 
 
 class _OfSeries(Protocol):
@@ -97,7 +97,7 @@ def spread_cell(found: LatencySummary | None) -> str:
 
 
 def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
-    """Whether SME2 was left on; a CPU without it has nothing to switch."""
+    """Say whether SME2 was left on, or absent from the CPU."""
     if absent:
         return "absent"
     return MISSING if sme2 is None else "on" if sme2 else "off"
