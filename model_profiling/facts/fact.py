@@ -62,7 +62,6 @@ class Column:
         return JSON_TYPES[self.kind]
 
     def as_cell(self, value: Any) -> Any:
-        """Return `value` in the form that fits one table cell."""
         match self.kind:
             case "shape":
                 return shape_text(value)

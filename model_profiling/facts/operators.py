@@ -21,8 +21,6 @@ FILES: tuple[Reader, ...] = "csv", "json"
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """An operator with its time in an inference."""
-
     operator: Operator
     ms: float
     share: float

@@ -53,8 +53,6 @@ TYPICAL_MS: Fact[Any] = Fact(
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSeries:
-    """The measurements of one experiment at one number of threads."""
-
     series: Series
     times: Times
     sme2: bool | None

@@ -113,7 +113,6 @@ class AnalysedRun(RunAnalysis):
 
 
 def analysed(facts: RunAnalysis) -> AnalysedRun:
-    """Return `facts` as an `AnalysedRun`."""
     if isinstance(facts, AnalysedRun):
         return facts
     return AnalysedRun(**{field.name: getattr(facts, field.name) for field in fields(facts)})

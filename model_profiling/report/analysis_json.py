@@ -29,8 +29,6 @@ from model_profiling.report.verdict import answers
 from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
 
-# The operators and modules of a series, and the modules of a pair.
-
 
 def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
     """Return every operator in execution order; without times if they mean nothing."""
@@ -276,7 +274,6 @@ def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
 
 
 def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
-    """Return a pair with its answer, plus categories and operators if both sides have dumps."""
     pairing = analysis.pairing(pair)
     answer = pair_answer(analysis.run, pair, pairing)
     return {

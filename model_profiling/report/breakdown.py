@@ -53,8 +53,6 @@ class ShownTime:
 
 @dataclass(frozen=True, slots=True)
 class ShownTimes:
-    """The rounded times of one series."""
-
     end_to_end: ShownTime
     parts: dict[str, ShownTime]
     """Categories, then overheads."""
@@ -78,9 +76,8 @@ class ShownTimes:
     def within(
         self, whole: ShownTime, members: Sequence[Operator], groups: Sequence[Sequence[Operator]]
     ) -> list[ShownTime]:
-        """Return the time of each group in `members`, which together are shown as `whole`.
-
-        Groups and the members in no group are rounded from exact times so that they add up to `whole`."""
+        """Return the time of each group in `members`, rounded from exact times so that the groups and the
+        members in no group add up to `whole`, the time shown for all members."""
         spent = [self.series.spent_by(group) for group in groups]
         every = self.series.spent_by(members)
         ms = max(0.0, every.ms - sum(found.ms for found in spent))

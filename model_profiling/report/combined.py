@@ -49,7 +49,6 @@ def combined_title(runs: Sequence[ReportData]) -> str:
 
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
-    """Return the whole page, with runs in the order given."""
     named = name_runs(runs)
     return [
         Heading(title, 1),
@@ -213,7 +212,6 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
 
 
 def _run_answers(run: NamedRun) -> list[Block]:
-    """Return the answers of the run's own report, with its notes folded."""
     told = answers(run.data)
     notes = make_list(told.notes)
     return [

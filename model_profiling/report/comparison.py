@@ -35,7 +35,6 @@ class SideFacts:
     times: Times
     cores: int | None = None
     load: float | None = None
-    """The load average before measuring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +101,7 @@ class SeriesComparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFacts:
-    """Two measurements, B judged against A.
-
-    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
-    empty where nothing is slower than `limit` allows.
-    """
+    """Two measurements, B judged against A."""
 
     a: SideFacts
     b: SideFacts
@@ -177,8 +172,7 @@ class ComparisonFacts:
 
     @property
     def answer(self) -> Answer | None:
-        """The result for a build; None if nothing is gated. A failure counts even if other questions have no
-        answer."""
+        """The result for a build; None if nothing is gated. A failure outweighs missing answers."""
         if self.limit is None and not self.gated:
             return None
         if self.first:

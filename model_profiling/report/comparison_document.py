@@ -267,7 +267,6 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
 
 
 def comparison_document(comparison: ComparisonFacts) -> list[Block]:
-    """Return the whole page, with the details of each experiment folded."""
     if comparison.first:
         told = ("B ", Code(comparison.b.name), " is what the next runs are judged by.")
         return [Heading(headline(comparison)), Paragraph(told)]

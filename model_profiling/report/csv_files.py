@@ -55,7 +55,6 @@ Column = TextColumn | NumberColumn
 
 
 def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:
-    """Yield the file in pieces: the header, then the rows."""
     yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
     fields = [
         _TextField(column) if isinstance(column, TextColumn) else _NumberField(column) for column in columns
@@ -91,8 +90,6 @@ class _TextField:
 
 
 class _NumberField:
-    """Fields have room for a sign only if some number is negative."""
-
     def __init__(self, column: NumberColumn) -> None:
         self._values, self._decimals, self._empty = column.values, column.decimals, column.empty
         least, most = int(column.values.min(initial=0)), int(column.values.max(initial=0))

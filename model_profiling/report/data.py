@@ -229,7 +229,7 @@ class ReportData:
 
     @cached_property
     def headline(self) -> ExperimentReport | None:
-        """The series to speak of without a pair: preferably with SME2 on, on the fewest threads."""
+        """The experiment to report if there is no pair: SME2 on if possible, fewest threads."""
         if self.whole:
             return self.whole.headline
         known = [found for found in self.experiments if found.summary or found.dumps]
@@ -277,13 +277,11 @@ class ReportData:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """Label and value of facts about the machine and the software."""
         manifest = self.run.manifest
         return [fact for fact in _facts(manifest) if fact[1]] if manifest else []
 
     @property
     def reproduce(self) -> tuple[str, ...]:
-        """The commands to repeat the run, in order."""
         parts = self.run.manifest.parts if self.run.manifest else ()
         made = [shlex.join(words) for part in parts if (words := _command(part))]
         return (*dict.fromkeys(made), shlex.join(("sme2prof", "report", str(self.run.path))))
@@ -345,7 +343,6 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
 
 
 def _unfinished(manifest: Manifest) -> Diagnostic:
-    """Say that the run is not finished and, if known, what stopped it."""
     seen, advice = f"the run is {manifest.unfinished}, not finished", "continue it with --resume"
     if stopped := manifest.why_unfinished:
         seen = f"{seen}: {stopped.problem}"

@@ -64,7 +64,6 @@ class Table:
     source: str = ""
     """The file of the run, and the place in it, that the numbers come from."""
     sortable: bool = False
-    """Whether a click on a header sorts it in a browser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,6 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Lines to copy."""
-
     lines: tuple[str, ...]
 
 
@@ -108,7 +105,6 @@ class Chart:
     spec: Mapping[str, object]
     """A Vega-Lite specification."""
     source: str = ""
-    """As for `Table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +118,6 @@ class Explorer:
     """Plain JSON; the code that builds each kind describes it."""
     instead: tuple[Block, ...] = ()
     source: str = ""
-    """As for `Table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +135,6 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row_contra]):
-    """A table column: its header and how to read a cell from a record."""
-
     header: str
     cell: Callable[[Row_contra], Text]
 

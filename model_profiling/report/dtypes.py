@@ -87,8 +87,6 @@ class OnSme2:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one inference, according to the program."""
-
     flops: int
     bytes_moved: int
 
@@ -131,12 +129,9 @@ class DtypePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """A model in all its formats, and which format to ship."""
-
     schema_version: Literal[1] = 1
     model: str
     cpu: str = ""
-    """The CPU that was measured or emulated."""
     machine: Machine = "unknown"
     sides: tuple[DtypeSide, ...]
     pairs: tuple[DtypePair, ...] = ()
@@ -169,7 +164,6 @@ _EXAMPLES_ONLY = "accuracy was checked on the example inputs only"
 
 
 def decide(found: Dtypes) -> tuple[str | None, str]:
-    """Return the format to ship, if one can be named, and the sentences that say why."""
     fit = [side for side in found.worked if side.accuracy is None or side.accuracy.ok]
     why_not = [*_excluded(found)]
     if not fit:

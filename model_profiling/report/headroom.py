@@ -182,8 +182,7 @@ def _times(speedup: float) -> str:
     return f"{speedup:.2f}x" if math.isfinite(speedup) else "without a bound"
 
 
-# For machines: the keys `sme2_coverage`, `sme2_headroom` and `headroom_reason`, the same in every file and
-# command.
+# For machines: `sme2_coverage`, `sme2_headroom` and `headroom_reason`, the same in every file and command.
 
 Json = dict[str, object]
 

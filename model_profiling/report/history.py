@@ -116,8 +116,6 @@ class HistorySeries:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The number of runs in no series for one reason."""
-
     reason: str
     runs: int
 
@@ -141,7 +139,6 @@ _SHORT_HASH = 10
 
 
 def make_series(key: SeriesKey, points: Sequence[HistoryPoint]) -> HistorySeries:
-    """Sort `points` by time and find the changes."""
     ordered = tuple(sorted(points, key=lambda point: (point.at, point.run_id)))
     found = find_changes([point.median_ms for point in ordered], [point.error for point in ordered])
     return HistorySeries(key, ordered, found, tuple(_marks(ordered)))
@@ -241,7 +238,6 @@ def _seen(series: HistorySeries, change: ChangePoint) -> str:
 
 
 def series_sentences(series: HistorySeries) -> Iterator[str]:
-    """Yield the sentences below the chart of a series."""
     found, last = series.found, series.points[-1]
     level = found.levels[-1]
     since = f" since run {level.first + 1}" if series.changes else ""
@@ -283,9 +279,7 @@ _LEAST_RANGE = 0.01
 
 def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
     """Draw runs from left to right as `o`, levels as `-`, changes as `|`; below, `^` marks other changes.
-
-    If there are more runs than columns, a column shows the median of several.
-    """
+    With more runs than columns, a column shows the median of several."""
     medians = [point.median_ms for point in series.points]
     columns = min(width, len(medians))
     column_of = [place * columns // len(medians) for place in range(len(medians))]

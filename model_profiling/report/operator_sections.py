@@ -199,7 +199,6 @@ def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
 
 
 def _operators(data: ReportData) -> list[Block]:
-    """Return the longest operators with their place in the model; for pairs, before and after."""
     if compared := compared_pairs(data):
         return [
             block
@@ -303,7 +302,6 @@ def _kernel_changes(pairing: Pairing) -> list[Block]:
 
 
 def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> Table:
-    """Show operators with their arithmetic instead of time, and a cell for each of `headers`."""
     cells = [
         (Code(found.name), found.category.value, work_cells((found,))[0], *more, *place_cells(found))
         for found, more in rows

@@ -18,7 +18,6 @@ from model_profiling.statistics.speedup import Speedup, Verdict
 
 
 def speedup_text(found: Speedup) -> str:
-    """Return the ratio with its interval."""
     if found.ratio is None:
         return found.verdict.value
     interval = _interval(found)
@@ -53,7 +52,6 @@ def _shown_parts(pairing: Pairing) -> list[CategoryPair]:
 
 
 def shift_text(before: CategoryPair, after: CategoryPair) -> str:
-    """Say whether the bottleneck moved."""
     if before.name == after.name:
         return (
             f"{before.name} is the largest part of the time before ({percent(before.baseline_share)}) "
@@ -112,8 +110,6 @@ _NAMED_BY = ("model", "format", "platform", "device", "measured")
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """A run on a page of several."""
-
     name: str
     data: ReportData
     facts: dict[str, str]
@@ -126,7 +122,6 @@ def model_and_format(data: ReportData) -> tuple[str, str]:
 
 
 def device_of(data: ReportData) -> str:
-    """Return a phone's model and chip, or another machine's CPU."""
     before = data.run.manifest.machine.before if data.run.manifest else None
     phone = before.device if before else None
     told = [text for text in (phone.model, phone.soc) if text] if phone else []
@@ -138,7 +133,6 @@ def date_of(data: ReportData) -> str:
 
 
 def what_times_are(data: ReportData) -> str:
-    """Return what the run's times are worth, in a few words."""
     if data.times is Times.UNKNOWN:
         return "recorded on a machine that nothing names"
     if data.times is Times.EMULATED:
@@ -152,10 +146,8 @@ def what_times_are(data: ReportData) -> str:
 
 
 def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
-    """Name each run by the fewest facts that distinguish it, or by its model if all are alike.
-
-    If models differ, the name includes the model: a platform and a date alone would say nothing.
-    """
+    """Name each run by the fewest facts that distinguish it, or by its model if all are alike. If models
+    differ, the name includes the model: a platform and a date alone would say nothing."""
     facts = [_facts(data) for data in runs]
     # The CPU name that an emulator reports is not a real device.
     short = [

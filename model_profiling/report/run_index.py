@@ -50,7 +50,6 @@ class IndexRow:
     speedup: str = ""
     verdict: str = ""
     problem: str = ""
-    """Why the run cannot be read."""
 
 
 def index_row(data: ReportData, place: str, link: str) -> IndexRow:

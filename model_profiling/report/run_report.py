@@ -117,7 +117,6 @@ NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
 
 
 def run_document(data: ReportData) -> list[Block]:
-    """Return the whole report; with very many series, as much as fits on a page."""
     short, left_out = truncate_for_page(data)
     blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(short)), *left_out]
     data = short
@@ -200,7 +199,6 @@ def latency(data: ReportData) -> list[Block]:
 
 
 def speedups(data: ReportData) -> list[Block]:
-    """Show every pair with its answer; nothing if nothing is compared."""
     if not data.pairs:
         return []
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]

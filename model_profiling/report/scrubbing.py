@@ -260,7 +260,6 @@ class Scrubber:
 
     @property
     def replaced(self) -> tuple[Replaced, ...]:
-        """Everything removed so far, in the order it was found."""
         return tuple(found for (_, key), found in self._found.items() if key not in self._own)
 
     def leaks(self, content: str, *, binary: bool = False) -> list[Replaced]:

@@ -51,7 +51,6 @@ from model_profiling.statistics.verdict import Speedup
 
 
 def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
-    """Explain what a ratio is made of."""
     if found.unit == "launch":
         compared = "turns of the same moment, launch by launch, so that what the machine did meets both sides"
     elif side_by_side:
@@ -68,13 +67,11 @@ def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
 
 
 def unit_header(latencies: Sequence[Latency]) -> str:
-    """Return what a column counts: launches, rounds, or both."""
     units = {several(found.counted_in) for found in latencies}
     return " or ".join(sorted(units)) or "rounds"
 
 
 def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
-    """Return a sentence or two about the experiments that one config measured."""
     ours = [found for found in latencies if found.experiment in part.experiments and found.rounds]
     if not ours:
         return ""

@@ -279,7 +279,6 @@ _SME2 = {
 
 
 def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Iterator[Block]:
-    """Show the last change of each headline, newest first."""
     runs = {run.id: run for run in contents.runs}
     found = [
         (place, series, series.changes[-1])
@@ -319,7 +318,6 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
 def _matrix(
     contents: StoreContents, runs: Sequence[StoredRun], histories: Sequence[HistorySeries]
 ) -> Iterator[Block]:
-    """Show the newest latency of each model on each device, linked to its chart."""
     newest = {(run.model, run.format, run.device): run for run in reversed(runs)}
     told = {
         (series.key.model, series.key.format, series.key.device_name): (place, series)
@@ -438,5 +436,4 @@ def _history(series: HistorySeries, places: Mapping[str, int], headline: bool) -
 
 
 def _short(value: float | None) -> float | None:
-    """Round to the digits that can be seen."""
     return None if value is None else float(f"{value:.5g}")

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import pandas
 
 Columns: TypeAlias = Mapping[str, ColumnKind]
-"""Each column's name and kind, in order."""
 
 _NAMED_IN_SHORT = 4
 _PLAIN = {"whole": "int64", "number": "float64", "flag": "bool"}

@@ -118,7 +118,6 @@ def link(text: str, file: str) -> str:
 
 
 def picture(caption: str, file: str) -> str:
-    """Show an image beside the page; its caption cannot end the link."""
     words = _IN_CAPTION.sub(r"\\\1", caption)
     address = quote(file, errors="backslashreplace")
     return f"![{words}]({address})"

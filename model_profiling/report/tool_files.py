@@ -68,10 +68,8 @@ def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]
 
 def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str, str]) -> list[Path]:
     """Write both sides by category, end to end and by operator; `names` are used in column names.
-
-    `speedup` by category is the earlier kit's: how many times faster the first side is. This kit's column,
-    `speedup_of_<second>`, is how many times faster the second side is.
-    """
+    By category, `speedup` is the earlier kit's: how many times faster the first side is. This kit's is
+    `speedup_of_<second>`: how many times faster the second side is."""
     first, second = names
     sides, ours = (f"{first}_ms", f"{second}_ms"), f"speedup_of_{second}"
     every = (*pairing.baseline.operators, *pairing.candidate.operators)
@@ -182,7 +180,7 @@ class KernelSection:
 
 
 def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidence:
-    """Return evidence from a file alone, which proves a trace only if something ran: it may be empty."""
+    """Return the evidence of one file. An empty one may mean no trace, so only executed kernels prove one."""
     traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
     return SeriesEvidence(series, None, tuple(uses), sme_verdict(uses, traced=traced), traced)
 
@@ -190,11 +188,9 @@ def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidenc
 def kernel_document(
     sections: Sequence[KernelSection], *, title: str = "Kernel view", filter_op: str = ""
 ) -> list[Block]:
-    """Show for each pair what ran, what was only configured, and names that could not be read."""
     blocks: list[Block] = [Heading(title, 1)]
     several = len(sections) > 1
     for section in sections:
-        # A single pair needs no heading below the title.
         blocks += [Heading(section.label)] if several else []
         blocks += _section(section, filter_op, level=3 if several else 2)
     return blocks

@@ -57,7 +57,6 @@ class RunAnswers:
         )
 
     def opening(self, picture: Chart | None = None) -> list[Block]:
-        """Return the blocks at the top of a page."""
         return [self.block, *([picture] if picture else []), *make_list(self.notes)]
 
     def facts(self) -> dict[str, object]:
@@ -77,12 +76,10 @@ def answers(data: ReportData) -> RunAnswers:
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
-    """Return the three answers, then the notes."""
     return answers(data).sentences
 
 
 def sme2_pair(data: ReportData) -> PairReport | None:
-    """Return the comparison that shows what SME2 changes."""
     return next((pair for pair in _sme2_pairs(data) if pair.comparable), None)
 
 
@@ -310,7 +307,6 @@ class _Asked:
 
 
 def finding_text(found: Finding) -> str:
-    """Return what to do, where, and how much it could save at most."""
     groups = [group for group in found.groups if group.where]
     step = f" {found.first_step[:1].upper()}{found.first_step[1:]}." if found.first_step else ""
     named = groups and source_line(groups[0].concerns[0].operator, short=True)

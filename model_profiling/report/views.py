@@ -29,7 +29,6 @@ class View:
 
     label: str
     series: tuple[SeriesAnalysis, ...]
-    """Before and after, or the single series."""
     pairing: Pairing | None
     timed: bool
     """Whether to show times; if not, work is shown."""
@@ -97,7 +96,7 @@ def spread_cell(found: LatencySummary | None) -> str:
 
 
 def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
-    """Say whether SME2 was left on, or absent from the CPU."""
+    """Return `on`, `off` or, if the CPU has no SME2, `absent`."""
     if absent:
         return "absent"
     return MISSING if sme2 is None else "on" if sme2 else "off"
