@@ -63,7 +63,6 @@ def about_series(
 
 
 def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
-    """Report names that the table of categories does not know."""
     unknown = [operator for operator in series.operators if not operator.known]
     if unknown:
         counts = Counter(operator.type for operator in unknown)
@@ -104,7 +103,6 @@ def compares_sme2(pairing: Pairing) -> bool:
 
 
 def about_pairing(pairing: Pairing) -> Iterable[Finding]:
-    """Findings from two series that differ in SME2, about the operators SME2 is for."""
     if not compares_sme2(pairing):
         return
     in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)

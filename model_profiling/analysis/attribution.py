@@ -92,7 +92,6 @@ class RunGroup:
         return self.duration_ns[:, -1]
 
     def total_ns(self, *shares: Share) -> Int64:
-        """Self time counted as any of `shares`, for each run."""
         columns = [node.column for node in self.nodes if node.share in shares]
         total: Int64 = self.self_ns[:, columns].sum(axis=1)
         return total
@@ -144,17 +143,15 @@ class Attribution:
         return times
 
     def e2e_ns(self) -> Int64:
-        """End-to-end time of every run, in file order."""
         return self.of_runs(lambda group: group.e2e_ns)
 
     def total_ns(self, *shares: Share) -> Int64:
-        """Self time counted as any of `shares`, for every run, in file order."""
         return self.of_runs(lambda group: group.total_ns(*shares))
 
 
 def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
-    """Indexes of the runs that count: those after `warmup_runs`, but not the first of each turn of several,
-    which finds another program in the caches."""
+    """Indexes of the runs after `warmup_runs`, without the first of each turn, which finds another program in
+    the caches; a turn of one run counts."""
     numbers = np.arange(warmup_runs, runs, dtype=np.int64)
     return numbers[(numbers - warmup_runs) % turn_length > 0] if turn_length > 1 else numbers
 
@@ -162,8 +159,7 @@ def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64
 def attribute(
     table: EventTable, warmup_runs: int = 0, turn_length: int = 0, exact_calls: Bools | None = None
 ) -> Attribution:
-    """Attribute every nanosecond of every counted run. `exact_calls` marks events that are delegate calls
-    whose operators have their true times."""
+    """Attribute every nanosecond of every counted run; `exact_calls` marks calls with true operator times."""
     exact = np.zeros(len(table), np.bool_) if exact_calls is None else exact_calls
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
@@ -237,7 +233,6 @@ def _group(table: EventTable, exact: Bools, events: Int64, runs: Int64, blocks: 
 
 
 def children_of(nodes: Iterable[Node]) -> dict[int, list[int]]:
-    """Columns of the events directly inside each event."""
     children: dict[int, list[int]] = {}
     for node in nodes:
         if node.parent >= 0:
@@ -315,7 +310,6 @@ def _enclosing(
 
 
 def _counted_as(place: _Place, execute: int, has_children: bool, exact: bool) -> tuple[str, Share]:
-    """The level of an event, and what its self time is counted as."""
     if place.parent < 0:
         return "method", Share.FRAMEWORK
     if place.call < 0:

@@ -1,8 +1,7 @@
 """How much of a program's matrix arithmetic was proven to run on SME2, which operators miss it, and why.
 
-The whole comes from the program, not from what ran: everything that multiplies matrices, delegated or not,
-depthwise or not. So it is the same in every report of a program. Without the program, the operators that ran
-are used.
+The whole is everything in the program that multiplies matrices, whatever ran, delegated or not, so it is the
+same in every report. Without the program, the operators that ran are used.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class NotTested:
 
 
 def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
-    """Open questions about kernels first, then about latency."""
     kernels = kernels_not_tested(run, evidence)
     return (*((kernels,) if kernels else ()), *_latency(run))
 
@@ -101,8 +99,6 @@ def profile_command(run: Run, *, emulated: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MissingOperator:
-    """A matrix operator that runs on no SME or SME2 kernel."""
-
     operator: MatrixOperator
     share: float | None
     """Share of all matrix arithmetic, from 0 to 1; None without a program."""
@@ -124,7 +120,6 @@ class Coverage:
     reason: str
     """The basis of the answer, or why there is none."""
     next_command: str = ""
-    """Command that would test it; empty if tested."""
     isa: str = ""
     """The strongest instruction set that ran: SME2, SME, or empty for neither."""
     operators: tuple[MatrixOperator, ...] = ()
@@ -132,12 +127,11 @@ class Coverage:
     work: tuple[MatrixWork, ...] = ()
     """The program's description of each of `operators`; empty without a program."""
     proven_by: Series | None = None
-    """The series with the proof, if any."""
     ran: tuple[MatrixOperator, ...] = ()
     """The operators as they ran with SME2 on: one that ran as several appears several times."""
     emulated: bool = False
     unseen: tuple[str, ...] = ()
-    """Delegates with unknown operators and arithmetic."""
+    """Delegates with unknown operators, and so unknown arithmetic."""
 
     @property
     def tested(self) -> bool:
@@ -183,7 +177,7 @@ class Coverage:
 def coverage_of(
     run: Run, evidence: Sequence[PlaceEvidence], series: Sequence[SeriesAnalysis] = ()
 ) -> Coverage:
-    """What the evidence proves about the operators of `run`, its own first; `series` know the program."""
+    """What the evidence proves about the operators of `run`, its own first; `series` provide the program."""
     work, unseen = _work(series)
     proofs = [(place, place.operators) for place in evidence if place.operators is not None]
     for place, proof in proofs:
@@ -200,8 +194,7 @@ def coverage_of(
 def on_sme_of(
     coverage: Coverage, found: SeriesEvidence, series: SeriesAnalysis | None
 ) -> tuple[int, int] | None:
-    """How many operators of `coverage` ran on SME kernels in one series, and of how many; None if unknown.
-    `series` are its dumps, if available."""
+    """How many operators of `coverage` ran on SME kernels in one series, and of how many; None if unknown."""
     every = coverage.operators
     if not every or found.sme.answer in ("untested", "unknown"):
         return None
@@ -218,7 +211,6 @@ def on_sme_of(
 
 
 def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tuple[str, ...]]:
-    """The matrix work of the methods that ran, and the delegates whose operators are unknown."""
     graph = next((found.graph for found in series if found.graph), None)
     if graph is None:
         return (), ()
@@ -253,7 +245,6 @@ def _tested(
 
 
 def _why_not_tested(run: Run, proofs: Sequence[OperatorProof]) -> str:
-    """Why operators were not tested although kernels were."""
     if proofs:
         return proofs[0].not_tested
     has_sme2 = run.manifest.has_sme2 if run.manifest else None

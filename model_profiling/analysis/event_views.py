@@ -120,8 +120,7 @@ def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
 
 
 def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, int]:
-    """Zero of each dump's clock on the machine's monotonic clock, by the turn with the least delay; only for
-    dumps with turns that the journal timed."""
+    """Zero of each dump's clock on the machine's monotonic clock, by the journal's least delayed turn."""
     journal = run.whole.journal
     if journal is None:
         return {}
@@ -133,8 +132,7 @@ def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, i
         if entry is None or not length:
             continue
         starts = _starts(dump)
-        # The first run of longer turns does not count, so it is not in the dump's analysis; the journal times
-        # it.
+        # The first run of longer turns is not counted, so the dump's analysis lacks it; the journal times it.
         skipped = [turn[0] if length > 1 and turn else 0 for turn in entry.turns_ns]
         zeros = [
             begun + skip - starts[turn]
@@ -152,7 +150,6 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _starts(dump: DumpAnalysis) -> dict[int, int]:
-    """Start of the first counted run of each turn."""
     begun = np.zeros(dump.runs, np.int64)
     for group in dump.attribution.groups:
         begun[group.runs] = group.start_ns[:, -1]
@@ -167,8 +164,7 @@ Place = tuple[str, int, int]
 
 
 def instruction_ms(series: SeriesAnalysis) -> Mapping[Place, float]:
-    """Mean milliseconds of every instruction in the typical runs, overheads included; a loop's repetitions
-    are summed."""
+    """Mean milliseconds of each instruction in the typical runs, with overheads; repetitions are summed."""
     is_typical = np.zeros(series.runs, bool)
     is_typical[series.typical] = True
     total_ns: Counter[Place] = Counter()

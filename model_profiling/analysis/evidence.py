@@ -209,7 +209,6 @@ def _operator_proof(
 
 
 def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
-    """The first dump of `series`, analysed; None if it cannot be read."""
     dump = next((dump for dump in run.dumps if dump.series == series), None)
     if dump is None:
         return None
@@ -223,7 +222,7 @@ def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
 def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) -> tuple[KernelUse, ...]:
     """Executed kernels, then the dump's operators, then kernels that a log only configured."""
     called = executed_kernels(entry.kernels, entry.kernel_sizes) if entry else ()
-    # Count operators over the executions in which kernels were counted: all of the evidence process's own
+    # Count operators over the executions that kernels were counted in: all of the evidence process's own
     # dump, one of a dump made for timing.
     runs = None if entry is not None and entry.etdump else 1
     operators = operator_kernels(_delegated_names(dump, runs)) if dump else ()
@@ -235,7 +234,6 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
 
 
 def _delegated_names(dump: Path, runs: int | None) -> list[str]:
-    """Names of the delegates' operators in the last `runs` runs of the dump, or in all."""
     table = read_etdump(dump)
     chosen = table.is_delegated
     if runs is not None and chosen.any():

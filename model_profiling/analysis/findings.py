@@ -48,7 +48,6 @@ class Group:
 
     concerns: tuple[Concern, ...]
     where: str
-    """For people; empty if unknown."""
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -60,20 +59,16 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The operator's name, without its counter if there are several."""
         first = self.concerns[0]
         return first.named or (first.operator.type if len(self.concerns) > 1 else first.operator.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Finding:
-    """One thing worth doing, with its numbers."""
-
     id: str
     title: str
     """What to do, in a few words; figures are shown beside it."""
     action: str
-    """How to do it, for these kinds of operators."""
     found_in: SeriesAnalysis
     """The series the operators and the bound belong to."""
     concerns: tuple[Concern, ...] = ()

@@ -1,7 +1,7 @@
 """Projects what SME2 could bring to a program measured on an Arm CPU without it; never a measurement.
 
-Amdahl's law on measured shares: operators proven to run on SME2 kernels are divided by a range of factors,
-everything else stays as measured. Times of other CPUs and of emulators are never used.
+Amdahl's law on measured shares: operators proven on SME2 kernels are divided by a range of factors, the rest
+stays as measured. Times of other CPUs and of emulators are never used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
 
 
 def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
-    """Amdahl's law: `parts` are shares of the time and their speedups. An infinite speedup removes a part;
-    removing all gives infinity."""
+    """Amdahl's law for shares of the time and their speedups; an infinite speedup removes a share."""
     known = list(parts)
     left = 1 - sum(share for share, _ in known) + sum(share / factor for share, factor in known)
     return 1 / left if left > 0 else float("inf")
@@ -30,8 +29,6 @@ def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A category or an overhead and its share of the time."""
-
     name: str
     share: float
 
@@ -46,8 +43,6 @@ class FactorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What SME2 could bring to one series."""
-
     series: Series
     low: float
     """Speedup with the lowest factors; below 1 is slower."""
@@ -78,7 +73,7 @@ class Outlook:
     coverage: Coverage
     factors: Factors
     projections: tuple[Projection, ...]
-    """Headline first; empty if `reason` says why."""
+    """Headline first; if empty, `reason` says why."""
     reason: str
 
     @property
@@ -116,7 +111,7 @@ def _why_none(run: Run, coverage: Coverage) -> str:
 
 
 def unfit_times(run: Run) -> str:
-    """Why SME2 could not shorten the run's times; empty for an Arm CPU without SME2."""
+    """Why nothing can be projected from the run's times; empty for an Arm CPU without SME2."""
     manifest = run.manifest
     if run.times is Times.EMULATED:
         return "times of an emulated run mean nothing; measure on an Arm CPU to see what SME2 could bring"
@@ -181,7 +176,6 @@ def _after(
     measured: Mapping[str, float],
     factor_of: Callable[[str], float],
 ) -> dict[str, float]:
-    """The parts of the shorter time, as shares of it."""
     left = dict(measured)
     for match in matched:
         factor = factor_of(group_of(match.proven))
@@ -197,8 +191,7 @@ def _largest(shares: Mapping[str, float]) -> Part:
 
 
 def proven_on_sme(series: SeriesAnalysis, coverage: Coverage) -> Mapping[int, str]:
-    """Operators of `series` proven on SME kernels, by place: the instruction set, and whether under
-    emulation. Empty with SME2 switched off."""
+    """Instruction set of the operators proven on SME kernels, by place; empty with SME2 switched off."""
     if not coverage.tested or series.sme2 is False:
         return {}
     where = " under emulation" if coverage.emulated else ""

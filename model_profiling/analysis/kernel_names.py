@@ -21,7 +21,7 @@ SME_OR_SME2 = "SME or SME2"
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel or operator family, by its name. `has_sme2` is None if it is either SME or SME2."""
+    """One kernel or operator family, by its name. `has_sme2` is None if the name does not tell."""
 
     name: str
     library: str

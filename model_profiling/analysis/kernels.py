@@ -1,7 +1,7 @@
 """Kernel evidence: which kernels ran, which were only configured, and what that says about SME2.
 
-Executed evidence is a call that happened (a kernel's call count, or an operator in a dump). Configured
-evidence is a table entry in XNNPACK's log: a candidate, not a run, so it is never counted.
+Executed: a call that happened (a kernel's call count, or an operator in a dump). Configured: a table entry in
+XNNPACK's log, a candidate that may never run, so it is never counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.run.evidence import KernelWork
 
-# Sizes that counted kernels were called with.
-
 _SHOWN = 3
 Sizes = tuple[int | None, int | None, int | None]
 _SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
@@ -54,7 +52,6 @@ _NO_ROOM = (0, 0, 0)
 
 
 def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ...]:
-    """Sizes `symbol` was called with, most calls first."""
     read = _SIZES.get(classify(symbol).operation)
     found: Counter[Sizes] = Counter()
     for *size, calls in (size for size in sizes if len(size) == 4):
@@ -136,8 +133,6 @@ class SmeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class MatrixShare:
-    """How many of the matrix operators that ran took an SME or SME2 path."""
-
     sme: int
     total: int
 
@@ -161,7 +156,6 @@ def operator_kernels(event_names: Iterable[str]) -> tuple[KernelUse, ...]:
 
 
 def configured_kernels(names: Iterable[str]) -> tuple[KernelUse, ...]:
-    """Uses from the names in XNNPACK's log, each once."""
     return _ordered(KernelUse(classify(name), "configured", None) for name in dict.fromkeys(names))
 
 
@@ -220,7 +214,6 @@ def _count(uses: list[KernelUse]) -> str:
 
 
 def _strongest(uses: Iterable[KernelUse]) -> dict[str, KernelUse]:
-    """One use per kernel; executed beats configured."""
     best: dict[str, KernelUse] = {}
     for use in uses:
         if use.kernel.name not in best or use.evidence == "executed":
@@ -240,8 +233,6 @@ def _order(kernel: Kernel) -> tuple[bool, int, int, str]:
 def _ordered(uses: Iterable[KernelUse]) -> tuple[KernelUse, ...]:
     return tuple(sorted(uses, key=lambda use: _order(use.kernel)))
 
-
-# `kernels.csv`: one row per kernel.
 
 COLUMNS = (
     "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
@@ -281,7 +272,6 @@ def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ..
 def kernel_named(
     name: str, evidence: str, calls: int | None, worked_on: tuple[KernelWork, ...] = ()
 ) -> KernelUse:
-    """The use of a kernel or an operator family, by its name."""
     kernel = classify_operator(name) or classify(name)
     if evidence == "configured":
         return KernelUse(kernel, "configured", None)

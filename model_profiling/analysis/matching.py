@@ -1,7 +1,7 @@
 """Matches operators that are the same: in a series, in what was proven of a program, in the program itself.
 
-A node of a delegate's graph is the same under any name. Without a graph, the n-th matrix operators of a call
-are the same if both calls have equally many.
+A graph node is the same under any name. Without a graph, the n-th matrix operators of a call are the same if
+both calls have equally many.
 """
 
 from __future__ import annotations

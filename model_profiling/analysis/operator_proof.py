@@ -1,7 +1,6 @@
 """Decides which operators ran on SME or SME2 kernels, from their names and the kernels called.
 
-A label such as PF16 is chosen on SME and SME2 only, but without a called kernel of its data type it proves
-nothing.
+A label such as PF16 is chosen on SME and SME2 only; it proves nothing without a called kernel of its type.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ _QP8_KERNELS = {
 
 
 def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: SmeVerdict) -> OperatorProof:
-    """What `series`, measured with SME2 on, proves by its operators and the kernels called in it."""
     called = [use for use in uses if _computes_on_sme(use)]
     operators = tuple(_matrix_operators(series, uses))
     unseen = tuple(_unseen(series))

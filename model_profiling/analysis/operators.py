@@ -35,7 +35,6 @@ class OperatorTimes:
     min_ns: int
     max_ns: int
     cv: float
-    """Standard deviation over mean; 0 where the mean is 0."""
     typical_ns: float
     """Mean over the typical runs of its series, so that operators add up; `series` sets it."""
 
@@ -104,7 +103,6 @@ class Operator:
 
     @property
     def gflops(self) -> float | None:
-        """Achieved billions of operations per second, by the median time."""
         if not self.source.flops or self.times.median_ns <= 0:
             return None
         return self.source.flops / self.times.median_ns
@@ -139,7 +137,6 @@ _Key = tuple[str, int, int, int, int, str]
 
 
 def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
-    """Every operator of the dump, over runs of all structures."""
     found: dict[_Key, tuple[str, Node, OperatorSource]] = {}
     times: dict[_Key, list[Int64]] = {}
     for group in attribution.groups:
@@ -226,9 +223,8 @@ def _percentiles(
     return values
 
 
-# Clocks of operator times. XNNPACK reports whole microseconds, truncated and laid back to back. Where the
-# runner stored boundaries beside the dump, operators get their true starts and durations, if both files agree
-# up to the truncation.
+# Clocks of operator times. XNNPACK reports truncated whole microseconds, laid back to back. If the runner
+# stored boundaries that agree with the dump up to the truncation, operators get their true times.
 
 _US = 1_000
 EXACT_CALL = "true boundaries"
@@ -249,7 +245,6 @@ class TimedDump:
 
     table: EventTable
     clock: str
-    """The source of operator times, for people."""
     exact_calls: Bools | None = None
     """For each event, whether it is a delegate call whose operators have true times; None if none is."""
     remarks: tuple[Diagnostic, ...] = ()

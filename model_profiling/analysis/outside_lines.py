@@ -61,7 +61,6 @@ class OutsideLine:
 
     @property
     def name(self) -> str:
-        """The function the model calls, else the kind of operators."""
         return self.called or next(iter(by_kind(self.operators)))
 
     @property
@@ -84,7 +83,6 @@ def _why(reasons: Sequence[Undelegated]) -> str:
 
 
 def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
-    """The lines that operators outside come from, in the order of the operators."""
     found: dict[tuple[str, ...], dict[tuple[str, str], list[tuple[Operator, Undelegated | None]]]] = {}
     for operator in outside:
         why = why_outside(series, operator)

@@ -1,7 +1,7 @@
 """Compares two series of one model: operator by operator, category by category.
 
-Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by graph node, by place in
-the model, or by kind and order.
+Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by graph node, else by
+place in the model, else by kind and order.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from model_profiling.statistics.speedup import (
 )
 from model_profiling.statistics.verdict import Correction
 
-# How to compare two series, for end-to-end time, categories and operators: cycle by cycle where they took
-# turns, round by round where their processes alternated, else as separate runs.
+# How to compare two series: cycle by cycle where they took turns, round by round where their processes
+# alternated, else as separate runs.
 
 CLOCK_STEP_MS = 0.001
 """Delegates count whole microseconds: rounding alone can make a short operator seem to change."""
@@ -56,7 +56,7 @@ def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleave
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Two series, how they were measured, and why their times must not be compared, if so."""
+    """Two series, how they were measured, and the reason if their times must not be compared."""
 
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
@@ -176,8 +176,6 @@ class OperatorPair:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPair:
-    """One category or overhead on both sides, in the typical runs."""
-
     name: str
     baseline_ms: float
     candidate_ms: float
@@ -190,7 +188,7 @@ class CategoryPair:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two series compared. With `not_comparable`, the reason, there are pairs but no compared times."""
+    """Two series compared. `not_comparable` says why times are not compared; there are still pairs."""
 
     label: str
     baseline: SeriesAnalysis

@@ -38,7 +38,6 @@ from model_profiling.statistics.speedup import Speedup, compare_rounds
 _UNUSUAL = 0.2
 """Warn when the first dump's mean is this far (relative) from the typical time of all rounds."""
 _TOLD = 2
-"""Number of answers shown in one line."""
 _PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
@@ -63,7 +62,7 @@ class RunAnalysis:
     pairings: tuple[Pairing, ...]
     findings: tuple[Finding, ...]
     damaged: tuple[FormatError, ...]
-    """Why dumps could not be read, where others can."""
+    """Errors of dumps that cannot be read, where others can."""
     warnings: tuple[Diagnostic, ...]
     """About the run as a whole; each dump has its own."""
     roofline: Roofline | None = None
@@ -214,7 +213,6 @@ def _findings(
 
 
 def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
-    """Gather the evidence of the run that `series` belong to."""
     whole, damaged = run.whole, None
     evidence: tuple[PlaceEvidence, ...] = ()
     try:
@@ -296,7 +294,6 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
 
 
 def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
-    """Group the dumps by series, sorted by round."""
     members: dict[Series, list[DumpAnalysis]] = {}
     for dump in analysed:
         members.setdefault(dump.series, []).append(dump)

@@ -42,7 +42,6 @@ class SampledPart(str, Enum):
     INDIRECTION = "indirection"
     """Gathers a convolution's input through a table of pointers, and packs it."""
     OTHER = "other"
-    """Any other function with a name."""
     UNNAMED = "unnamed"
     """Functions without a name: distinguishable but unknown."""
     WAITING = "waiting"
@@ -109,8 +108,6 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class InsideSeries:
-    """Sampling results of one series."""
-
     series: Series
     hz: int
     executions: int
@@ -130,7 +127,7 @@ class InsideSeries:
     """Files whose functions could not be distinguished, and why."""
     problem: str = ""
     note: str = ""
-    """What is missing nevertheless."""
+    """What could not be determined."""
 
     @property
     def moving(self) -> Moving | None:
@@ -264,7 +261,6 @@ def _kernels(
 def _described(
     samples: Samples, function: SampledFunction, operator: Operator | None
 ) -> tuple[str, SampledPart, str]:
-    """A function's name, its part in an operator, and its instruction set."""
     library = short_name(samples.files[function.file].name) if 0 <= function.file < len(samples.files) else ""
     if not function.name:
         place = "" if function.start is None else f"+{function.start:#x}"
@@ -340,7 +336,6 @@ def disagreements(seen: Mapping[str, int], counted: Sequence[KernelUse]) -> Iter
 
 
 def agreement(seen: Mapping[str, int], samples: int, counted: Sequence[KernelUse]) -> str:
-    """What to say when there is no disagreement."""
     ran = _kleidiai(counted)
     if not ran:
         return f"no KleidiAI kernel was seen in {plural(samples, 'sample')}, and none was counted"

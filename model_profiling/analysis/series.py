@@ -58,7 +58,6 @@ class SeriesAnalysis:
     typical: Int64
     """Indexes of the runs that times and shares come from: the middle half by end-to-end time."""
     operators: tuple[Operator, ...]
-    """The operators of all rounds, timed over all their runs."""
     operator_ns: Int64
     """A row for each operator, a column for each run; `_DID_NOT_RUN` where it did not run."""
     rows: Mapping[_Key, int]
@@ -109,7 +108,6 @@ class SeriesAnalysis:
 
     @property
     def taken_from(self) -> str:
-        """Which runs the figures come from, for people."""
         if len(self.typical) == self.runs:
             return f"mean of {plural(self.runs, 'run')}"
         return (
@@ -170,9 +168,8 @@ class SeriesAnalysis:
         return self.spent_ms(min(max(seen, more), self._overheads_ms))
 
     def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float:
-        """Upper bound, in percent, on how much saving `ms` of operators and `overhead_ms` around them would
-        shorten an inference; relative to the time without the tracer if that was measured. The tracer's part
-        of the overheads cannot be saved."""
+        """Upper bound in percent on how much saving `ms` of operators and `overhead_ms` around them shortens
+        an inference (without the tracer, if measured). The tracer's part of the overheads cannot be saved."""
         real = 1 - self.tracing.ms / self._overheads_ms if self._overheads_ms > 0 else 0.0
         saved, whole = ms + overhead_ms * real, self._bounded_ms
         return round(min(100.0, 100 * saved / whole), 2) if whole > 0 else 0.0

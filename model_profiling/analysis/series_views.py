@@ -68,8 +68,8 @@ class Calls:
 
     @property
     def entering_ns(self) -> float:
-        """Cost of entering and leaving a delegate: the part that does not grow with the operators of a call,
-        and never more than in the cheapest call."""
+        """Cost of entering and leaving a delegate: the part that does not grow with its operators, and at
+        most that of the cheapest call."""
         inside = [call for call in self.calls if call.delegate and call.operators]
         if not inside:
             return 0.0
@@ -84,7 +84,6 @@ class Calls:
 
 
 def calls_of(series: SeriesAnalysis) -> Calls:
-    """The calls of `series`, timed in its typical runs."""
     groups = list(_alike(series))
     first = groups[0][0]
     beside = np.zeros(len(first.nodes))
@@ -126,9 +125,8 @@ def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
         yield first, range(len(first.runs))
 
 
-# Roofline: how near each operator comes to the machine's limits of arithmetic and memory traffic. The roof is
-# supplied, or the best rate seen in the same dump. The machine may do better than the best seen: an operator
-# near that is not proven fast, but one far below is slow.
+# Roofline. The roof is supplied, or the best rate seen in the same dump. The machine may do better than the
+# best seen: an operator near that is not proven fast, but one far below is slow.
 
 _SHORTEST_NS = 20_000
 """Delegates count whole microseconds: for shorter times a rate is mostly rounding."""

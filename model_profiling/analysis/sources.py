@@ -23,10 +23,9 @@ from model_profiling.program import (
 from model_profiling.program.category import MATRIX, Category, OperatorClass
 from model_profiling.program.delegates import delegate_named, delegate_of_events, describe
 
-# Fitting the runs of a dump to a method of a program. An operator that fits nothing gets no node and takes
-# none from the others. The kit says that another program was run only on proof: calls the program does not
-# have, or matrix operators (which a backend neither drops, splits nor invents) that are not the program's or
-# have another number format.
+# Fits the runs of a dump to a method of a program. An operator that fits nothing gets no node and takes none
+# from others. Only proof shows another program: calls it does not have, or matrix operators (which a backend
+# neither drops, splits nor invents) that are not the program's or have another number format.
 
 _MOST = 0.5
 MATRIX_APART = 0.1
@@ -58,21 +57,16 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class CallFit:
-    """The operators of one call, and what the method says about it."""
-
     operators: tuple[Node, ...]
     step: Instruction | None
     """None if the method has no such call."""
     delegate: Delegate | None
-    """None if the call is not of a delegate."""
     explained: tuple[Explained, ...]
     """The operators of a delegate with a known graph."""
 
 
 @dataclass(frozen=True)
 class MethodFit:
-    """A method and the runs that may be its own."""
-
     method: Method
     calls: tuple[CallFit, ...]
     absent: int
@@ -118,7 +112,6 @@ def best_fit(methods: Sequence[Method], group: RunGroup) -> MethodFit:
 
 
 def _fit(method: Method, group: RunGroup, absent: int, call_count: int) -> MethodFit:
-    """Match the calls of these runs with the method's instructions."""
     steps = _steps(method)
     calls = (_fit_call(method, steps.get(_place(found[0])), found) for found in _by_call(group.operators))
     return MethodFit(method, tuple(calls), absent, call_count)
@@ -205,7 +198,6 @@ class OperatorSource:
     """The program's name for an operator outside delegates: `aten::add.out`."""
     backend: str = ""
     node_index: int = -1
-    """Position in the delegate's graph."""
     node_kind: str = ""
     fused: tuple[str, ...] = ()
     """Kinds of further graph nodes that ran inside this operator."""
@@ -225,7 +217,7 @@ class OperatorSource:
     described: OperatorClass | None = None
     """The class its graph node gives; None where only its name can tell."""
     stated: tuple[Category, str] | None = None
-    """Category and kind from a file that was written with the program at hand."""
+    """Category and kind from a file that was written when the program was available."""
 
     @property
     def module_path(self) -> str:

@@ -23,8 +23,6 @@ _SME_WORDS = {"sme2": "SME2 ran", "sme": "SME ran", "sme-or-sme2": "SME or SME2 
 
 @dataclass(frozen=True, slots=True)
 class StructureChange:
-    """One difference, with its values before and now."""
-
     of: Aspect
     what: str
     """In two or three words: `left the delegate`."""
@@ -59,7 +57,6 @@ class Differences:
 
 
 def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
-    """Changes of every operator, in the order they run."""
     for ours, theirs in pairs:
         main = (theirs or ours)[0]
         if len(ours) == len(theirs):
@@ -137,8 +134,7 @@ def _flops(operator: Operator) -> str:
 def kernel_changes(
     before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
 ) -> tuple[tuple[StructureChange, ...], tuple[str, ...]]:
-    """Kernels that ran on one side only or more or less often, the change of SME2, and notes. Without
-    `labels`, operators are left out."""
+    """Changes of kernels, of their calls and of SME2, and notes; operators only with `labels`."""
     ours, theirs = (_executed(side.uses, labels) for side in (before, after))
     changes, notes = [], []
     for pair in compare_kernels(theirs, ours):

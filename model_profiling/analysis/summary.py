@@ -28,9 +28,9 @@ class Breakdown:
     """Where the time of each run went; every array has one entry per run, in nanoseconds.
 
     categories + framework + unattributed = e2e, exactly, in every run. `delegate_overhead` is the part of
-    `unattributed` inside delegate calls that reported operators; the rest is calls of delegates that reported
-    none. Where start and end of operators are known, the time of their calls around them is in `framework`,
-    and `tracing` is the part of that spent on the tracer: an inference without the tracer does not have it.
+    `unattributed` inside delegate calls that reported operators; the rest is delegates that reported none.
+    Where start and end of operators are known, the time around them is in `framework`, and `tracing` is the
+    part of that spent on the tracer: an inference without the tracer does not have it.
     """
 
     e2e: Int64
@@ -78,7 +78,6 @@ class DumpAnalysis:
     """In one run of the most common structure."""
     operator_calls: int
     clock: str
-    """Source of operator times, for people."""
     misfits: tuple[str, ...]
     """Proof that this program did not make this dump; also among the warnings."""
     warnings: tuple[Diagnostic, ...]
@@ -123,7 +122,6 @@ class DumpAnalysis:
         return tuple(sorted({operator.type for operator in self.operators if not operator.known}))
 
     def share_of(self, operator: Operator) -> float:
-        """Share of end-to-end time over all runs, from 0 to 1."""
         whole = int(self.breakdown.e2e.sum())
         return operator.times.total_ns / whole if whole else 0.0
 
@@ -166,7 +164,6 @@ def analyse_dump(
 
 
 def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]:
-    """Warn that operators of a delegate fit no node of its graph."""
     inside = [operator for operator in operators if operator.delegated]
     left = [operator for operator in inside if operator.source.unplaced]
     if not left:

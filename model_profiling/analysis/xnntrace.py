@@ -94,7 +94,7 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
 
 
 def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
-    """Read a log file, which must have lines of XNNPACK; `follow` links if the user named it."""
+    """Read a log file; refuse one without XNNPACK lines. `follow` links where the user named the file."""
     text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
@@ -142,7 +142,6 @@ def _without_place(message: str) -> str:
 
 
 def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
-    """XNNPACK's messages without prefixes, with their line numbers."""
     chosen = pid
     for number, line in enumerate(text.splitlines(), 1):
         if found := _TERMINAL.search(line):

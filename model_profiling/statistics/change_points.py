@@ -100,7 +100,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class ChangePoints:
-    """The changes and levels of a history, and how far to trust them."""
+    """Changes and levels of a history, and how far to trust them."""
 
     runs: int
     changes: tuple[ChangePoint, ...]
@@ -108,7 +108,6 @@ class ChangePoints:
     noise: float | None
     """Relative noise from run to run within a level: 0.01 means 1%. None with too few runs."""
     false_alarms: float
-    """Upper bound on the share of unchanged histories of this length that show a change."""
 
     @property
     def too_few(self) -> bool:
@@ -277,7 +276,6 @@ def _flat(logs: Floats, first: int, end: int) -> Level:
 
 
 def _left(logs: Floats, level: Level) -> Floats:
-    """Residuals of a level's runs."""
     ends = math.log(level.at_first), math.log(level.typical)
     left: Floats = logs[level.first : level.last + 1] - np.linspace(*ends, level.last - level.first + 1)
     return left
@@ -352,7 +350,6 @@ def _drift(logs: Floats, levels: list[Level], seen: ChangePoint) -> ChangePoint 
 
 
 def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint:
-    """The change between two others, at its most likely place."""
     from scipy.stats import t
 
     seen = scan(logs[None], errors[None])

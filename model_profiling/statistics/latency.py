@@ -44,7 +44,6 @@ class Bimodality:
     low_mode: float
     high_mode: float
     high_share: float
-    """Share of the latencies in the slower group, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +292,6 @@ class StabilityWarning:
 
 
 def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[StabilityWarning, ...]:
-    """Warnings about the machine, whatever is measured on it."""
     return tuple(_machine_warnings(conditions, threads))
 
 
@@ -322,12 +320,11 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
 
 
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
-    """Warnings about these latencies, one sequence per process."""
     return tuple(_warnings(rounds, "round", "set runs to 10 or more", "or measure more rounds"))
 
 
 def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
-    """The same for one experiment of a lockstep run; each launch is one process."""
+    """Warnings about one experiment of a lockstep run; each launch is one process."""
     hardly = "or trust the ratios more than the latencies: what differs between launches meets both sides"
     return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", hardly))
 

@@ -1,14 +1,14 @@
 """Speedups from programs that take turns: the launch is the independent unit, turns are blocks within it.
 
-A launch starts every program once. Then, in cycles, each takes one turn of a few inferences, in random order.
+A launch starts every program once; then, in cycles, each takes one turn of a few inferences, in random order.
 A disturbance hits both turns of a cycle, so it hardly changes their ratio. A process keeps its memory layout
 for the whole launch, so a launch counts once, however many cycles it has.
 
 Three choices, the best of those tried in `bench/lockstep_simulation.py` (figures in docs/measuring.md):
-- A turn is summarised by the edge of its fastest eighth, the fastest of up to eight inferences. Other work
-  only ever adds time; where it hits most inferences, quartile, median and mean spread several times as far.
-  The single fastest of many would be an outlier of a long turn.
-- A launch is summarised by the median over its cycles: half of them may be thrown far.
+- A turn's time is the edge of its fastest eighth (the fastest of up to eight inferences). Other work only
+  adds time; where it hits most inferences, quartile, median and mean spread several times as far. The single
+  fastest of a long turn would be an outlier.
+- A launch's figure is the median over its cycles: half of them may be thrown far.
 - The interval is the wider of Student's and the exact signed-rank interval over launches. Student's alone is
   wrong too often where launches fall into few groups; ranks alone are wrong more often than the wider.
 """
@@ -185,12 +185,11 @@ def plan_turns(
 
     A turn has eight inferences, seven of them counted, or as many (up to 64) as fill a millisecond and a
     thousand steps of the clock, so that waking a process is not most of it. A launch gets its share of the
-    budget, less `start_s` for starting and warming up: up to 100 cycles with a given number of `launches`;
-    with an open number (None), a twelfth of the budget and 15 cycles, or more while starting takes longer
-    than a fifth of the launch.
+    budget, less `start_s` for starting and warming up: up to 100 cycles with given `launches`; else (None) a
+    twelfth of the budget and 15 cycles, or more while starting takes longer than a fifth of the launch.
 
-    Where fewer than five cycles would fit, turns shrink to four inferences, to three, then to one: a slow
-    inference hardly depends on the caches it finds. At least one cycle, even beyond the launch's share.
+    Where fewer than five cycles fit, turns shrink to four inferences, three, then one: a slow inference
+    hardly depends on the caches it finds. There is at least one cycle, even beyond the launch's share.
     """
     if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
         raise InputError("a latency, clock step or budget is not positive", "measure one inference first")
@@ -215,7 +214,6 @@ def _skipped(launch: Turns) -> int:
 
 
 def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, Launches]:
-    """Both sides without the first inference of each turn."""
     skipped = [
         max(_skipped(ours), _skipped(theirs))
         for ours, theirs in zip_longest(baseline, candidate, fillvalue=())
@@ -228,7 +226,6 @@ def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, L
 
 
 def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
-    """`_paired_cycles` after leaving out the first inference of each turn."""
     return _paired_cycles(*_without_first(baseline, candidate))
 
 

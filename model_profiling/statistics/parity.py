@@ -52,7 +52,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """How two versions of one output differ; None: not stored by earlier versions, or not scores."""
+    """How two versions of one output differ. None: not stored by earlier versions, or no scores."""
 
     index: int
     dtype: str
@@ -62,8 +62,7 @@ class OutputParity:
     beyond_tolerance: int
     max_abs: float
     max_rel: float
-    """Relative to the larger of the two values, but at least to a hundredth of the output's largest: values
-    near zero are only rounding."""
+    """Relative to the larger value, but at least to 1% of the output's largest: less is rounding."""
     cosine: float
     top1_agrees: bool | None
     tolerance: Tolerance
@@ -76,7 +75,6 @@ class OutputParity:
     rms_of_rms: float | None = None
     """Root mean square of the differences, as a share of the reference's."""
     top1_rows: int = 0
-    """Number of rows of scores."""
     top1_near_ties: int = 0
     """Rows where another score is highest, but the lead was within the tolerance."""
     top1_differs: int = 0
@@ -84,7 +82,6 @@ class OutputParity:
 
     @property
     def text(self) -> str:
-        """The verdict in words, with changes of the top score and the note."""
         said: list[str] = [self.verdict]
         for rows, how in ((self.top1_differs, ""), (self.top1_near_ties, ", between near-ties")):
             if rows:
@@ -109,7 +106,6 @@ class Parity:
 
     @property
     def text(self) -> str:
-        """The verdict, with the details of the outputs that caused it, numbered if there are several."""
         told = [output for output in self.outputs if output.verdict == self.verdict]
         texts = [output.text.removeprefix(f"{self.verdict}; ") for output in told]
         said = [
@@ -126,7 +122,7 @@ def together(outputs: tuple[OutputParity, ...]) -> Parity:
     return Parity(outputs, WORST_LAST[worst])
 
 
-# Other kernels sum in another order, so the last bits differ: allow a thousand units in the last place of the
+# Other kernels sum in another order, so the last bits differ: a thousand units in the last place of the
 # largest value in float32, twenty in float16, whose sums lose more.
 _RELATIVE = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 # Integers of 8 and 16 bits come from quantized kernels, whose rounding may differ by one step; others are
@@ -139,9 +135,8 @@ _FEW_ANSWERS = 1e-3
 # as zero; float16 is kept there in steps of 2^-24, and each rounding may cost one step.
 _LEAST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-20}
 
-# Rounding errors scatter: relative to the output's RMS, theirs is seldom more than a few times the tolerance
-# for the largest one, even where an output has few large values. At half, it is another output (cosine below
-# 0.87).
+# Rounding errors scatter: their RMS, relative to the output's, is seldom more than a few times the tolerance
+# for the largest one, even with few large values. At half, it is another output (cosine below 0.87).
 _RMS_FACTOR, _RMS_AT_MOST = 4.0, 0.5
 
 # Outputs of an int8 program are floats on a quantization grid: kernels that round one step apart differ by a
@@ -161,8 +156,8 @@ def compare_arrays(
 ) -> OutputParity:
     """Compare two versions of one output; NaN agrees with NaN, an infinity with the same infinity.
 
-    `dtype` is the number type of the reference. `quantized` allows two steps of an 8-bit grid. `relative`
-    sets the share of the largest magnitude by which floats may differ.
+    `dtype` is the reference's number type. `quantized` allows two steps of an 8-bit grid. `relative` is the
+    share of the largest magnitude by which floats may differ.
     """
     if dtype in _STEPS:
         return _compare_whole(reference, candidate, dtype, index)
@@ -332,7 +327,6 @@ def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
 
 
 def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quantized: bool) -> list[str]:
-    """Remarks that the figures alone would hide."""
     notes = []
     a, same, finite = sides.a, sides.same, sides.finite
     if odd := int(np.count_nonzero(~same & ~finite)):
@@ -357,9 +351,6 @@ def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quant
     return notes
 
 
-# Raw outputs on disk: reading and comparing.
-
-
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     """A raw output on disk; `dim_order` is the order of its dimensions in memory."""
@@ -381,9 +372,8 @@ def compare_outputs(
     quantized: bool = False,
     half: bool = False,
 ) -> Parity:
-    """Compare the outputs of two runs one by one. `quantized` allows two steps of an 8-bit grid. `half`
-    allows float16 precision for float32 outputs too: a program may compute in float16 and end with
-    `.float()`."""
+    """Compare the outputs of two runs one by one. `quantized` allows two steps of an 8-bit grid, `half`
+    float16 precision for float32 outputs too: a program may compute in float16 and end with `.float()`."""
     fix = "compare runs of one program"
     if len(reference) != len(candidate):
         raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
@@ -418,7 +408,6 @@ def read_output(output: OutputFile) -> Values:
 
 
 def _stored(output: OutputFile) -> np.dtype[np.generic]:
-    """The number type in the file; types other than numbers are refused."""
     with contextlib.suppress(TypeError):
         found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
         if found.kind in "biufc":

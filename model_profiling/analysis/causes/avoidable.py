@@ -108,7 +108,6 @@ class _Island:
 
     @property
     def concerns(self) -> tuple[Concern, ...]:
-        """Its conversions, each with the place of what lies between them."""
         if not self.inside:
             note = "nothing stands between them"
             return tuple(Concern((each,), where(each), note) for each in self.conversions)
@@ -229,8 +228,7 @@ def _calling(context: FindingContext, same: Sequence[Operator]) -> Spent:
 
 
 def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
-    """Lines with a call to replace that also has input-dependent operators: the conversions of a
-    `hardsigmoid` disappear with it."""
+    """Lines with a call to replace and input-dependent parts: `hardsigmoid` takes its conversions along."""
     operators = context.series.operators
     depending = {source_line(each) for each in operators if not context.does_not_depend_on_input(each)}
     reasons = ((each, why_outside(context.series, each)) for each in operators)
@@ -238,14 +236,12 @@ def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
 
 
 def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:
-    """Whether it disappears with the replaced call, as delegated parts do. Only attention takes a stored
-    mask."""
+    """Whether it disappears with the replaced call, as delegated parts do; attention can keep its mask."""
     why = why_outside(context.series, operator)
     return operator.delegated if why is None else why.replaced_as_a_call and why.call != _ATTENTION
 
 
 def _once(same: Sequence[Operator]) -> list[str]:
-    """How to compute it only once, for the cases that occur."""
     weights = sum(".parametrizations." in f".{each.source.module_path}." for each in same)
     masks, rolls = (sum(_calls(each, function) for each in same) for function in (_ATTENTION, "roll"))
     ways = (

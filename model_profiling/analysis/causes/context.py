@@ -120,7 +120,6 @@ class ProgramFlows:
         self._walked: dict[int, tuple[Method, Flow, frozenset[int]]] = {}
 
     def of(self, method: Method) -> tuple[Flow, frozenset[int]]:
-        """The flow, and its steps that do not depend on the input."""
         if id(method) not in self._walked:
             flow = flow_of(method)
             self._walked[id(method)] = method, flow, input_independent(flow) if flow.known else frozenset()
@@ -128,7 +127,6 @@ class ProgramFlows:
 
 
 def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict[str, MethodFlow]:
-    """The flow of each method that ran, where a program explains the operators."""
     walked = walked or ProgramFlows()
     program = series.graph.program if series.graph else None
     flows: dict[str, MethodFlow] = {}
@@ -170,7 +168,7 @@ def some_of(names: Sequence[str], most: int = KINDS_NAMED) -> str:
 
 
 def between_operators(context: FindingContext) -> Finding | None:
-    """Time of a single delegate call beside its operators; with several calls, the causes are elsewhere."""
+    """Time of a single delegate call beside its operators; `outside` covers the edges of several calls."""
     series = context.series
     spent = series.spent(series.breakdown.delegate_overhead)
     if not context.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
@@ -204,6 +202,5 @@ def short_operators(series: SeriesAnalysis) -> int:
 
 
 def is_cut(series: SeriesAnalysis) -> bool:
-    """Whether operator times are XNNPACK's whole microseconds, so that part of them appears between
-    operators."""
+    """Whether operator times are truncated to microseconds: the rest then shows between operators."""
     return CUT in series.clock

@@ -221,7 +221,6 @@ def packing_dominates(context: FindingContext) -> Finding | None:
 
 
 def _packed(context: FindingContext) -> list[tuple[Operator, Operator]]:
-    """Each packing step with the operator it belongs to."""
     free = [each for each in context.series.operators if each.identity not in context.claimed]
     products = {
         each.key: each for each in free if each.delegated and each.origin != "backend" and each.packed
@@ -244,8 +243,7 @@ def _packing_concern(context: FindingContext, pack: Operator, product: Operator)
     return Concern((pack,), where(product), f"for {product.name}{shape}", facts)
 
 
-# Matrix operators in another precision than the program's. No bound: the requested precision was not
-# measured.
+# Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
 
 
 def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:

@@ -110,7 +110,6 @@ def cancelling_transposes(context: FindingContext) -> Finding | None:
 
 
 def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
-    """The transposes that ran and that no other cause has, with their place in the model."""
     operators = [each for each in known.ran_as(undone.transposes) if each.identity not in context.claimed]
     if not operators:
         return
@@ -198,7 +197,6 @@ def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
 
 
 def _edges(context: FindingContext, operator: Operator) -> tuple[bool, bool]:
-    """Whether it reads the model's input, and whether it writes its output."""
     found = context.step(operator)
     if found is None:
         return False, False

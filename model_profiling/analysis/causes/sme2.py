@@ -13,8 +13,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
 from model_profiling.program.matrix_work import MatrixWork
 
-# Matrix operators proven to miss SME2. No bound, as their gain on SME2 was not measured, so they are not
-# taken from causes that have one.
+# Matrix operators proven to miss SME2. No bound (their gain was not measured), so other causes keep them.
 
 _INSTEAD = {
     "dtype": "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)",
@@ -97,8 +96,6 @@ LARGE_KERNEL_ISSUE = "microsoft/onnxruntime issue 27633"
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A defect or risk that others reported; not measured here."""
-
     what: str
     reported: str
     concerns: Callable[[MatrixWork], bool]
@@ -238,7 +235,6 @@ def _reported(
     evidence: Mapping[str, object],
     prefix: str = "",
 ) -> Finding | None:
-    """A finding about such reports, with the operators of `series` they concern."""
     if not met:
         return None
     ran = matrix_operators_by_key(series)
@@ -258,8 +254,7 @@ def _reported(
 
 
 def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
-    """Operators proven on SME2 kernels; if untested, those the backend would run there. What ran did not
-    crash."""
+    """Operators proven on SME2 kernels; if untested, those the backend would run there."""
     if not coverage.tested:
         return [work for work in coverage.work if work.takes_sme and risk.concerns(work)]
     proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work and not risk.crashes else ()
