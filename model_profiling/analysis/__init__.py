@@ -1,1 +1,1 @@
-"""Event tables to facts: attribution, categories, operators, latency, comparison, kernels, advice."""
+"""Analysis of event tables: attribution, categories, operators, latency, comparison, kernels, advice."""

@@ -1,4 +1,4 @@
-"""Every finding of a run: which causes are looked for in a series, and what series side by side show."""
+"""Findings of a run: the causes looked for in each series, and what comparisons of series show."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
 from model_profiling.statistics.speedup import Verdict
 
-# The catalogue of causes that are looked for in a series, and which of them an operator belongs to.
-# A cause that stands earlier takes its operators from those that follow, so that bounds do not overlap.
+# Causes to look for. An earlier cause takes its operators from later ones, so that bounds do not overlap.
 
 CAUSES: tuple[Callable[[FindingContext], Finding | None], ...] = (
     same_each_time,
@@ -51,7 +50,7 @@ def about_series(
     repacking: Mapping[str, int] | None = None,
     walked: ProgramFlows | None = None,
 ) -> Iterator[Finding]:
-    """What is found in a series; where it is `timed`, only what could save enough."""
+    """Findings in a series; if `timed`, only those that could save enough."""
     context = FindingContext(
         series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked)
     )
@@ -64,7 +63,6 @@ def about_series(
 
 
 def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
-    """Names the table of categories does not know."""
     unknown = [operator for operator in series.operators if not operator.known]
     if unknown:
         counts = Counter(operator.type for operator in unknown)
@@ -78,19 +76,19 @@ def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
         )
 
 
-# Findings from runs side by side: matrix operators that SME2 did not speed up, threads that do not pay.
+# Findings from comparisons: matrix operators that SME2 did not speed up, threads that do not pay.
 
 _NO_FASTER = 1.05
 _SLOWER = 0.97
 _JUDGED_WORTH = 0.005
-"""Of end-to-end time: what a verdict says was lost is told from here on."""
+"""Share of end-to-end time from which a loss with a verdict is reported."""
 _REPORT = "or report it to google/XNNPACK with these numbers: it chooses the path without looking at shapes"
 _MORE_ROWS = "give a single row company (a larger batch, several steps at once)"
 _OFF_THE_PATH = {
     "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
     "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
 }
-"""What the rules of XNNPACK's packed paths leave; for fp32 nothing."""
+"""What the rules of XNNPACK's packed paths allow; for fp32 nothing."""
 _SWITCH_OFF = (
     "as SME2 brings this model no gain as a whole, an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
     "XNNPACK_ENABLE_ARM_SME2=OFF does without it"
@@ -98,14 +96,13 @@ _SWITCH_OFF = (
 
 
 def compares_sme2(pairing: Pairing) -> bool:
-    """Both sides differ in SME2 alone, and their times may be compared."""
+    """Whether both sides differ only in SME2, and their times may be compared."""
     ours, theirs = pairing.baseline, pairing.candidate
     switched = ours.sme2 is False and bool(theirs.sme2)
     return switched and pairing.comparable and ours.series.threads == theirs.series.threads
 
 
 def about_pairing(pairing: Pairing) -> Iterable[Finding]:
-    """Findings from two series that differ in SME2: what became of the operators it is for."""
     if not compares_sme2(pairing):
         return
     in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
@@ -144,7 +141,7 @@ def _is_judged(pair: OperatorPair) -> bool:
 
 
 def _is_slower(pair: OperatorPair) -> bool:
-    """By the verdict where there is one; a single dump on each side only shows large changes."""
+    """By the verdict if there is one; a single dump on each side only shows large changes."""
     if pair.speedup is not None and _is_judged(pair):
         return pair.speedup.verdict is Verdict.SLOWER
     return (pair.ratio or 1) < _SLOWER
@@ -156,7 +153,6 @@ def _is_no_faster(pair: OperatorPair) -> bool:
 
 
 def _not_judged(pairing: Pairing) -> str:
-    """Why an operator of the pairing has no verdict."""
     sides = pairing.baseline, pairing.candidate
     if min(len(side.rounds) for side in sides) < 2:
         return f"not judged: one {sides[0].unit} only"
@@ -164,7 +160,7 @@ def _not_judged(pairing: Pairing) -> str:
 
 
 def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
-    """What it costs is told of one that lost time; of any other its ratio says all."""
+    """The cost is given only for an operator that lost time; otherwise the ratio says all."""
     reason, ratio = _reason(pair), pair.ratio or 0.0
     share = pair.delta_ms / pairing.candidate.e2e_ms
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
@@ -184,7 +180,6 @@ def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
 
 
 def _instead(pair: OperatorPair) -> str:
-    """What may help an operator of this kind."""
     operator = pair.main
     if any(member.packed for member in pair.candidate):
         if _is_one_row(operator):
@@ -200,7 +195,7 @@ def _instead(pair: OperatorPair) -> str:
 
 
 def _reason(pair: OperatorPair) -> str:
-    """Why an operator may not profit, from what is known about it; a guess, and worded as one."""
+    """Why an operator may not profit; a guess, and worded as one."""
     operator = pair.main
     if any(member.packed for member in pair.candidate):
         if _is_one_row(operator):
@@ -232,12 +227,11 @@ def _is_one_row(operator: Operator) -> bool:
 
 
 def _window(operator: Operator) -> tuple[int, ...]:
-    """Of a plain convolution."""
     return (operator.source.kernel_size or ()) if operator.kind == "convolution" else ()
 
 
 def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
-    """Thread counts of one experiment that cost more than they give."""
+    """Thread counts of one experiment that cost more than they gain."""
     sweeps: dict[str, list[SeriesAnalysis]] = {}
     for found in series:
         if found.series.threads and found.times.are_latencies:
@@ -266,7 +260,7 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
 
 
 def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
-    """Whether more threads are faster: by verdict where rounds or launches allow one, else by 3% or more."""
+    """Whether more threads are faster: by verdict if rounds or launches allow one, else by 3% or more."""
     if fewer is more:
         return False
     found = SideBySide(fewer, more, how_measured(fewer, more)).end_to_end()

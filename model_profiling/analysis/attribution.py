@@ -1,8 +1,8 @@
-"""Where every nanosecond of a run went: the tree of its events, and the self time of each.
+"""Builds the tree of each run's events and computes self times: where every nanosecond went.
 
 `Method::execute` holds calls (`OPERATOR_CALL`, `DELEGATE_CALL`, ...), a call holds the operators that ran in
-it. Self time is an event's duration less that of its direct children, so self times of a run add up to its
-end-to-end time exactly. The runs of a dump share a few structures; each is worked out once for all its runs.
+it. Self time is an event's duration minus that of its direct children, so a run's self times add up to its
+end-to-end time exactly. The runs of a dump share a few structures; each is computed once for all its runs.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class Share(str, Enum):
     """What an event's self time is counted as."""
 
     OPERATOR = "operator"
-    """An operator's own time: it goes into a category."""
+    """An operator's own time, counted in its category."""
     FRAMEWORK = "framework"
-    """The runtime's own work: between calls, preparing a call, moving and freeing values. Also what a
-    delegate call takes around its operators, where it is known when those began and ended."""
+    """The runtime's own work: between calls, preparing a call, moving and freeing values. Also the time of a
+    delegate call around its operators, where their start and end are known."""
     DELEGATE = "delegate"
-    """Inside a delegate's call but in none of the operators the delegate reported."""
+    """Inside a delegate call, but in none of the operators it reported."""
     OPAQUE = "opaque"
-    """A call of a delegate that reported no operators, or an event that belongs to nothing known."""
+    """A delegate call that reported no operators, or an event that belongs to nothing known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One event of a structure; `column` is its place in the matrices of `RunGroup`."""
+    """One event of a structure; `column` is its index in the matrices of `RunGroup`."""
 
     column: int
     name: str
@@ -58,11 +58,11 @@ class Node:
     """method, call, operator or other."""
     share: Share
     parent: int
-    """Column of the event around it; -1 for `Method::execute`."""
+    """Column of the enclosing event; -1 for `Method::execute`."""
     call: int
-    """Which call of the run it is or belongs to, counted from 0; -1 outside calls."""
+    """Number of its call within the run, from 0; -1 outside calls."""
     position: int
-    """Which operator of its call it is, counted from 0; -1 for anything but operators."""
+    """Number of the operator within its call, from 0; -1 for other events."""
     call_kind: str
     """operator, delegate, move, jump or free; empty outside calls."""
     occurrence: int
@@ -78,14 +78,13 @@ class RunGroup:
 
     nodes: tuple[Node, ...]
     runs: Int64
-    """Number of each run among all runs of the dump that count, in file order."""
+    """Index of each run among the dump's counted runs, in file order."""
     blocks: Int64
     start_ns: Int64
     duration_ns: Int64
     self_ns: Int64
     tracing_ns: Int64
-    """For each run: what telling the tracer took after the operators of delegate calls, where that is
-    known."""
+    """For each run, time of reporting to the tracer after the operators of delegate calls, where known."""
 
     @property
     def e2e_ns(self) -> Int64:
@@ -93,7 +92,6 @@ class RunGroup:
         return self.duration_ns[:, -1]
 
     def total_ns(self, *shares: Share) -> Int64:
-        """Self time counted as any of `shares`, for each run."""
         columns = [node.column for node in self.nodes if node.share in shares]
         total: Int64 = self.self_ns[:, columns].sum(axis=1)
         return total
@@ -105,7 +103,7 @@ class RunGroup:
 
 @dataclass(frozen=True, slots=True)
 class OutsideEvents:
-    """Events that belong to no run: loading, warm-up, and what a run left that never finished."""
+    """Events that belong to no run: loading, warm-up, and the rest of a run that never finished."""
 
     name: tuple[str, ...]
     block: Int64
@@ -116,18 +114,18 @@ class OutsideEvents:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The runs of a dump that count, grouped by structure, the largest group first."""
+    """The counted runs of a dump, grouped by structure, largest group first."""
 
     source: str
     groups: tuple[RunGroup, ...]
     numbers: Int64
-    """Where each run stands among all runs in the file."""
+    """Index of each run among all runs in the file."""
     runs_in_file: int
-    """Those that do not count included."""
+    """Including those that are not counted."""
     outside: OutsideEvents
     block_names: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
-    """Of no series yet: a dump's table does not know whose it is."""
+    """Without a series: a dump's table does not know which one it belongs to."""
 
     @property
     def run_count(self) -> int:
@@ -138,24 +136,22 @@ class Attribution:
         return sum(group.duration_ns.size for group in self.groups) + len(self.outside.block)
 
     def of_runs(self, times_of: Callable[[RunGroup], Int64]) -> Int64:
-        """What groups say of their runs, for every run in file order."""
+        """The values of `times_of` for every run, in file order."""
         times = np.zeros(self.run_count, np.int64)
         for group in self.groups:
             times[group.runs] = times_of(group)
         return times
 
     def e2e_ns(self) -> Int64:
-        """End-to-end time of every run, in file order."""
         return self.of_runs(lambda group: group.e2e_ns)
 
     def total_ns(self, *shares: Share) -> Int64:
-        """Self time counted as any of `shares`, for every run, in file order."""
         return self.of_runs(lambda group: group.total_ns(*shares))
 
 
 def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
-    """Which of a dump's runs count, by number: those after `warmup_runs`, but not the first of each turn of
-    several, which finds another program in the caches."""
+    """Indexes of the runs after `warmup_runs`, without the first of each turn, which finds another program in
+    the caches; a turn of one run counts."""
     numbers = np.arange(warmup_runs, runs, dtype=np.int64)
     return numbers[(numbers - warmup_runs) % turn_length > 0] if turn_length > 1 else numbers
 
@@ -163,8 +159,7 @@ def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64
 def attribute(
     table: EventTable, warmup_runs: int = 0, turn_length: int = 0, exact_calls: Bools | None = None
 ) -> Attribution:
-    """Attribute every nanosecond of every run that counts. `exact_calls` says of each event whether it is a
-    delegate's call whose operators have their true times."""
+    """Attribute every nanosecond of every counted run; `exact_calls` marks calls with true operator times."""
     exact = np.zeros(len(table), np.bool_) if exact_calls is None else exact_calls
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
@@ -214,7 +209,7 @@ def _same_structure(table: EventTable, events: Int64) -> list[Int64]:
     columns = (table.name, table.chain_index, table.instruction_id, table.delegate_id)
     if all(bool((column[events] == column[events[0]]).all()) for column in columns):
         return [np.arange(len(events))]
-    # Rare: tell structures apart by a 64-bit fingerprint of each run.
+    # Rare: distinguish structures by a 64-bit fingerprint of each run.
     size = (len(columns), events.shape[1])
     weights = np.random.default_rng(0).integers(1, 2**63, size, dtype=np.uint64) | 1
     prints = np.zeros(len(events), np.uint64)
@@ -238,7 +233,6 @@ def _group(table: EventTable, exact: Bools, events: Int64, runs: Int64, blocks: 
 
 
 def children_of(nodes: Iterable[Node]) -> dict[int, list[int]]:
-    """The columns of the events directly inside each event."""
     children: dict[int, list[int]] = {}
     for node in nodes:
         if node.parent >= 0:
@@ -247,7 +241,7 @@ def children_of(nodes: Iterable[Node]) -> dict[int, list[int]]:
 
 
 class _Place(NamedTuple):
-    """Where an event stands in the tree of its run; the fields are those of `Node`."""
+    """An event's place in the tree of its run; the fields are those of `Node`."""
 
     parent: int
     call: int = -1
@@ -257,12 +251,12 @@ class _Place(NamedTuple):
 
 
 def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
-    """The structure of one run. The runtime writes an event when it ends, so children come before parents."""
+    """The structure of one run. The runtime writes an event when it ends: children come before parents."""
     names = [table.names[index] if index >= 0 else "" for index in table.name[events]]
     places = list(zip(table.chain_index[events].tolist(), table.instruction_id[events].tolist(), strict=True))
     delegated = table.is_delegated[events].tolist()
     execute = len(names) - 1
-    # What no call holds is directly inside `Method::execute`.
+    # Events outside calls are directly inside `Method::execute`.
     found = [*[_Place(execute)] * execute, _Place(-1)]
     seen: dict[tuple[int, int], int] = {}
     pending: list[int] = []
@@ -305,7 +299,7 @@ def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
 def _enclosing(
     table: EventTable, events: Int64, child: int, inside: Sequence[int], delegated: Sequence[bool]
 ) -> int:
-    """The nearest later event of the same call that lasted around `child` (kernels that call kernels)."""
+    """The nearest later event of the same call whose time encloses `child` (kernels that call kernels)."""
     start, end = table.start_ns[events[child]], table.end_ns[events[child]]
     for other in inside:
         if other > child and not delegated[other]:
@@ -316,7 +310,6 @@ def _enclosing(
 
 
 def _counted_as(place: _Place, execute: int, has_children: bool, exact: bool) -> tuple[str, Share]:
-    """The level of an event, and what its self time is counted as."""
     if place.parent < 0:
         return "method", Share.FRAMEWORK
     if place.call < 0:
@@ -325,7 +318,7 @@ def _counted_as(place: _Place, execute: int, has_children: bool, exact: bool) ->
         return "operator", Share.OPERATOR
     if place.call_kind == "delegate" and not (exact and has_children):
         return "call", Share.DELEGATE if has_children else Share.OPAQUE
-    # A kernel without its own event: the call is all there is to see of it.
+    # A kernel without an event of its own is visible only as its call.
     kernel = place.call_kind == "operator" and not has_children
     return "call", Share.OPERATOR if kernel else Share.FRAMEWORK
 

@@ -1,4 +1,4 @@
-"""The categories as reports name them; which operator is of which, a backend says (`program/delegates`)."""
+"""The categories used in reports; backends assign operators to them (`program/delegates`)."""
 
 from model_profiling.program.category import Category, operator_type
 

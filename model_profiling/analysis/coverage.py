@@ -1,8 +1,7 @@
 """How much of a program's matrix arithmetic was proven to run on SME2, which operators miss it, and why.
 
-What it is a share of comes from the program and not from what ran: all that multiplies matrices, delegated
-or not, depthwise or not. So it is the same in every report of a program, whoever measured it. Only where no
-program is at hand the operators that ran have to do.
+The whole is everything in the program that multiplies matrices, whatever ran, delegated or not, so it is the
+same in every report. Without the program, the operators that ran are used.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from model_profiling.run import Run, Series, Times
 from model_profiling.run.evidence import MatrixOperator, OperatorProof
 from model_profiling.statistics.speedup import Verdict
 
-# What a run leaves open about SME2, why, and the command that would answer it.
+# Open questions about SME2, with reasons and the commands that would answer them.
 
 _ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists some)"
 
 
 @dataclass(frozen=True, slots=True)
 class NotTested:
-    """A question without an answer here; each part is a clause."""
+    """An open question; each part is a clause."""
 
     what: str
     because: str
@@ -40,13 +39,12 @@ class NotTested:
 
 
 def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
-    """Kernels first, then what SME2 changes in latency."""
     kernels = kernels_not_tested(run, evidence)
     return (*((kernels,) if kernels else ()), *_latency(run))
 
 
 def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested | None:
-    """Why nothing shows whether SME2 kernels run; None where something does."""
+    """Why nothing shows whether SME2 kernels run; None if something does."""
     answers = {kernels.sme.answer for place in evidence for kernels in place.kernels}
     if answers & {"sme2", "sme", "sme-or-sme2", "none"}:
         return None
@@ -82,7 +80,7 @@ def _latency(run: Run) -> Iterator[NotTested]:
 
 
 def _not_compared(run: Run) -> str:
-    """Why no pair of SME2 on and off has an answer; empty where one has."""
+    """Why no pair of SME2 on and off has an answer; empty if one has."""
     reasons = []
     for pair in (pair for pair in run.pairs if run.switches_sme2(pair)):
         found = run.comparison(pair)
@@ -93,7 +91,7 @@ def _not_compared(run: Run) -> str:
 
 
 def profile_command(run: Run, *, emulated: bool = False) -> str:
-    """What makes the answer; emulation runs here, where the program is."""
+    """The command that answers the question; emulation runs here, where the program is."""
     model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
     shown = shlex.quote(model if emulated else Path(model).name)
     return f"sme2prof profile {shown}" + (" --target emulated" if emulated else "")
@@ -101,11 +99,9 @@ def profile_command(run: Run, *, emulated: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MissingOperator:
-    """A matrix operator that runs on no SME or SME2 kernel."""
-
     operator: MatrixOperator
     share: float | None
-    """Of all matrix arithmetic, from 0 to 1; None where no program tells what it computes."""
+    """Share of all matrix arithmetic, from 0 to 1; None without a program."""
 
     @property
     def reason(self) -> str:
@@ -113,7 +109,6 @@ class MissingOperator:
 
     @property
     def cause(self) -> str:
-        """The reason in a word or two."""
         return self.operator.cause or NOT_KNOWN
 
 
@@ -123,22 +118,20 @@ class Coverage:
 
     evidence: Literal["executed", "not tested"]
     reason: str
-    """What the answer rests on, or why there is none."""
+    """The basis of the answer, or why there is none."""
     next_command: str = ""
-    """What would test it; empty where it is tested."""
     isa: str = ""
     """The strongest instruction set that ran: SME2, SME, or empty for neither."""
     operators: tuple[MatrixOperator, ...] = ()
     """Every operator of the program that multiplies matrices, tested or not."""
     work: tuple[MatrixWork, ...] = ()
-    """What the program says of each of `operators`; empty where none is at hand."""
+    """The program's description of each of `operators`; empty without a program."""
     proven_by: Series | None = None
-    """The series that proves it; None where none does."""
     ran: tuple[MatrixOperator, ...] = ()
-    """The same as they ran with SME2 on: one that ran as several is here as often."""
+    """The operators as they ran with SME2 on: one that ran as several appears several times."""
     emulated: bool = False
     unseen: tuple[str, ...] = ()
-    """Delegates whose operators, and so whose arithmetic, are not known."""
+    """Delegates with unknown operators, and so unknown arithmetic."""
 
     @property
     def tested(self) -> bool:
@@ -150,7 +143,7 @@ class Coverage:
 
     @property
     def uncounted(self) -> int:
-        """Operators whose arithmetic is not known, and so in no share."""
+        """Number of operators with unknown arithmetic, which no share includes."""
         return sum(operator.flops is None for operator in self.operators)
 
     @property
@@ -163,12 +156,11 @@ class Coverage:
 
     @property
     def arithmetic_share(self) -> float | None:
-        """Of all matrix arithmetic that is known, from 0 to 1; None where none is."""
+        """Share of all known matrix arithmetic, from 0 to 1; None if none is known."""
         return self.flops / self.flops_total if self.tested and self.flops_total else None
 
     @property
     def missing(self) -> tuple[MissingOperator, ...]:
-        """The largest first."""
         if not self.tested:
             return ()
         whole = self.flops_total
@@ -185,7 +177,7 @@ class Coverage:
 def coverage_of(
     run: Run, evidence: Sequence[PlaceEvidence], series: Sequence[SeriesAnalysis] = ()
 ) -> Coverage:
-    """What the evidence proves about the operators of `run`, its own first; `series` know the program."""
+    """What the evidence proves about the operators of `run`, its own first; `series` provide the program."""
     work, unseen = _work(series)
     proofs = [(place, place.operators) for place in evidence if place.operators is not None]
     for place, proof in proofs:
@@ -202,8 +194,7 @@ def coverage_of(
 def on_sme_of(
     coverage: Coverage, found: SeriesEvidence, series: SeriesAnalysis | None
 ) -> tuple[int, int] | None:
-    """How many of the operators of `coverage` ran on SME kernels in one series, and of how many; None where
-    nothing tells. `series` are its dumps, where they are at hand."""
+    """How many operators of `coverage` ran on SME kernels in one series, and of how many; None if unknown."""
     every = coverage.operators
     if not every or found.sme.answer in ("untested", "unknown"):
         return None
@@ -220,7 +211,6 @@ def on_sme_of(
 
 
 def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tuple[str, ...]]:
-    """What the program has to multiply in the methods that ran, and delegates nobody can look into."""
     graph = next((found.graph for found in series if found.graph), None)
     if graph is None:
         return (), ()
@@ -255,7 +245,6 @@ def _tested(
 
 
 def _why_not_tested(run: Run, proofs: Sequence[OperatorProof]) -> str:
-    """Why kernels were tested, and operators were not."""
     if proofs:
         return proofs[0].not_tested
     has_sme2 = run.manifest.has_sme2 if run.manifest else None

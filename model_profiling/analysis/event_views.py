@@ -17,18 +17,17 @@ from model_profiling.core.errors import FormatError
 from model_profiling.etdump.table import Column, Int32
 from model_profiling.run.run import Dump, Run
 
-# Every event of every dump of a run as columns, one dump after another, so that no two are in memory.
+# All events of a run as columns, one dump at a time to save memory.
 
 
 @dataclass(frozen=True, slots=True)
 class DumpEvents:
-    """The events of one dump in file order, as in `EventTable.to_pandas`, with the most exact times there
-    are."""
+    """The events of one dump in file order, as in `EventTable.to_pandas`, with the most exact times."""
 
     dump: Dump
     texts: tuple[str, ...]
     coded: Mapping[str, Int32]
-    """Columns of text, as places in `texts`; -1 where there is none."""
+    """Text columns as indexes into `texts`; -1 for none."""
     numbers: Mapping[str, Column]
 
     def __len__(self) -> int:
@@ -36,7 +35,7 @@ class DumpEvents:
 
 
 def read_events(run: Run) -> Iterator[DumpEvents]:
-    """Of each dump that can be read; what cannot is said by the run's analysis."""
+    """The events of each readable dump; the run's analysis reports the others."""
     for dump in run.dumps:
         try:
             table = read_timed(dump.path).table
@@ -45,9 +44,8 @@ def read_events(run: Run) -> Iterator[DumpEvents]:
         yield DumpEvents(dump, table.names, *table.columns())
 
 
-# Runs as nested slices of time, one run after another, on one clock where the journal tells it.
-# A runner counts time from its own start. Where programs took turns, the journal keeps when each turn began
-# on the machine's clock; a dump's runs are put there, so that turns of different programs are seen to
+# Runs as nested slices of time. A runner counts time from its own start. Where programs took turns, the
+# journal has the start of each turn on the machine's clock; runs are placed there, so that turns are seen to
 # alternate.
 
 _LATEST = 2**63 - 1
@@ -55,7 +53,7 @@ _LATEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One event of one run, in the clock of its dump; slices lie within the slice around them."""
+    """One event of one run, in its dump's clock; it lies within the enclosing slice."""
 
     node: Node
     operator: Operator | None
@@ -63,7 +61,7 @@ class Slice:
     begin_ns: int
     end_ns: int
     duration_ns: int
-    """As recorded: more than `end_ns - begin_ns` where the event does not fit into the one around it."""
+    """As recorded: more than `end_ns - begin_ns` where the event does not fit into the enclosing one."""
     self_ns: int
 
 
@@ -73,7 +71,7 @@ class RunSlices:
 
     dump: DumpAnalysis
     number: int
-    """Where it stands among all runs of its dump's file, counted from 0."""
+    """Index among all runs of its dump's file."""
     slices: tuple[Slice, ...]
 
 
@@ -114,7 +112,7 @@ def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
         at = lower
         placed = []
         for child in sorted(inside.get(column, ()), key=begin.__getitem__):
-            # A delegate counts its operators with another clock: what reaches beyond its call is cut off.
+            # A delegate times its operators with another clock: cut off what reaches beyond its call.
             left = min(max(begin[child], at), upper)
             at = min(max(begin[child] + length[child], left), upper)
             placed.append((child, depth + 1, left, at))
@@ -122,8 +120,7 @@ def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
 
 
 def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, int]:
-    """For each dump whose turns the journal timed: its clock's zero on the machine's monotonic clock, by the
-    turn with the least delay."""
+    """Zero of each dump's clock on the machine's monotonic clock, by the journal's least delayed turn."""
     journal = run.whole.journal
     if journal is None:
         return {}
@@ -135,7 +132,7 @@ def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, i
         if entry is None or not length:
             continue
         starts = _starts(dump)
-        # Of longer turns the first run is not at hand: it does not count. The journal says how long it was.
+        # The first run of longer turns is not counted, so the dump's analysis lacks it; the journal times it.
         skipped = [turn[0] if length > 1 and turn else 0 for turn in entry.turns_ns]
         zeros = [
             begun + skip - starts[turn]
@@ -153,7 +150,6 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _starts(dump: DumpAnalysis) -> dict[int, int]:
-    """When the first run of each turn that counts began."""
     begun = np.zeros(dump.runs, np.int64)
     for group in dump.attribution.groups:
         begun[group.runs] = group.start_ns[:, -1]
@@ -163,14 +159,12 @@ def _starts(dump: DumpAnalysis) -> dict[int, int]:
     return starts
 
 
-# What the instructions of a program take: each call of the runtime as a whole, overheads in it included.
-
 Place = tuple[str, int, int]
-"""Method, chain and instruction; the method is empty where no program tells it."""
+"""Method, chain and instruction; the method is empty without a program."""
 
 
 def instruction_ms(series: SeriesAnalysis) -> Mapping[Place, float]:
-    """Milliseconds of every instruction in the typical runs, on average; a loop's repetitions together."""
+    """Mean milliseconds of each instruction in the typical runs, with overheads; repetitions are summed."""
     is_typical = np.zeros(series.runs, bool)
     is_typical[series.typical] = True
     total_ns: Counter[Place] = Counter()

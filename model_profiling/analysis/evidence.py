@@ -1,4 +1,4 @@
-"""What kernels and outputs prove about a run: its own, and those of another run of its program kept in it."""
+"""Gathers what kernels and outputs prove about a run: its own, and those of another run kept in it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class SeriesEvidence:
     uses: tuple[KernelUse, ...]
     sme: SmeVerdict
     counted: bool
-    """Every KleidiAI call was listed; only then is absence a proof."""
+    """Whether every KleidiAI call was listed; only then does absence prove anything."""
     note: str = ""
     """Why kernels could not be counted; empty where they were."""
 
     @property
     def instruction_sets(self) -> Mapping[str, int]:
-        """How many different kernels of each were called, packing left out."""
+        """Number of different kernels called per instruction set, without packing."""
         return Counter(
             use.kernel.isa
             for use in self.uses
@@ -60,18 +60,18 @@ class SeriesEvidence:
 
 @dataclass(frozen=True, slots=True)
 class PlaceEvidence:
-    """Kernels and numerics from one place."""
+    """Kernels and parity of outputs from one place: this run or an emulated one."""
 
     source: str
     emulated: bool
     kernels: tuple[SeriesEvidence, ...]
     parity: tuple[PairParity, ...]
     operators: OperatorProof | None = None
-    """Which operators ran on SME kernels; None where the place has no SME2 or its file does not say."""
+    """Operators that ran on SME kernels; None if the place has no SME2 or its file does not say."""
 
 
 def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[PlaceEvidence, ...]:
-    """Everything that proves anything about `run`, its own first; `analysed` are its series."""
+    """All evidence about `run`, its own first; `analysed` are its series."""
     parity = run.metrics.parity if run.metrics else ()
     kernels = own_kernels(run, analysed)
     proof = _operator_proof(run, kernels, {found.series: found for found in analysed}.get)
@@ -96,14 +96,13 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
 
 
 def kept_evidence(run: Run) -> Evidence | None:
-    """What another run of the same program proved: kept in `run` or, where it keeps none, beside it."""
+    """Evidence from another run of the same program: kept in `run`, else found beside it."""
     kept = run.evidence
     return _proven_beside(run) if kept is None or kept.problem else kept
 
 
 def _proven_beside(run: Run) -> Evidence | None:
-    """Evidence of an emulated run of the program beside one that keeps none, made later or by version
-    0.1.0."""
+    """Evidence of an emulated run beside one that keeps none (made later, or by version 0.1.0)."""
     manifest = run.manifest
     if manifest is None or manifest.has_sme2 is not False or not manifest.target.times.are_latencies:
         return None
@@ -112,7 +111,7 @@ def _proven_beside(run: Run) -> Evidence | None:
 
 
 def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvidence, ...]:
-    """By series, from `_kernels.csv` and the operators of the dumps."""
+    """Kernels of each series, from `_kernels.csv` and the operators of the dumps."""
     has_sme2 = run.manifest.has_sme2 if run.manifest else None
     known = {found.series: found for found in analysed}
     found = []
@@ -131,16 +130,16 @@ def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvi
 
 
 def _sampled(run: Run, series: Series) -> tuple[KernelUse, ...]:
-    """Where calls cannot be counted, a thread that was seen in a kernel proves that it ran."""
+    """Where calls cannot be counted: a sample inside a kernel proves that it ran."""
     try:
         samples = read_series_samples(run, series)
     except FormatError:
-        return ()  # what it could have proven is then called not tested
+        return ()  # what it could have proven is then "not tested"
     return executed_kernels(dict.fromkeys(sampled_entries(samples))) if samples else ()
 
 
 def listed_kernels(run: Run, series: Series) -> tuple[KernelUse, ...]:
-    """Those of its `_kernels.csv`, else of the log that a list can be made of; none where it has neither."""
+    """Kernels of the series' `_kernels.csv`, else of its log; empty if it has neither."""
     result = run.result(series)
     path = run.path / result.kernels if result and result.kernels else None
     if path and is_there(path):
@@ -165,7 +164,7 @@ def proving(
 
 
 def evidence_record(run: Run) -> Evidence:
-    """What `run` proved, to be kept in another run of its program."""
+    """What `run` proved, for storing in another run of its program."""
     assert run.manifest is not None
     own = own_kernels(run, ())
     return Evidence(
@@ -198,7 +197,7 @@ _STRENGTH = ("sme2", "sme", "sme-or-sme2", "none", "unknown", "untested")
 def _operator_proof(
     run: Run, kernels: Sequence[SeriesEvidence], analysed: Callable[[Series], SeriesAnalysis | None]
 ) -> OperatorProof | None:
-    """By the series with SME2 on that proves most; None where the CPU has no SME2 or no dump is left."""
+    """From the series with SME2 on that proves most; None if the CPU has no SME2 or no dump is left."""
     if run.manifest is None or not run.manifest.has_sme2:
         return None
     left_on = [found for found in kernels if found.sme2 is not False]
@@ -210,22 +209,21 @@ def _operator_proof(
 
 
 def _first_round(run: Run, series: Series) -> SeriesAnalysis | None:
-    """The operators of `series`, by the first of its dumps; None where it cannot be read."""
     dump = next((dump for dump in run.dumps if dump.series == series), None)
     if dump is None:
         return None
     try:
         found = analyse_dump(read_timed(dump.path), dump, run.programs().explaining(dump.path))
     except FormatError:
-        return None  # what it could have proven is then called not tested
+        return None  # what it could have proven is then "not tested"
     return series_of([found])
 
 
 def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) -> tuple[KernelUse, ...]:
-    """Executed kernels first, then the operators of the dump, then what a log only configured."""
+    """Executed kernels, then the dump's operators, then kernels that a log only configured."""
     called = executed_kernels(entry.kernels, entry.kernel_sizes) if entry else ()
-    # Operators are counted over the executions the kernels were counted in: all of the evidence process's
-    # own dump, one of a dump made for timing.
+    # Count operators over the executions that kernels were counted in: all of the evidence process's own
+    # dump, one of a dump made for timing.
     runs = None if entry is not None and entry.etdump else 1
     operators = operator_kernels(_delegated_names(dump, runs)) if dump else ()
     configured: Iterable[KernelUse] = ()
@@ -236,7 +234,6 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
 
 
 def _delegated_names(dump: Path, runs: int | None) -> list[str]:
-    """Names of the delegates' operators, in the last `runs` runs of the dump or in all."""
     table = read_etdump(dump)
     chosen = table.is_delegated
     if runs is not None and chosen.any():

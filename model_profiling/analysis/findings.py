@@ -1,6 +1,6 @@
-"""A finding: one cause of time that could be saved, the operators it is about, and what to do about it.
+"""A finding: one cause of avoidable time, its operators, and what to do about it.
 
-An operator belongs to one cause, so the bounds of the findings of one series do not overlap.
+An operator belongs to one cause, so the bounds of one series' findings do not overlap.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from model_profiling.core.formatting import plural
 Severity = Literal["high", "medium", "low", "info"]
 
 WORTH = 0.02
-"""Of end-to-end time: what cannot save as much is no advice."""
+"""Share of end-to-end time that advice must be able to save."""
 _IN_FILES = 20
-"""Operators named in the JSON form of one finding."""
+"""Most operators listed in the JSON form of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class Concern:
 
     operators: tuple[Operator, ...]
     where: str
-    """Its place in the model, for people: `features.0, model.py:12`; empty where nothing tells."""
+    """Place in the model, for people: `features.0, model.py:12`; empty if unknown."""
     note: str = ""
-    """What is particular about it, for people."""
+    """What is special about it, for people."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """The same for machines."""
     named: str = ""
-    """What people call it, where that is not the operator's name."""
+    """Name for people, if not the operator's name."""
     line: str = ""
-    """The source line it is told under, where that is not its operator's own."""
+    """Source line to show it under, if not its operator's own."""
 
     @property
     def operator(self) -> Operator:
@@ -44,11 +44,10 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operators of one type that one line of the model makes, in however many modules."""
+    """Operators of one type that one line of the model creates, in any number of modules."""
 
     concerns: tuple[Concern, ...]
     where: str
-    """For people; empty where nothing tells."""
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -60,33 +59,29 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Of the operator; without its counter where there are several."""
         first = self.concerns[0]
         return first.named or (first.operator.type if len(self.concerns) > 1 else first.operator.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Finding:
-    """One thing worth doing, with the numbers it rests on."""
-
     id: str
     title: str
     """What to do, in a few words; figures are shown beside it."""
     action: str
-    """How, for the kinds of operators it is about."""
     found_in: SeriesAnalysis
-    """What the operators and the bound are of."""
+    """The series the operators and the bound belong to."""
     concerns: tuple[Concern, ...] = ()
     evidence: Mapping[str, object] = field(default_factory=dict)
     max_gain_pct: float | None = None
-    """The most that an inference would be shorter by; None where times do not tell."""
+    """Upper bound on how much shorter an inference would be; None where times do not tell."""
     besides: Spent | None = None
-    """What is part of the bound and in none of the operators."""
+    """Time in the bound that belongs to none of the operators."""
     besides_what: str = ""
     about: str = ""
-    """The experiment or pair, where that is not the series."""
+    """The experiment or pair, if not the series."""
     first_step: str = ""
-    """How to begin, in few words, where the title does not say it."""
+    """How to begin, in a few words, if the title does not say it."""
 
     def __repr__(self) -> str:
         gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"
@@ -98,7 +93,6 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """By the most that could be gained."""
         if self.max_gain_pct is None:
             return "info"
         if self.max_gain_pct >= 20:
@@ -111,10 +105,10 @@ class Finding:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """The concerns by what is to be changed, the longest first."""
+        """The concerns grouped by what has to change, longest first."""
         alike: dict[tuple[str, ...], list[Concern]] = {}
         for concern in self.concerns:
-            # An operator that lowering added has no line: what it stands between is its place.
+            # An operator that lowering added has no line: use its place between others.
             line = concern.line or source_line(concern.operator) or concern.where
             alike.setdefault((concern.named or concern.operator.type, line, concern.note), []).append(concern)
         groups = [Group(tuple(members), _where_all(members)) for members in alike.values()]
@@ -123,7 +117,7 @@ class Finding:
         return tuple(groups)
 
     def as_dict(self) -> dict[str, object]:
-        """As `analysis_summary.json` holds it."""
+        """The form in `analysis_summary.json`."""
         shown = [self._described(concern) for concern in self.concerns[:_IN_FILES]]
         listed: dict[str, object] = {"count": len(self.concerns), "operators": shown} if shown else {}
         return {
@@ -153,7 +147,7 @@ class Finding:
 
 
 def source_line(operator: Operator, *, short: bool = False) -> str:
-    """`/folder/model.py:12`, or `short` without its folders; empty where nothing tells."""
+    """`/folder/model.py:12`, or `model.py:12` if `short`; empty if unknown."""
     place = operator.source.place
     if not place.file or not place.line:
         return ""
@@ -168,7 +162,7 @@ def where(operator: Operator) -> str:
 
 
 def _where_all(concerns: Sequence[Concern]) -> str:
-    """The place of one; of several the line, and how many modules it makes them in."""
+    """The place of one concern; for several, the line and the number of modules."""
     first, places = concerns[0], {concern.where for concern in concerns}
     line = first.line.replace("\\", "/").rsplit("/", 1)[-1] or source_line(first.operator, short=True)
     return first.where if len(places) == 1 or not line else f"{line} in {plural(len(places), 'module')}"

@@ -1,7 +1,7 @@
-"""What SME2 could bring to a program measured on an Arm CPU without it: a projection, never a measurement.
+"""Projects what SME2 could bring to a program measured on an Arm CPU without it; never a measurement.
 
-Amdahl's law on measured shares: the operators that were proven to run on SME2 kernels are divided by a range
-of factors, everything else stays as it was measured. Times of other CPUs and of emulators are never used.
+Amdahl's law on measured shares: operators proven on SME2 kernels are divided by a range of factors, the rest
+stays as measured. Times of other CPUs and of emulators are never used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
 
 
 def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
-    """Amdahl's law: `parts` are shares of the time, each with how many times faster it gets; infinity takes a
-    part away, and all of it leaves no bound."""
+    """Amdahl's law for shares of the time and their speedups; an infinite speedup removes a share."""
     known = list(parts)
     left = 1 - sum(share for share, _ in known) + sum(share / factor for share, factor in known)
     return 1 / left if left > 0 else float("inf")
@@ -30,16 +29,12 @@ def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A category or an overhead and its share of the time."""
-
     name: str
     share: float
 
 
 @dataclass(frozen=True, slots=True)
 class FactorGroup:
-    """Proven operators that share a factor."""
-
     name: str
     operators: int
     time_share: float
@@ -48,26 +43,24 @@ class FactorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What SME2 could make of one series."""
-
     series: Series
     low: float
-    """Speedup with the lowest factors, below 1 where that is slower."""
+    """Speedup with the lowest factors; below 1 is slower."""
     high: float
     ceiling: float
     """With the proven operators taking no time at all."""
     time_share: float
-    """Of the proven operators, from 0 to 1, with the event tracer on."""
+    """Share of the proven operators, from 0 to 1, with the event tracer on."""
     groups: tuple[FactorGroup, ...]
     before: Part
     after_low: Part
     after_high: Part
     """The largest part of the time as measured, and with the lowest and the highest factors."""
     latency_ms: float | None
-    """Median without the tracer; None where that was not measured."""
+    """Median without the tracer; None if not measured."""
     taken_from: str
     unmatched: tuple[str, ...]
-    """Proven operators that this series does not have: they are not counted as faster."""
+    """Proven operators that this series does not have: not counted as faster."""
 
     def ms(self, speedup: float) -> float | None:
         return self.latency_ms / speedup if self.latency_ms is not None else None
@@ -75,12 +68,12 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is proven to run on SME2 and what that could bring; every file and command repeats this record."""
+    """What is proven to run on SME2 and what that could bring; all files and commands use this record."""
 
     coverage: Coverage
     factors: Factors
     projections: tuple[Projection, ...]
-    """The one to speak of first; none where `reason` says why."""
+    """Headline first; if empty, `reason` says why."""
     reason: str
 
     @property
@@ -91,7 +84,7 @@ class Outlook:
 def outlook_of(
     run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence] | None = None
 ) -> Outlook:
-    """The one answer about `run`, or the run that its dumps lie in, with the factors that are kept in it."""
+    """The outlook for `run`, or for the run that its dumps lie in, with the factors stored there."""
     run = run.whole
     series = analysis.series if analysis else ()
     proven = analysis.proven if analysis else None
@@ -109,7 +102,7 @@ def outlook_of(
 
 
 def _why_none(run: Run, coverage: Coverage) -> str:
-    """Why nothing may be projected; empty where it may."""
+    """Why nothing can be projected; empty if it can."""
     if problem := unfit_times(run):
         return problem
     if not coverage.tested:
@@ -118,7 +111,7 @@ def _why_none(run: Run, coverage: Coverage) -> str:
 
 
 def unfit_times(run: Run) -> str:
-    """Why the run's times are none that SME2 could shorten; empty for an Arm CPU without SME2."""
+    """Why nothing can be projected from the run's times; empty for an Arm CPU without SME2."""
     manifest = run.manifest
     if run.times is Times.EMULATED:
         return "times of an emulated run mean nothing; measure on an Arm CPU to see what SME2 could bring"
@@ -132,7 +125,7 @@ def unfit_times(run: Run) -> str:
 
 
 def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
-    """For each number of threads the series that had most of what the CPU has: the best without SME2."""
+    """For each number of threads, the series that used most of the CPU's features: the best without SME2."""
     alike: dict[int | None, list[SeriesAnalysis]] = {}
     for found in analysis.series if analysis else ():
         if found.times.are_latencies:
@@ -173,7 +166,7 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Fact
 
 
 def group_of(operator: MatrixOperator) -> str:
-    """Which factor an operator gets: one row is one row, whether a linear layer or a convolution gives it."""
+    """The factor group of an operator: one row counts as one row, in a linear layer or a convolution."""
     return ONE_ROW if operator.rows == 1 else operator.category.value
 
 
@@ -183,7 +176,6 @@ def _after(
     measured: Mapping[str, float],
     factor_of: Callable[[str], float],
 ) -> dict[str, float]:
-    """What the time would divide into, as shares of the shorter time."""
     left = dict(measured)
     for match in matched:
         factor = factor_of(group_of(match.proven))
@@ -198,12 +190,8 @@ def _largest(shares: Mapping[str, float]) -> Part:
     return Part(name, shares[name])
 
 
-# Which operators of a series ran on SME kernels, in words, by what the run or an emulated one proved.
-
-
 def proven_on_sme(series: SeriesAnalysis, coverage: Coverage) -> Mapping[int, str]:
-    """The operators of `series` that were proven to, by place: on what, and whether under emulation. None
-    with SME2 switched off."""
+    """Instruction set of the operators proven on SME kernels, by place; empty with SME2 switched off."""
     if not coverage.tested or series.sme2 is False:
         return {}
     where = " under emulation" if coverage.emulated else ""

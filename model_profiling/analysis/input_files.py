@@ -27,18 +27,16 @@ from model_profiling.run.run import Dump, origin_of_file, times_of_file
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 
-# Latencies out of whatever file holds them: an ETDump, a timeline CSV, a runner's result, plain numbers.
-
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """End-to-end latencies in milliseconds, one sequence per process, and what kind of file they are from."""
+    """End-to-end latencies in milliseconds, one sequence per process, and the kind of file they come from."""
 
     path: Path
     kind: str
     rounds: tuple[tuple[float, ...], ...]
     tracer_on: bool
-    """Dumps, and what is made of them, were measured with the event tracer on: that costs time."""
+    """Dumps and files made from them were measured with the event tracer on, which costs time."""
 
     @property
     def flat(self) -> tuple[float, ...]:
@@ -46,7 +44,7 @@ class Latencies:
 
 
 class Checked(NamedTuple):
-    """What is known of a file before it is read; the last two are as `read_latencies` wants them."""
+    """What is known about a file before reading it; the last two are arguments of `read_latencies`."""
 
     times: Times
     warmup_runs: int
@@ -54,8 +52,7 @@ class Checked(NamedTuple):
 
 
 def check_latencies(path: Path) -> Checked:
-    """What the times in `path` mean, and which of its runs count; refused where they are no latencies for
-    sure."""
+    """What the times in `path` mean, and which runs count. Refuses times that are certainly not latencies."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
     times, said_by, result = times_of_file(path)
@@ -70,14 +67,13 @@ def check_latencies(path: Path) -> Checked:
 
 
 def why_not_compared(before: Path, after: Path) -> str | None:
-    """Why the times in two files must not be compared; files of an unknown machine are taken as they are."""
+    """Why the times in two files must not be compared; files of an unknown machine are not questioned."""
     origins = [origin_of_file(path) for path in (before, after)]
     return None if any(found.times is Times.UNKNOWN for found in origins) else why_not_comparable(*origins)
 
 
 def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:
-    """The latencies in `path`; what it is shows in its content. Of a dump, those of the runs that count
-    (`counted_runs`)."""
+    """Read the latencies in `path`, whose format the content shows; from a dump, only `counted_runs`."""
     with open_regular(path, follow=True) as stream:
         start = stream.read(64)
     if start[4:6] == b"ED" or names.is_dump(path):
@@ -115,7 +111,7 @@ def _from_etdump(path: Path) -> tuple[float, ...]:
 
 
 def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
-    # What lies outside the measured runs (warm-up) is in the file, but is no latency.
+    # The file also has events outside the measured runs (warm-up), which are not latencies.
     _, rows = read_table(text, path, "name another file")
     runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
     return tuple(_number(path, row.get("duration_ms")) for row in runs)
@@ -154,24 +150,23 @@ def _number(path: Path, value: object) -> float:
     raise FormatError(f"{path}: {value!r} is not a latency", "write numbers, in milliseconds")
 
 
-# Analysis of timeline CSV files alone: the event table is rebuilt from their rows.
-# Files of the kit state each event's level, call and category; files with only the eleven contract columns
-# are taken apart by the order of their events.
+# Analysis of timeline CSV files alone. Files of the kit state each event's level, call and category; for
+# files with only the eleven contract columns, the order of events tells.
 
 _NEEDED = ("name", "delegate_backend", "start_us", "end_us", "duration_ms", "node_id", "run_index", "block")
 _ENDINGS = ("_exec_all_runs_timeline", "_exec_run0_timeline", "_all_runs_timeline", "_timeline")
 _LOADING = "Default"
-"""The block of what came before the first run."""
+"""Block of everything before the first run."""
 _NOT_DELEGATED = ("", "portable", "runtime")
 
 _Row = Mapping[str, str]
 
 
 def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
-    """Analyse one timeline CSV; `name` stands for the experiment."""
+    """Analyse one timeline CSV; `name` is the experiment's."""
     rows = _rows(path)
     try:
-        # Other kits write a timeline event by event; runs are put back together here.
+        # Other kits write a timeline event by event; put runs together again.
         rows.sort(key=lambda row: (int(row["run_index"]), int(row["node_id"])))
         table, view = _table(path, rows), _StatedView(rows)
     except (KeyError, ValueError, TypeError, OverflowError) as problem:
@@ -182,7 +177,7 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
 
 
 def model_id_of(path: Path) -> str:
-    """What a timeline says its model is called; the file's own name where it says nothing."""
+    """The model's name in a timeline, else the file's own name."""
     return next((row["model_id"] for row in _rows(path) if row.get("model_id")), "") or _stem(path)
 
 
@@ -194,14 +189,13 @@ def _stem(path: Path) -> str:
 
 
 def _timed(table: EventTable, rows: Sequence[_Row]) -> TimedDump:
-    """Which delegate calls have operators with their true times, as the rows say."""
     kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
     exact = np.array(kinds, np.bool_)
     return TimedDump(table, EXACT, exact) if exact.any() else TimedDump(table, clock_of(table))
 
 
 class _StatedView(ProgramView):
-    """What the rows themselves say about operators; all runs of a timeline say the same."""
+    """Takes what the rows themselves say about operators; all runs of a timeline say the same."""
 
     def __init__(self, rows: Sequence[_Row]) -> None:
         super().__init__()

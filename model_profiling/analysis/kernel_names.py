@@ -1,6 +1,6 @@
-"""What a kernel's name says: instruction set, role, data types, tile; for KleidiAI and XNNPACK kernels.
+"""Parses kernel names of KleidiAI and XNNPACK: instruction set, role, data types, tile.
 
-A name is read by grammar, not by substring, and what the grammar does not know is `unknown`, never guessed.
+Names are parsed by grammar, not by substring; what the grammar does not know is `unknown`, never guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from model_profiling.program.delegates import describe
 
 UNKNOWN = "unknown"
 # Strongest first, in the order of the runner's ablation ladder. `portable` is a KleidiAI routine whose name
-# promises no instruction set; the last ones are other architectures' kernels, met in logs of other machines.
+# promises no instruction set. The others are from other architectures and appear in logs of other machines.
 ISAS = ("SME2", "SME", "SVE2", "SVE", "i8mm", "bf16", "dotprod", "fp16", "NEON", "scalar", "portable")
 OTHER_ISAS = ("x86", "WebAssembly", "RISC-V", "Hexagon", "VSX")
 SME_OR_SME2 = "SME or SME2"
@@ -21,8 +21,7 @@ SME_OR_SME2 = "SME or SME2"
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel or one operator family, as its name describes it. `has_sme2` is None where the name proves
-    SME or SME2 but not which."""
+    """One kernel or operator family, by its name. `has_sme2` is None if the name does not tell."""
 
     name: str
     library: str
@@ -41,7 +40,7 @@ class Kernel:
         return UNKNOWN not in (self.isa, self.role)
 
 
-# The first row whose pattern matches a whole word of the architecture chain wins; strongest first, so that
+# The first pattern that matches a whole word of the architecture chain wins. Strongest first, so that
 # `neondotfp16arith` is dot product and `asm_aarch64_neonfma_cortex_a75` is NEON.
 _XNN_ISA = (
     (r"neonsme2", "SME2"),
@@ -59,7 +58,6 @@ _XNN_ISA = (
     (r"scalar|armsimd32|vfp", "scalar"),
 )
 
-# Role by XNNPACK's operation.
 _XNN_ROLES = {
     "matmul": "gemm igemm spmm ppmm",
     "packing": "packw packx packb packq pack_lh",
@@ -122,7 +120,7 @@ def _classify_xnnpack(name: str, head: str, shape: str, arch: str) -> Kernel:
     operation = "_".join(words[count:after])
     chain = arch.split("_")
     isa = _isa(_XNN_ISA, chain, UNKNOWN)
-    # Everything XNNPACK does value by value is called v<something>.
+    # All elementwise operations of XNNPACK are called v<something>.
     other_role = "elementwise" if re.fullmatch(r"v[a-z]\w*", operation) else UNKNOWN
     return Kernel(
         name=name,
@@ -172,7 +170,7 @@ def _classify_kleidiai(name: str, body: str) -> Kernel:
 
 
 def classify_operator(event_name: str) -> Kernel | None:
-    """Describe a matrix operator of a delegate by its name; None for every other event."""
+    """Describe a delegate's matrix operator by its name; None for every other event."""
     name = operator_type(event_name.strip())
     what = describe(name)
     if what.matrix is None:

@@ -1,7 +1,7 @@
 """Kernel evidence: which kernels ran, which were only configured, and what that says about SME2.
 
-Executed evidence is a call that happened (a kernel's call count, or an operator in a dump). Configured
-evidence is a table entry XNNPACK announced in its log: a candidate, never a run, so it is never counted.
+Executed: a call that happened (a kernel's call count, or an operator in a dump). Configured: a table entry in
+XNNPACK's log, a candidate that may never run, so it is never counted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.run.evidence import KernelWork
 
-# What counted kernels worked on: the sizes they were called with, told by their names and as one cell of
-# text.
-
 _SHOWN = 3
 Sizes = tuple[int | None, int | None, int | None]
 _SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
@@ -45,9 +42,9 @@ _SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
     **dict.fromkeys(("lhs_pack", "lhs_quant_pack"), lambda m, k, _: (m, None, k)),
     **dict.fromkeys(("rhs_pack", "rhs_quant_pack"), lambda _, n, k: (None, n, k)),
 }
-"""The first three arguments of a KleidiAI kernel as m, n and k, by its operation: `_` is a number of groups,
-or what is not one of the three. Where rows are gathered through pointers, k is so many pieces of a length; a
-product that gathers has four sizes, of which k was not kept."""
+"""Reads a KleidiAI kernel's first three arguments as m, n and k, by its operation; `_` is none of the three.
+Where rows are gathered through pointers, k is the number of pieces times their length; an indirect product
+(`imatmul`) has four sizes, and its k was not kept."""
 _CELL = re.compile(
     r"(?:m=(?P<m>\d{1,19}) ?)?(?:n=(?P<n>\d{1,19}) ?)?(?:k=(?P<k>\d{1,19}))?: (?P<calls>\d{1,19})"
 )
@@ -55,7 +52,6 @@ _NO_ROOM = (0, 0, 0)
 
 
 def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ...]:
-    """What `symbol` worked on, most calls first."""
     read = _SIZES.get(classify(symbol).operation)
     found: Counter[Sizes] = Counter()
     for *size, calls in (size for size in sizes if len(size) == 4):
@@ -64,7 +60,7 @@ def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ..
 
 
 def multiply_adds(work: Iterable[KernelWork]) -> int | None:
-    """How many a matrix kernel made by these calls; None where a size is not known."""
+    """Multiply-adds of a matrix kernel over these calls; None if a size is unknown."""
     total = 0
     for each in work:
         if each.m is None or each.n is None or each.k is None:
@@ -79,7 +75,7 @@ def work_cell(work: Iterable[KernelWork]) -> str:
 
 
 def read_work_cell(text: str) -> tuple[KernelWork, ...]:
-    """What `work_cell` wrote; anything else is nothing."""
+    """Parse what `work_cell` wrote; skip anything else."""
     cells = filter(None, (_CELL.fullmatch(cell.strip()) for cell in text.split(";")))
     numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells)
     return tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
@@ -91,7 +87,7 @@ def size_text(work: KernelWork) -> str:
 
 
 def work_in_short(work: Sequence[KernelWork]) -> str:
-    """The sizes with most calls, for people; empty where none is known."""
+    """The sizes with most calls, for people; empty if unknown."""
     told = [f"{size_text(each)} ({each.calls})" for each in work if size_text(each)]
     more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
     return f"{', '.join(told[:_SHOWN])}{more}"
@@ -102,13 +98,12 @@ Evidence = Literal["executed", "configured"]
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """One kernel and how we know of it; `calls` is None where nothing was counted."""
+    """One kernel and the evidence for it; `calls` is None if not counted."""
 
     kernel: Kernel
     evidence: Evidence
     calls: int | None
     worked_on: tuple[KernelWork, ...] = ()
-    """The sizes it was called with; empty where they were not kept."""
 
     def __post_init__(self) -> None:
         if self.evidence == "configured" and self.calls is not None:
@@ -117,7 +112,7 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelPair:
-    """One kernel in a run with SME2 on and in a run with it off; None where it does not appear."""
+    """One kernel in a run with SME2 on and in one with it off; None where it does not appear."""
 
     kernel: Kernel
     on: KernelUse | None
@@ -126,7 +121,7 @@ class KernelPair:
 
 @dataclass(frozen=True, slots=True)
 class SmeVerdict:
-    """Whether SME2 or SME kernels ran; `untested` where the CPU could not have run any."""
+    """Whether SME2 or SME kernels ran; `untested` if the CPU could not have run any."""
 
     answer: Literal["sme2", "sme", "sme-or-sme2", "none", "unknown", "untested"]
     text: str
@@ -138,8 +133,6 @@ class SmeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class MatrixShare:
-    """Of the matrix operators a run executed, how many took an SME or SME2 path."""
-
     sme: int
     total: int
 
@@ -156,25 +149,23 @@ def executed_kernels(
 
 
 def operator_kernels(event_names: Iterable[str]) -> tuple[KernelUse, ...]:
-    """Uses from the names of a dump's events: its matrix operators by family, with how often each ran."""
+    """Uses from the names of a dump's events: its matrix operators by family, with their counts."""
     families = Counter(operator_type(name.strip()) for name in event_names)
     described = ((classify_operator(family), count) for family, count in families.items())
     return _ordered(KernelUse(kernel, "executed", count) for kernel, count in described if kernel is not None)
 
 
 def configured_kernels(names: Iterable[str]) -> tuple[KernelUse, ...]:
-    """Uses from names XNNPACK's log announced, each once however often it was announced."""
     return _ordered(KernelUse(classify(name), "configured", None) for name in dict.fromkeys(names))
 
 
 def unknown_kernels(uses: Iterable[KernelUse]) -> tuple[str, ...]:
-    """Kernels whose name the classifier cannot read; an operator's label need not tell the instruction
-    set."""
+    """Kernels with unreadable names. Operators are skipped: labels need not tell the instruction set."""
     return tuple(use.kernel.name for use in uses if use.kernel.library != "operator" and not use.kernel.known)
 
 
 def compare_kernels(on: Iterable[KernelUse], off: Iterable[KernelUse]) -> tuple[KernelPair, ...]:
-    """Lay two runs side by side, kernel by kernel; executed evidence goes before configured."""
+    """Pair the kernels of two runs by name; executed ones come before configured ones."""
     left, right = _strongest(on), _strongest(off)
     kernels = {name: use.kernel for name, use in {**right, **left}.items()}
     pairs = [KernelPair(kernel, left.get(name), right.get(name)) for name, kernel in kernels.items()]
@@ -187,7 +178,7 @@ def compare_kernels(on: Iterable[KernelUse], off: Iterable[KernelUse]) -> tuple[
 
 
 def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
-    """What the evidence says about SME2; `traced` tells that the run listed every KleidiAI call it made."""
+    """What the evidence says about SME2; `traced`: the run listed every KleidiAI call it made."""
     known = tuple(uses)
     executed = [use for use in known if use.evidence == "executed" and use.kernel.role != "packing"]
     for isa, answer in (("SME2", "sme2"), ("SME", "sme"), (SME_OR_SME2, "sme-or-sme2")):
@@ -205,8 +196,7 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
 
 
 def matrix_share(uses: Iterable[KernelUse]) -> MatrixShare | None:
-    """How many matrix operators took an SME path: that SME2 ran does not say how much of it did. None where
-    no dump or log names any."""
+    """How many matrix operators took an SME path: one SME2 kernel says nothing of the rest."""
     counted = [use for use in uses if _multiplies(use.kernel)]
     sme = sum(use.calls or 0 for use in counted if use.kernel.has_sme)
     return MatrixShare(sme, total=sum(use.calls or 0 for use in counted)) if counted else None
@@ -224,7 +214,6 @@ def _count(uses: list[KernelUse]) -> str:
 
 
 def _strongest(uses: Iterable[KernelUse]) -> dict[str, KernelUse]:
-    """One use per kernel: that it was called outweighs that it was configured."""
     best: dict[str, KernelUse] = {}
     for use in uses:
         if use.kernel.name not in best or use.evidence == "executed":
@@ -245,15 +234,13 @@ def _ordered(uses: Iterable[KernelUse]) -> tuple[KernelUse, ...]:
     return tuple(sorted(uses, key=lambda use: _order(use.kernel)))
 
 
-# `kernels.csv`: one row per kernel, written and read back.
-
 COLUMNS = (
     "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
     "arch_chain", "has_sme", "has_sme2", "evidence", "worked_on",
 )  # fmt: skip
 _NAME = "kernel_name"
 _MOST_BYTES = 4 * MIB
-"""A row has some hundred, and a model some hundred kernels."""
+"""A row has some hundred bytes, and a model some hundred kernels."""
 
 
 def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> None:
@@ -275,7 +262,7 @@ def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
 
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
-    """Read a kernels.csv back; rows of kits without an `evidence` column are taken as configured."""
+    """Read a kernels.csv; rows from kits without an `evidence` column count as configured."""
     columns, rows = read_table(read_text(path, _MOST_BYTES, follow=follow), path, "give a kernels.csv")
     if _NAME not in columns:
         raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")
@@ -285,7 +272,6 @@ def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ..
 def kernel_named(
     name: str, evidence: str, calls: int | None, worked_on: tuple[KernelWork, ...] = ()
 ) -> KernelUse:
-    """The use of a kernel or an operator family, by its name."""
     kernel = classify_operator(name) or classify(name)
     if evidence == "configured":
         return KernelUse(kernel, "configured", None)

@@ -1,7 +1,7 @@
-"""Which operators are the same one: in a series, in what was proven of a program, in the program itself.
+"""Matches operators that are the same: in a series, in what was proven of a program, in the program itself.
 
-A node of a delegate's graph is itself under any name. Where no graph is known, the n-th matrix operator of a
-call is the same if both calls have equally many.
+A graph node is the same under any name. Without a graph, the n-th matrix operators of a call are the same if
+both calls have equally many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def matrix_operators(series: SeriesAnalysis) -> list[Operator]:
 
 
 def matrix_operators_by_key(series: SeriesAnalysis) -> Mapping[OperatorKey, Sequence[Operator]]:
-    """The matrix operators of a series whose place in the program is known, by that."""
+    """Matrix operators with a known place in the program, by that place."""
     found: dict[OperatorKey, list[Operator]] = {}
     for operator in matrix_operators(series):
         if operator.source.node_index >= 0 or not operator.delegated:
@@ -36,8 +36,7 @@ def matrix_operators_by_key(series: SeriesAnalysis) -> Mapping[OperatorKey, Sequ
 
 
 def orders_in_calls(keys: Iterable[OperatorKey]) -> list[tuple[Hashable, int, int]]:
-    """For matrix operators in the order they run: the call of each, its number in the call, and how many the
-    call has."""
+    """For each matrix operator, in order: its call, its number in the call, and how many the call has."""
     calls = [key.call for key in keys]
     sizes, numbers = Counter(calls), Counter[Hashable]()
     found: list[tuple[Hashable, int, int]] = []
@@ -53,7 +52,7 @@ def _place(proven: MatrixOperator, key: OperatorKey) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An operator proven on SME2, and what does its work in the measured series."""
+    """An operator proven on SME2, and the operators that do its work in the measured series."""
 
     proven: MatrixOperator
     measured: tuple[Operator, ...]
@@ -62,7 +61,7 @@ class Match:
 def match_proven(
     series: SeriesAnalysis, operators: Sequence[MatrixOperator]
 ) -> tuple[list[Match], tuple[str, ...]]:
-    """Proven operators with their counterparts in `series`, and the names of those that have none.
+    """Proven operators with their counterparts in `series`, and the names of those without one.
 
     A node that ran as more or fewer operators than here counts only if all of them were proven.
     """
@@ -90,8 +89,8 @@ def match_proven(
 
 
 def proven_work(work: Sequence[MatrixWork], ran: Sequence[MatrixOperator]) -> Iterator[MatrixOperator]:
-    """Each matrix operator of the program with what was proven of it. One that ran as several is on SME if
-    all of them are; the first that is not says why."""
+    """Each matrix operator of the program with its proof. One that ran as several is on SME if all of them
+    are; the first that is not says why."""
     by_place: dict[Hashable, list[MatrixOperator]] = {}
     for operator in ran:
         by_place.setdefault(_place(operator, operator.key.in_program), []).append(operator)
@@ -104,7 +103,6 @@ def proven_work(work: Sequence[MatrixWork], ran: Sequence[MatrixOperator]) -> It
 
 
 def unproven_work(work: MatrixWork) -> MatrixOperator:
-    """A matrix operator of the program of which nothing was proven."""
     miss = _NOT_SEEN if work.node else NOT_DELEGATED
     return MatrixOperator(
         **work.key._asdict(),

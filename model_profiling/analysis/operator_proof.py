@@ -1,7 +1,6 @@
-"""Which operators ran on SME or SME2 kernels: what their names say, held against the kernels called.
+"""Decides which operators ran on SME or SME2 kernels, from their names and the kernels called.
 
-A label such as PF16 is chosen on SME and SME2 only, but a label is no execution: without a called kernel of
-its data type it proves nothing.
+A label such as PF16 is chosen on SME and SME2 only; it proves nothing without a called kernel of its type.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _NOT_CALLED = Miss(
     NOT_KNOWN, "its label is chosen on SME only, but no SME kernel of its data type was seen to run"
 )
 
-# Data types in XNNPACK's labels, and how the names of the kernels that compute on them begin.
+# Data types in XNNPACK's labels, and prefixes of the kernels that compute on them.
 _KERNEL_DTYPES = {"PF16": ("f16", "pf16"), "PF32": ("f32", "pf32"), "PQS8": ("qai8", "qsi8", "pqs8")}
 
-# How the kernels of QP8 operators begin, by how the weights are quantized.
+# Prefixes of the kernels of QP8 operators, by how the weights are quantized.
 _QP8_KERNELS = {
     "QC8W": ("f32_qai8dx_qsi8cx",),
     "QC4W": ("f32_qai8dx_qsi4cx",),
@@ -36,7 +35,6 @@ _QP8_KERNELS = {
 
 
 def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: SmeVerdict) -> OperatorProof:
-    """What `series`, measured with SME2 on, proves by its operators and the kernels called in it."""
     called = [use for use in uses if _computes_on_sme(use)]
     operators = tuple(_matrix_operators(series, uses))
     unseen = tuple(_unseen(series))
@@ -98,7 +96,7 @@ def kernels_for(operator: Operator, uses: Sequence[KernelUse]) -> list[str]:
 
 
 def rows_of(operator: Operator) -> int | None:
-    """Of the result as one matrix; a layout is known in delegates only."""
+    """Rows of the result as one matrix; only delegates have a known layout."""
     return rows_of_result(operator.kind, operator.source.output_shape) if operator.delegated else None
 
 
@@ -108,8 +106,8 @@ def _same_dtype(family: str, use: KernelUse) -> bool:
 
 
 def _only_on_sme(family: str, uses: Sequence[KernelUse]) -> bool:
-    """A QP8 operator has one label for every instruction set, and each has kernels of its own for it: where
-    only those for SME were called, one of them ran it."""
+    """A QP8 operator has one label for all instruction sets, but each set has its own kernels: if only those
+    for SME were called, one of them ran it."""
     labels = family.split(", ")
     starts = _QP8_KERNELS.get(labels[-1], ()) if "QP8" in labels else ()
     called = [use for use in uses if starts and _computes(use) and use.kernel.dtype.startswith(starts)]
@@ -123,7 +121,7 @@ def _miss(operator: Operator, path: MatrixPath | None) -> Miss:
 
 
 def _unseen(series: SeriesAnalysis) -> Iterator[str]:
-    """Calls of delegates that reported no operators, each by its name."""
+    """Names of delegate calls that reported no operators."""
     method = (
         series.graph.program.method(series.operators[0].method) if series.graph and series.operators else None
     )

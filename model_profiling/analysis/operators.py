@@ -1,4 +1,4 @@
-"""The operators of a dump: what each is, where it comes from, what it cost over all runs."""
+"""The operators of a dump: identity, source and times over all runs."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ class OperatorTimes:
     min_ns: int
     max_ns: int
     cv: float
-    """Standard deviation over mean; 0 where the mean is 0."""
     typical_ns: float
-    """Mean over the runs that stand for its series (see `series`), so that operators add up; set there."""
+    """Mean over the typical runs of its series, so that operators add up; `series` sets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a model; (method, call, position) is its identity within a dump."""
+    """One operator of a model; (method, call, position) identifies it within a dump."""
 
     method: str
-    """Empty where no program says which method ran."""
+    """Empty if no program says which method ran."""
     call: int
     position: int
     chain_index: int
@@ -58,14 +57,14 @@ class Operator:
     kind: str
     family: str
     precision: str
-    """`fp32`, `fp16`, `bf16`, `int8`, `int8 dynamic` (scaled at run time), with the bits of its weights where
-    they differ; of a conversion `fp32 to int8`. Empty where neither label nor tensors tell."""
+    """`fp32`, `fp16`, `bf16`, `int8`, `int8 dynamic` (scaled at run time), with the bits of its weights if
+    they differ; `fp32 to int8` for a conversion. Empty if neither label nor tensors tell."""
     known: bool
-    """The table of categories knows the name."""
+    """Whether the table of categories has the name."""
     packed: bool
     delegated: bool
     backend: str
-    """As the program names it, `delegate` where nothing does, or `portable`."""
+    """As the program names it; `delegate` if unknown; `portable` outside delegates."""
     source: OperatorSource
     times: OperatorTimes
 
@@ -87,7 +86,7 @@ class Operator:
 
     @property
     def ran_wider(self) -> bool:
-        """The program has it in fp16, and it ran in fp32."""
+        """Whether the program has it in fp16 but it ran in fp32."""
         return self.source.dtype == "fp16" and self.precision == "fp32"
 
     @property
@@ -104,21 +103,20 @@ class Operator:
 
     @property
     def gflops(self) -> float | None:
-        """Achieved billions of operations per second, from the median time."""
         if not self.source.flops or self.times.median_ns <= 0:
             return None
         return self.source.flops / self.times.median_ns
 
     @property
     def gbytes_per_s(self) -> float | None:
-        """Achieved gigabytes per second, every tensor counted once, from the median time."""
+        """Achieved gigabytes per second, each tensor counted once, by the median time."""
         if not self.source.bytes_moved or self.times.median_ns <= 0:
             return None
         return self.source.bytes_moved / self.times.median_ns
 
     @property
     def place(self) -> str:
-        """Where in the model it stands, for people: the module path, or what else is known."""
+        """Place in the model, for people: the module path, or what else is known."""
         if self.source.origin == "lowering":
             return "inserted by lowering"
         return (
@@ -128,7 +126,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorList:
-    """The operators of a dump in the order they ran, and which events of each run group are theirs."""
+    """The operators of a dump in the order they ran, and the events that belong to each."""
 
     operators: tuple[Operator, ...]
     of_event: tuple[Int64, ...]
@@ -139,7 +137,6 @@ _Key = tuple[str, int, int, int, int, str]
 
 
 def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
-    """Every operator of the dump, runs of all structures taken together."""
     found: dict[_Key, tuple[str, Node, OperatorSource]] = {}
     times: dict[_Key, list[Int64]] = {}
     for group in attribution.groups:
@@ -191,7 +188,7 @@ def _operator(method: str, node: Node, source: OperatorSource, times: OperatorTi
 
 
 def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
-    """Statistics of every operator; operators seen in the same number of runs are done in one go."""
+    """Statistics of every operator; those with equally many runs are computed together."""
     series = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns]
     result: list[OperatorTimes | None] = [None] * len(series)
     by_length: dict[int, list[int]] = {}
@@ -214,7 +211,7 @@ def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
 def _percentiles(
     ordered: Int64, percents: Sequence[int]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Linear interpolation between neighbours, as numpy's percentile; the rows are sorted already."""
+    """Linear interpolation, as numpy's percentile; the rows are already sorted."""
     last = ordered.shape[1] - 1
     values = []
     for percent in percents:
@@ -226,39 +223,36 @@ def _percentiles(
     return values
 
 
-# Which clock tells an operator's time, and a dump with the most exact one there is.
-# XNNPACK tells whole microseconds, cut off and laid back to back. Where the runner kept the boundaries
-# beside the dump, operators get their true starts and durations, provided that both files say the same up to
-# what was cut off.
+# Clocks of operator times. XNNPACK reports truncated whole microseconds, laid back to back. If the runner
+# stored boundaries that agree with the dump up to the truncation, operators get their true times.
 
 _US = 1_000
 EXACT_CALL = "true boundaries"
-"""The kind of a delegate's call in a timeline, where its operators have their true times."""
+"""Kind of a delegate call in a timeline whose operators have their true times."""
 MISFIT = "boundaries"
-"""The kind of remark on boundaries that cannot be used."""
+"""Kind of remark on boundaries that cannot be used."""
 
 EXACT = "nanoseconds from the backend's clock calls"
 CUT = "whole microseconds of XNNPACK"
 OWN = "nanoseconds of ExecuTorch's runtime"
-"""Where no delegate told of operators."""
+"""Used when no delegate reported operators."""
 TOLD = "as the delegate tells them"
 
 
 @dataclass(frozen=True, slots=True)
 class TimedDump:
-    """A dump's events with the best times there are for them, and whose those are."""
+    """A dump's events with the most exact times available, and the source of those times."""
 
     table: EventTable
     clock: str
-    """The source of operator times, for people."""
     exact_calls: Bools | None = None
-    """Of each event: whether it is a delegate's call whose operators have their true times; None: none is."""
+    """For each event, whether it is a delegate call whose operators have true times; None if none is."""
     remarks: tuple[Diagnostic, ...] = ()
-    """Of no series: a dump's table does not know whose it is."""
+    """Without a series: a dump's table does not know which one it belongs to."""
 
 
 def read_timed(dump: Path) -> TimedDump:
-    """Read a dump, and what lies beside it."""
+    """Read a dump, with the boundaries beside it if there are any."""
     table = read_etdump(dump)
     beside = boundaries_beside(dump)
     if not is_there(check_regular(beside)):
@@ -271,7 +265,7 @@ def read_timed(dump: Path) -> TimedDump:
 
 
 def clock_of(table: EventTable) -> str:
-    """Whose times the operators of a dump have that has no boundaries."""
+    """Source of the operators' times in a dump without boundaries."""
     told = table.duration_ns[table.is_delegated]
     if not len(told):
         return OWN
@@ -279,7 +273,7 @@ def clock_of(table: EventTable) -> str:
 
 
 def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
-    """`table` with the true times of the operators in every delegate call that `exact` fits."""
+    """`table` with true operator times in every delegate call that `exact` fits."""
     is_operator = table.is_delegated
     calls = np.flatnonzero((table.name == table.name_index(DELEGATE_CALL)) & ~is_operator)
     source = Path(exact.source).name
@@ -287,7 +281,7 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
         told = f"{source} tells of {plural(exact.invocations, 'invocation')} of delegates"
         seen = f"{told}, the dump of {plural(len(calls), 'call')}"
         return TimedDump(table, clock_of(table), remarks=(_unused(seen),))
-    # An event is written when it ends: operators stand before the call they ran in.
+    # An event is written when it ends: operators come before the call they ran in.
     events = np.flatnonzero(is_operator)
     events = events[events < (calls[-1] if len(calls) else 0)]
     call = np.searchsorted(calls, events)
@@ -300,7 +294,7 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
     start, end = exact.times_ns[at], exact.times_ns[at + 1]
     looks = exact.looks[exact.first_look[exact.delegate[call]] + position]
     lost = (end - start) - table.duration_ns[events]
-    # Cut off at each look at the clock: never more than is told, and less than a microsecond each.
+    # Each look at the clock truncates: reported times are short by less than a microsecond per look.
     wrong = (lost < 0) | (lost >= _US * looks)
     wrong |= table.instruction_id[events] != table.instruction_id[calls[call]]
     wrong |= (start < table.start_ns[calls[call]] - _US) | (end > table.end_ns[calls[call]] + _US)

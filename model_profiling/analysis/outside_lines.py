@@ -1,4 +1,4 @@
-"""What runs outside delegates, by the line of the model that makes it, with the partitioner's reason."""
+"""Operators outside delegates, by the line of the model that creates them, with the partitioner's reason."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ REASON_NOT_KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class OutsideCall:
-    """What one call of the model leaves outside: a `hardsigmoid` becomes several operators."""
+    """The operators that one call of the model leaves outside: a `hardsigmoid` becomes several."""
 
     operators: tuple[Operator, ...]
     reasons: tuple[Undelegated, ...]
-    """One for each operator; empty where nothing tells."""
+    """One for each operator; empty if unknown."""
 
     @property
     def why(self) -> str:
-        """The partitioner's own words; empty where nothing tells."""
+        """The partitioner's own words; empty if unknown."""
         return _why(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideLine:
-    """What one line of the model leaves outside, in however many modules; with one thing to do about it."""
+    """What one line of the model leaves outside, in any number of modules, with one remedy."""
 
     calls: tuple[OutsideCall, ...]
 
@@ -51,22 +51,21 @@ class OutsideLine:
 
     @property
     def helped(self) -> bool:
-        """Whether something is known to help, or nothing is known of it at all."""
+        """Whether something is known to help, or no reason is known at all."""
         return not self.reasons or bool(self.reasons[0].replacement)
 
     @property
     def called(self) -> str:
-        """What the model calls, where that is known: `hardsigmoid`."""
+        """The function the model calls, if known: `hardsigmoid`."""
         return self.reasons[0].call if self.reasons else ""
 
     @property
     def name(self) -> str:
-        """What the model calls, or else the kind of operators."""
         return self.called or next(iter(by_kind(self.operators)))
 
     @property
     def place(self) -> str:
-        """`model.py:31`, without folders; empty where nothing tells."""
+        """`model.py:31`, without folders; empty if unknown."""
         return source_line(self.operators[0], short=True) or (self.reasons[0].source if self.reasons else "")
 
     @property
@@ -75,7 +74,7 @@ class OutsideLine:
 
     @property
     def remedy(self) -> str:
-        """`instead: ...`, or that nothing is known to help; empty where nothing tells."""
+        """`instead: ...`, or that nothing is known to help; empty without a reason."""
         return self.reasons[0].remedy if self.reasons else ""
 
 
@@ -84,12 +83,11 @@ def _why(reasons: Sequence[Undelegated]) -> str:
 
 
 def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
-    """The lines that operators outside come from, in the order of the operators."""
     found: dict[tuple[str, ...], dict[tuple[str, str], list[tuple[Operator, Undelegated | None]]]] = {}
     for operator in outside:
         why = why_outside(series, operator)
         if why is None:
-            # Nothing tells them apart but their kind, and all want the same done.
+            # Only their kind distinguishes them, and all need the same remedy.
             line: tuple[str, ...] = (operator.kind, source_line(operator))
         else:
             line = (why.call or why.operator, why.remedy, source_line(operator) or why.source)
@@ -102,9 +100,9 @@ def _call(members: Sequence[tuple[Operator, Undelegated | None]]) -> OutsideCall
 
 
 def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Calls) -> int:
-    """How many calls of delegates would join another were those lines inside that something may help."""
+    """How many delegate calls would merge with another if all lines with a possible remedy were inside."""
     helped = [line for line in lines if line.helped]
-    # What no input of the model reaches stands wherever it was written, and waits for no delegate.
+    # Operators that no model input reaches wait for no delegate, wherever they are written.
     aside = {
         operator.call
         for operator in series.operators
@@ -126,6 +124,6 @@ def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | Non
 
 
 def _call_of(operator: Operator, why: Undelegated | None) -> tuple[str, str]:
-    """Which call of a line an operator is a part of: that of its module; itself where no module tells."""
+    """The call of a line that an operator belongs to: its module's; itself if the module is unknown."""
     module = operator.source.module_path or why.module_path if why else ""
     return (module, "") if module else ("", str(operator.identity))

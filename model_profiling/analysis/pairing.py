@@ -1,7 +1,7 @@
-"""Two series of one model side by side: operator by operator, category by category.
+"""Compares two series of one model: operator by operator, category by category.
 
-Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by graph node, by place in
-the model, or by kind and order.
+Names change with the kernel (F16 becomes PF16 with SME2), so operators are paired by graph node, else by
+place in the model, else by kind and order.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from model_profiling.statistics.speedup import (
 )
 from model_profiling.statistics.verdict import Correction
 
-# How two series are set against each other, the same for end-to-end time, categories and operators: cycle by
-# cycle where they took turns, round by round where their processes ran one after another, else as they are.
+# How to compare two series: cycle by cycle where they took turns, round by round where their processes
+# alternated, else as separate runs.
 
 CLOCK_STEP_MS = 0.001
-"""Delegates count whole microseconds: a short operator seems to change by its rounding."""
+"""Delegates count whole microseconds: rounding alone can make a short operator seem to change."""
 
 Operators = Sequence[Operator]
 
 
 def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleaved: bool = True) -> Way:
-    """What dumps of one run (`interleaved`), or of two, allow: a process that had the machine to itself met
-    other moments than one that took turns."""
+    """How series of one run (`interleaved`), or of two, can be compared. A process that had the machine to
+    itself ran at other moments than one that took turns."""
     if baseline.took_turns and candidate.took_turns:
         shared = _launches(baseline) & _launches(candidate)
         named = all(dump.dump.launch for side in (baseline, candidate) for dump in side.rounds)
@@ -56,7 +56,7 @@ def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleave
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Two series, how they were measured, and why their times must not be compared where they must not."""
+    """Two series, how they were measured, and the reason if their times must not be compared."""
 
     baseline: SeriesAnalysis
     candidate: SeriesAnalysis
@@ -71,16 +71,16 @@ class SideBySide:
         return compare(*self._rounds(whole), not_comparable=self.why_not)
 
     def categories(self) -> Mapping[str, Speedup]:
-        """Verdicts of what end-to-end time divides into, by name; see `_judged`."""
+        """Verdicts for the parts of end-to-end time, by name; see `_judged`."""
         before, after = self.baseline.parts, self.candidate.parts
         return self._judged({name: (before[name], after[name]) for name in before}, "holm")
 
     def operators(self, pairs: Sequence[tuple[Operators, Operators]]) -> Mapping[str, Speedup]:
-        """Verdicts of pairs of operators, by their number in `pairs`; see `_judged`."""
+        """Verdicts for pairs of operators, by their index in `pairs`; see `_judged`."""
         return self._judged({str(number): pair for number, pair in enumerate(pairs)}, "benjamini-hochberg")
 
     def ratio(self, found: Speedup | None, before_ms: float, after_ms: float) -> float | None:
-        """With confidence where there is any, else of the times shown."""
+        """The ratio with confidence if there is one, else that of the times shown."""
         if self.why_not or (found is None and (before_ms <= 0 or after_ms <= 0)):
             return None
         return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
@@ -88,7 +88,7 @@ class SideBySide:
     def _judged(
         self, pairs: Mapping[str, tuple[Measured, Measured]], correction: Correction
     ) -> Mapping[str, Speedup]:
-        """Verdicts for what took time in every round or turn; a single round or launch allows none."""
+        """Verdicts for what took time in every round or turn; none with a single round or launch."""
         if self.why_not:
             return {}
         if self.measured == "lockstep":
@@ -114,7 +114,7 @@ class SideBySide:
         return self.baseline.by_round(pair[0]), self.candidate.by_round(pair[1])
 
     def _turns(self, pair: tuple[Measured, Measured]) -> tuple[Launches, Launches]:
-        """By launch, in one order; launches that one side alone has are left out."""
+        """Turns by launch, in one order, without launches that only one side has."""
         ours, theirs = self.baseline.by_turn(pair[0]), self.candidate.by_turn(pair[1])
         both = [launch for launch in ours if launch in theirs]
         return [ours[launch] for launch in both], [theirs[launch] for launch in both]
@@ -135,23 +135,22 @@ MatchedBy = Literal["graph node", "module", "order"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorPair:
-    """What one operator of the baseline became; either side may hold none or several operators."""
+    """One operator of the baseline and what it became; either side may hold none or several operators."""
 
     baseline: tuple[Operator, ...]
     candidate: tuple[Operator, ...]
     change: Change
     speedup: Speedup | None
-    """With confidence, from rounds or launches; None where there were too few or the times mean nothing."""
+    """With confidence, from rounds or launches; None if there were too few or the times mean nothing."""
     ratio: float | None
-    """With confidence where rounds or launches gave it, else from the times shown; None where there is
-    none."""
+    """With confidence if rounds or launches gave one, else from the times shown; None if neither."""
 
     def __repr__(self) -> str:
         return f"<OperatorPair {self.main.name}: {self.change}>"
 
     @property
     def main(self) -> Operator:
-        """The operator that stands for the pair: the longest, of the candidate where it has any."""
+        """The longest operator, of the candidate if it has any."""
         return max(self.candidate or self.baseline, key=lambda operator: operator.times.typical_ns)
 
     @property
@@ -177,8 +176,6 @@ class OperatorPair:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPair:
-    """One category, or one of the overheads, on both sides: in the typical runs."""
-
     name: str
     baseline_ms: float
     candidate_ms: float
@@ -191,7 +188,7 @@ class CategoryPair:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two series compared. `not_comparable` says why times are not, where they are not; pairs remain."""
+    """Two series compared. `not_comparable` says why times are not compared; there are still pairs."""
 
     label: str
     baseline: SeriesAnalysis
@@ -200,7 +197,7 @@ class Pairing:
     measured: Way
     not_comparable: str | None
     e2e: Speedup
-    """The pair's answer: the run's own where it has one, else from these dumps (`with_tracer`)."""
+    """The run's own answer if it has one, else from these dumps (`with_tracer`)."""
     with_tracer: bool
     categories: tuple[CategoryPair, ...]
     operators: tuple[OperatorPair, ...]
@@ -210,14 +207,13 @@ class Pairing:
 
     @property
     def traced_ratio(self) -> float | None:
-        """Of the end-to-end times that the categories add up to."""
+        """Ratio of the end-to-end times that the categories add up to."""
         if self.not_comparable or not self.candidate.e2e_ms:
             return None
         return self.baseline.e2e_ms / self.candidate.e2e_ms
 
     @property
     def comparable(self) -> bool:
-        """Whether there is an answer at all."""
         return self.e2e.verdict is not Verdict.NOT_COMPARABLE
 
     def changed(self, *changes: Change) -> tuple[OperatorPair, ...]:
@@ -227,7 +223,7 @@ class Pairing:
 def pair_dumps(
     baseline: DumpAnalysis, candidate: DumpAnalysis, *, label: str = "", not_comparable: str | None = None
 ) -> Pairing:
-    """Pair two single dumps: there are ratios, but nothing that could give them confidence."""
+    """Pair two single dumps: this gives ratios, but no confidence."""
     sides = series_of([baseline]), series_of([candidate])
     return pair_series(*sides, label=label, not_comparable=not_comparable)
 
@@ -243,9 +239,8 @@ def pair_series(
 ) -> Pairing:
     """Pair the operators and categories of two series.
 
-    `interleaved` series are of one run, so that each round or launch stands against its neighbour.
-    `not_comparable` says why the times must not be compared; `answer` is what the run's latencies said
-    already.
+    `interleaved` series are of one run, so each round or launch is compared with its counterpart.
+    `not_comparable` says why the times must not be compared; `answer` is the one from the run's latencies.
     """
     matched_by, pairs = match_operators(baseline.operators, candidate.operators)
     measured = how_measured(baseline, candidate, interleaved)
@@ -278,7 +273,7 @@ Pairs = list[tuple[tuple[Operator, ...], tuple[Operator, ...]]]
 
 
 def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tuple[MatchedBy, Pairs]:
-    """Which operators stand for the same work, in the order they run, and how that was told."""
+    """Pairs of operators that do the same work, in the order they run, and how they were matched."""
     if _same_graph(ours, theirs):
         return "graph node", _by_key(ours, theirs, _graph_key)
     if _named(ours) and _named(theirs):
@@ -289,12 +284,12 @@ def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tup
 
 
 def _graph_key(operator: Operator) -> Hashable:
-    # Outside delegates, and where an event fits no node, the position in the call is all there is.
+    # Outside delegates, or where an event fits no node, only the position in the call is known.
     return operator.key if operator.key.node >= 0 else (operator.key, operator.position)
 
 
 def _same_graph(ours: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
-    """Whether the two ran the same program: every node both have is the same node."""
+    """Whether both ran the same program: every node that both have is the same."""
 
     def nodes(operators: Sequence[Operator]) -> dict[OperatorKey, tuple[str, str, tuple[int, ...]]]:
         known = ((each.key, each.source) for each in operators if each.source.node_index >= 0)
@@ -329,10 +324,10 @@ def _by_key(
 def _by_order(
     ours: Sequence[Operator], theirs: Sequence[Operator], token: Callable[[Operator], Hashable]
 ) -> Pairs:
-    """Pair the longest runs of equal tokens; what is left between them appeared, vanished or was replaced."""
+    """Pair the longest runs of equal tokens; what lies between them appeared, vanished or was replaced."""
     before, after = list(map(token, ours)), list(map(token, theirs))
     pairs: Pairs = []
-    # Looking for the longest runs can take long, and mostly there is only one.
+    # Finding the longest runs can take long, and mostly there is only one.
     runs = (
         [("equal", 0, len(ours), 0, len(theirs))]
         if before == after
@@ -348,7 +343,7 @@ def _by_order(
 
 
 def _by_category(left: list[Operator], right: list[Operator]) -> Pairs:
-    """Within a stretch that differs, operators of one category still belong together in their order."""
+    """Within a stretch that differs, pair operators of one category in order."""
     waiting: dict[Category, deque[int]] = {}
     for place, other in enumerate(right):
         waiting.setdefault(other.category, deque()).append(place)

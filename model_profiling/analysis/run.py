@@ -1,4 +1,4 @@
-"""The facts of a whole run: its series, the pairs compared in it, and what to do about them."""
+"""Analysis of a whole run: its series, the pairs compared in it, and advice."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ from model_profiling.run.series import Pair, Series, first_of_each
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 
 _UNUSUAL = 0.2
-"""How far the first dump's mean may lie from the typical time of all rounds before that is said."""
+"""Warn when the first dump's mean is this far (relative) from the typical time of all rounds."""
 _TOLD = 2
-"""Answers in one line."""
 _PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What is proven about a run, gathered once: its findings, its report and its JSON all tell it."""
+    """Evidence about a run, gathered once for its findings, report and JSON."""
 
     run: Run
     evidence: tuple[PlaceEvidence, ...]
     damaged: FormatError | None
-    """Why there is none: a file of it cannot be read."""
+    """Why there is no evidence: one of its files cannot be read."""
     coverage: Coverage
 
 
@@ -59,26 +58,26 @@ class RunAnalysis:
 
     run: Run
     series: tuple[SeriesAnalysis, ...]
-    """All rounds of each taken together: what answers come from."""
+    """Each with all its rounds together; answers come from these."""
     pairings: tuple[Pairing, ...]
     findings: tuple[Finding, ...]
     damaged: tuple[FormatError, ...]
-    """Dumps that cannot be read, where others can."""
+    """Errors of dumps that cannot be read, where others can."""
     warnings: tuple[Diagnostic, ...]
-    """About the run as a whole; each dump carries its own."""
+    """About the run as a whole; each dump has its own."""
     roofline: Roofline | None = None
-    """What operators were held against, where one was supplied."""
+    """The roofline operators were compared with, if one was supplied."""
     proven: Proven | None = field(default=None, repr=False)
-    """What its evidence says; None where nobody has gathered it."""
+    """What the run's evidence says; None if it was not gathered."""
 
     @property
     def dumps(self) -> tuple[DumpAnalysis, ...]:
-        """The first of each series: the ones that files are written for."""
+        """The first dump of each series; files are written for these."""
         return tuple(series.first for series in self.series)
 
     @property
     def model(self) -> str | None:
-        """The program that explained the operators; None where none did."""
+        """The program that explained the operators; None if there is none."""
         graph = next((series.graph for series in self.series if series.graph), None)
         return graph.program.source if graph else None
 
@@ -113,14 +112,14 @@ _Analysis = TypeVar("_Analysis", bound=RunAnalysis)
 
 
 def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:
-    """The first of them, for one line; empty where there is none."""
+    """The first answers in one line; empty if there are none."""
     told = [f"{label}: {found.in_short}" for label, found in answers]
     more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
     return f"{'; '.join(told[:_TOLD])}{more}"
 
 
 def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:
-    """The one answer to `pair`: the run's own, else that of its dumps, else why there is none."""
+    """The answer for `pair`: the run's own, else the one from its dumps, else why there is none."""
     if stored := run.comparison(pair):
         return stored
     found = pairing.e2e if pairing else compare_rounds((), (), not_comparable=pair.not_comparable)
@@ -135,8 +134,7 @@ def analyse_run(
     roofline: Roofline | None = None,
     progress: Progress | None = None,
 ) -> RunAnalysis:
-    """Read and analyse every dump of `run`; a damaged one is left out, unless it is the only one or not
-    `tolerant`."""
+    """Read and analyse every dump of `run`. Leave out damaged ones if `tolerant` and others can be read."""
     shown = progress or Silent()
     shown.stage("analysing dumps")
     analysed: list[DumpAnalysis] = []
@@ -175,8 +173,7 @@ def analyse_run(
 
 
 def _repacking(run: Run, series: Series) -> dict[str, int]:
-    """The kernels that packed weights while the program ran, not only while it was loaded, with their
-    calls."""
+    """Kernels that packed weights while the program ran, not only while it loaded, with their calls."""
     try:
         uses = listed_kernels(run, series)
     except FormatError:
@@ -189,7 +186,7 @@ def _repacking(run: Run, series: Series) -> dict[str, int]:
 
 
 def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
-    """The same dumps of a run in which more is proven now: what follows from that is found anew."""
+    """Repeat what depends on evidence, after more of it was added to the run; dumps are not read again."""
     proven = proven_of(run, analysis.series)
     findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline, proven.coverage)
     return replace(analysis, run=run, findings=findings, proven=proven)
@@ -216,7 +213,6 @@ def _findings(
 
 
 def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
-    """What is proven about the run that `series` are of."""
     whole, damaged = run.whole, None
     evidence: tuple[PlaceEvidence, ...] = ()
     try:
@@ -246,10 +242,10 @@ def advise(
     coverage: Coverage | None = None,
     executorch: str = "",
 ) -> tuple[Finding, ...]:
-    """Everything found in a run and its pairs, the largest gain first.
+    """All findings of a run and its pairs, largest gain first.
 
-    The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU that the
-    advice is for, there is structure and no gain.
+    The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU the advice is
+    for, findings describe structure and have no gain.
     """
     timed = [found for found in series if about_time and found.times.are_latencies]
     bounded = {found.series for found in timed}
@@ -270,11 +266,11 @@ def advise(
             walked=walked,
         )
         found += about_names(rounds)
-        # What is worth knowing although times do not tell what it costs takes no operators from others.
+        # These need no times and take no operators from other findings.
         unbounded = [precision_not_as_asked(rounds)]
         if coverage is not None:
             unbounded += [misses_sme2(rounds, coverage), known_defects(rounds, coverage, executorch)]
-            # Where SME2 on and off were measured, that says more than what others reported.
+            # A measurement of SME2 on and off says more than what others reported.
             unbounded += [] if measured else [sme2_risks(rounds, coverage)]
         found += filter(None, unbounded)
     found += about_threads(timed)
@@ -282,8 +278,7 @@ def advise(
 
 
 def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
-    """Each cause once, in the series that is spoken of first; what only a baseline shows is already
-    solved."""
+    """Each cause once, in the series mentioned first; what only a baseline shows is already solved."""
     solved = {pairing.baseline.series for pairing in pairings if pairing.comparable}
     solved -= {pairing.candidate.series for pairing in pairings}
     alike: dict[str, list[Finding]] = {}
@@ -299,7 +294,6 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
 
 
 def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
-    """The dumps of each series, one after another by round."""
     members: dict[Series, list[DumpAnalysis]] = {}
     for dump in analysed:
         members.setdefault(dump.series, []).append(dump)
@@ -309,7 +303,7 @@ def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalys
 
 
 def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
-    """Files hold the first round's means; where they are not what is typical, the dump says so."""
+    """Warn if the first round's means, which files contain, are not typical of all rounds."""
     first, typical = series.first, series.e2e_ms
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series

@@ -1,5 +1,4 @@
-"""Inside the operators: where threads were seen at random moments, and so which kernels their time went
-to."""
+"""Divides the time inside operators among kernels, by sampling where threads are at random moments."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ from model_profiling.run.series import Series
 from model_profiling.runner.samples import SampledFunction, Samples
 
 FEWEST = 30
-"""Samples below which an operator's time is not divided."""
+"""With fewer samples, an operator's time is not divided."""
 _CONFIDENCE_Z = 1.959964
 _POOL = "threadpool"
-# Functions of the C library in which a thread waits for others; `syscall` is how the pool asks for a futex.
+# C library functions in which a thread waits for others; the pool calls a futex through `syscall`.
 _WAITING = re.compile(
     r"syscall|sched_yield|__?(?:futex|lll_lock)\w*|(?:__)?pthread_cond_\w+|(?:clock_)?nanosleep"
 )
@@ -36,18 +35,15 @@ _KLEIDIAI = re.compile(r"kai_(?:run|kernel)_\w+")
 
 
 class SampledPart(str, Enum):
-    """What an operator's time divides into."""
-
     MULTIPLICATION = "multiplication"
     """A matrix kernel, or a nameless function that multiplies and adds in a matrix operator."""
     PACKING = "packing"
-    """Copies an operand into the order that a kernel wants."""
+    """Copies an operand into the order that a kernel needs."""
     INDIRECTION = "indirection"
     """Gathers a convolution's input through a table of pointers, and packs it."""
     OTHER = "other"
-    """Any other function with a name."""
     UNNAMED = "unnamed"
-    """Functions without a name, told apart but not known."""
+    """Functions without a name: distinguishable but unknown."""
     WAITING = "waiting"
     """In the thread pool, which hands out work and waits, or in the C library waiting for another thread."""
 
@@ -60,7 +56,7 @@ _PART_OF_ROLE = {
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A share of samples, with its 95% interval, and what of the operator's time that is."""
+    """A share of samples with its 95% interval, and the operator's time it stands for."""
 
     samples: int
     share: float
@@ -72,7 +68,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class SampledKernel:
-    """A function in which threads were seen; `name` is its own, or `xnnpack+0x12340` where it has none."""
+    """A function that samples hit; `name` is its own, or `xnnpack+0x12340` if it has none."""
 
     name: str
     part: SampledPart
@@ -82,15 +78,14 @@ class SampledKernel:
 
 @dataclass(frozen=True, slots=True)
 class InsideOperator:
-    """One operator, divided; `operator` is None where it is not known. `call` counts calls of delegates
-    alone."""
+    """One operator, divided; `operator` is None if unknown. `call` counts only delegate calls."""
 
     call: int
     position: int
     operator: Operator | None
     samples: int
     parts: Mapping[SampledPart, Portion]
-    """Those that were seen; they add up to all of it."""
+    """The parts that samples hit; they add up to the whole."""
     kernels: tuple[SampledKernel, ...]
 
     @property
@@ -104,7 +99,7 @@ class InsideOperator:
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """What packing and indirection take of `operators` that multiply matrices, in an inference."""
+    """Time of packing and indirection in `operators` that multiply matrices, per inference."""
 
     ms: float
     share: float
@@ -113,32 +108,30 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class InsideSeries:
-    """What sampling showed of one series."""
-
     series: Series
     hz: int
     executions: int
     threads: int
     samples: int
     lost: int
-    """Samples for which there was no memory any more."""
+    """Samples that no longer fitted into memory."""
     outside: int
     """Samples while no operator of a delegate ran."""
     operators: tuple[InsideOperator, ...]
-    """Those with samples, in the order they run."""
+    """Operators with samples, in the order they run."""
     kernels: tuple[SampledKernel, ...]
-    """Of the whole run, those seen most first."""
+    """Of the whole run, most samples first."""
     shown: bool
-    """Whether its shares are shares of time: not where an emulator's time passed."""
+    """Whether shares are shares of time: not under an emulator."""
     files: Mapping[str, str]
-    """Files whose functions could not be told apart, and why."""
+    """Files whose functions could not be distinguished, and why."""
     problem: str = ""
     note: str = ""
-    """What is missing all the same."""
+    """What could not be determined."""
 
     @property
     def moving(self) -> Moving | None:
-        """Data movement inside operators that multiply matrices; None where too few samples are of such."""
+        """Data movement inside operators that multiply matrices; None with too few samples of them."""
         chosen = [
             found
             for found in self.operators
@@ -157,19 +150,19 @@ class InsideSeries:
 
     @property
     def unnamed_share(self) -> float:
-        """How much of what threads did, waiting left out, lies in functions that nothing names."""
+        """Share of the samples, without waiting, in functions without a name."""
         worked = [kernel for kernel in self.kernels if kernel.part is not SampledPart.WAITING]
         unnamed = sum(kernel.samples for kernel in worked if kernel.part is SampledPart.UNNAMED)
         return unnamed / (sum(kernel.samples for kernel in worked) or 1)
 
 
 def entry_of(name: str) -> str:
-    """`kai_run_...` of `kai_kernel_...`, whose variants for blocks of 32 have the same entry."""
+    """`kai_run_...` for `kai_kernel_...`: the entry point, which variants for blocks of 32 share."""
     return name.replace("kai_kernel_", "kai_run_", 1).replace("_opt32_", "_")
 
 
 def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | None) -> InsideSeries:
-    """What `samples` show of `series`; its dumps say which operators they are of."""
+    """What `samples` show about `series`; the dumps say which operators they belong to."""
     calls = _delegate_calls(analysed) if analysed else []
     note = ""
     if samples.unknown_operators:
@@ -218,7 +211,6 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
 
 
 def _delegate_calls(analysed: SeriesAnalysis) -> list[list[Operator | None]]:
-    """The operators of each delegate call of an inference, in order."""
     known = {(operator.call, operator.position): operator for operator in analysed.operators}
     nodes = analysed.first.attribution.groups[0].nodes
     calls = sorted(node.call for node in nodes if node.level == "call" and node.call_kind == "delegate")
@@ -245,7 +237,7 @@ def _inside(
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """In which the share lies with 95% confidence when `count` of `total` independent samples show it."""
+    """95% interval of a share when `count` of `total` independent samples show it."""
     if total <= 0:
         return 0.0, 1.0
     share, square = count / total, _CONFIDENCE_Z**2
@@ -269,7 +261,6 @@ def _kernels(
 def _described(
     samples: Samples, function: SampledFunction, operator: Operator | None
 ) -> tuple[str, SampledPart, str]:
-    """What a function is called, which part it is in an operator, and its instruction set."""
     library = short_name(samples.files[function.file].name) if 0 <= function.file < len(samples.files) else ""
     if not function.name:
         place = "" if function.start is None else f"+{function.start:#x}"
@@ -288,13 +279,13 @@ def _described(
 
 
 def short_name(file: str) -> str:
-    """`libexecutorch_backend_xnnpack.so` is `xnnpack`."""
+    """`libexecutorch_backend_xnnpack.so` becomes `xnnpack`."""
     stem = file.partition(".")[0].removeprefix("lib")
     return stem.removeprefix("executorch_").removeprefix("backend_") or file
 
 
 def sampled_entries(samples: Samples) -> Mapping[str, int]:
-    """How often threads were seen in what each KleidiAI entry does: it ran, counted or not."""
+    """Number of samples in each KleidiAI entry: it ran, counted or not."""
     seen: Counter[str] = Counter()
     for *_, function, count in samples.seen:
         name = samples.functions[function].name
@@ -304,7 +295,7 @@ def sampled_entries(samples: Samples) -> Mapping[str, int]:
 
 
 def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:
-    """Of each series that was sampled; a file that cannot be read is a problem of that series alone."""
+    """Sampling results of each sampled series; a file that cannot be read affects only its series."""
     known = {found.series: found for found in analysed}
     found = []
     for series in run.series:
@@ -319,18 +310,18 @@ def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideS
     return tuple(found)
 
 
-# Sampling held against counting: two ways to know which KleidiAI kernels ran, which must not disagree.
+# Sampling checked against counting: two ways to know which KleidiAI kernels ran.
 
 MUST_BE_SEEN = 0.05
-"""A kernel that takes more than this share of the time must have been seen."""
+"""A kernel with more than this share of the time must appear in the samples."""
 _SURE = 10
-"""So many samples expected of a kernel, chance does not leave it out."""
+"""With this many samples expected, chance does not leave a kernel out."""
 _RULE_OF_THREE = 3.0
-"""What was seen in none of n samples has, with 95% confidence, less than 3 / n of the time."""
+"""With 95% confidence, something absent from n samples takes less than 3 / n of the time."""
 
 
 def disagreements(seen: Mapping[str, int], counted: Sequence[KernelUse]) -> Iterator[str]:
-    """Where the two ways do not fit: `seen` holds the samples of each KleidiAI entry."""
+    """Contradictions between both ways; `seen` holds the samples of each KleidiAI entry."""
     ran = _kleidiai(counted)
     for name in seen:
         if name not in ran:
@@ -338,14 +329,13 @@ def disagreements(seen: Mapping[str, int], counted: Sequence[KernelUse]) -> Iter
     work = {name: multiply_adds(use.worked_on) for name, use in ran.items() if use.kernel.role == "matmul"}
     total = sum(made or 0 for made in work.values())
     for name, made in work.items():
-        # Among kernels that all multiply, a share of the arithmetic is about that share of the time.
+        # Among kernels that all multiply, shares of arithmetic and of time are about the same.
         share = (made or 0) / total if total else 0.0
         if name not in seen and share > MUST_BE_SEEN and share * sum(seen.values()) >= _SURE:
             yield f"{name} made {percent(share)} of the counted arithmetic, but was never seen"
 
 
 def agreement(seen: Mapping[str, int], samples: int, counted: Sequence[KernelUse]) -> str:
-    """What holds where there is no disagreement."""
     ran = _kleidiai(counted)
     if not ran:
         return f"no KleidiAI kernel was seen in {plural(samples, 'sample')}, and none was counted"

@@ -1,8 +1,7 @@
-"""All rounds of one experiment at one number of threads, taken together: what its time typically is.
+"""All rounds of one experiment at one number of threads, combined into its typical times.
 
-A round is one process and its dump; where experiments took turns, its process in one launch. A time here is a
-mean over the middle half of all runs by end-to-end time: slow runs have no say, and parts add up to the
-whole.
+A round is one process and its dump; where experiments took turns, its process in one launch. Times are means
+over the middle half of all runs by end-to-end time: slow runs do not count, and parts add up to the whole.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ FRAMEWORK = "Framework overhead"
 UNATTRIBUTED = "Unattributed"
 OVERHEADS = (FRAMEWORK, UNATTRIBUTED)
 _DISTORTS = 0.15
-"""How much longer tracing may make an inference before shares of the traced time say little about it."""
+"""Relative cost of tracing above which shares of the traced time say little about an untraced inference."""
 _DID_NOT_RUN = np.iinfo(np.int64).min
 
 Bools = NDArray[np.bool_]
 Measured = Int64 | Sequence[Operator]
-"""A part of the time of every run, such as a category; or operators, taken together."""
+"""A part of the time of every run, such as a category; or operators, summed."""
 _Key = tuple[str, int, int, int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What something takes in the typical runs, on average."""
+    """Mean time of something in the typical runs."""
 
     ms: float
     share: float
@@ -49,22 +48,21 @@ class Spent:
 
 @dataclass(frozen=True, eq=False)
 class SeriesAnalysis:
-    """The rounds of one series; what they have in common is told by the first."""
+    """The rounds of one series; what they have in common comes from the first."""
 
     rounds: tuple[DumpAnalysis, ...]
     breakdown: Breakdown
-    """Of the runs of every round, one round after another."""
+    """Over the runs of all rounds, in round order."""
     latency: LatencySummary
-    """Of end-to-end time with the tracer on, in milliseconds, over the runs of every round."""
+    """End-to-end time in milliseconds with the tracer on, over the runs of all rounds."""
     typical: Int64
-    """Which runs times and shares are taken from: the middle half by end-to-end time."""
+    """Indexes of the runs that times and shares come from: the middle half by end-to-end time."""
     operators: tuple[Operator, ...]
-    """Those of every round, timed over the runs of every round."""
     operator_ns: Int64
-    """A row for each operator, a column for each run; the least number there is where it did not run."""
+    """A row for each operator, a column for each run; `_DID_NOT_RUN` where it did not run."""
     rows: Mapping[_Key, int]
     measured: Latency | None = None
-    """What its run measured of it, with and without the tracer."""
+    """The run's own measurement of this series, with and without the tracer."""
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")
@@ -106,12 +104,10 @@ class SeriesAnalysis:
 
     @property
     def unit(self) -> str:
-        """What its rounds are, for people."""
         return "launch" if self.took_turns else "round"
 
     @property
     def taken_from(self) -> str:
-        """Which runs the figures are of, for people."""
         if len(self.typical) == self.runs:
             return f"mean of {plural(self.runs, 'run')}"
         return (
@@ -126,7 +122,7 @@ class SeriesAnalysis:
 
     @property
     def parts(self) -> dict[str, Int64]:
-        """What end-to-end time divides into, for each run; the parts add up to it."""
+        """The parts of end-to-end time, for each run; they add up to it."""
         return {
             **{category.value: part for category, part in self.breakdown.categories.items()},
             FRAMEWORK: self.breakdown.framework,
@@ -138,7 +134,7 @@ class SeriesAnalysis:
         return self.spent(self.breakdown.e2e).ms
 
     def spent(self, part: Int64) -> Spent:
-        """On something known in every run, such as a category."""
+        """Typical time of a part known in every run, such as a category."""
         return self.spent_ms(float(part[self.typical].mean()) / 1e6)
 
     def spent_by(self, operators: Sequence[Operator]) -> Spent:
@@ -146,13 +142,13 @@ class SeriesAnalysis:
 
     @property
     def untraced_ms(self) -> float | None:
-        """What an inference takes without the tracer; None where that was not measured."""
+        """Time of an inference without the tracer; None if not measured."""
         whole = self.measured.end_to_end_ms if self.measured else None
         return whole.median if whole is not None and whole.median > 0 else None
 
     @property
     def tracer_cost(self) -> float | None:
-        """How much longer an inference takes with the tracer on: 0.02 is 2% longer. None: not measured."""
+        """How much longer an inference takes with the tracer on: 0.02 means 2%. None if not measured."""
         if self.untraced_ms is None:
             return None
         cost = self.measured.tracer_cost if self.measured else None
@@ -160,22 +156,20 @@ class SeriesAnalysis:
 
     @property
     def distorted(self) -> bool:
-        """Whether tracing takes so long that shares of the traced time are not those of the time without."""
+        """Whether tracing takes so long that shares of the traced time do not hold without the tracer."""
         return (self.tracer_cost or 0.0) > _DISTORTS
 
     @cached_property
     def tracing(self) -> Spent:
-        """What the tracer takes of the time with it: it is in framework and unattributed time, never in
-        operators."""
+        """The tracer's part of the traced time: in framework and unattributed time, never in operators."""
         seen = self.spent(self.breakdown.tracing).ms
-        # By runs that took turns: a slow moment of the traced ones alone is not the tracer's.
+        # From runs that took turns: a slow moment of the traced runs alone is not due to the tracer.
         more = (self.untraced_ms or 0.0) * (self.tracer_cost or 0.0)
         return self.spent_ms(min(max(seen, more), self._overheads_ms))
 
     def gain_pct(self, ms: float, overhead_ms: float = 0.0) -> float:
-        """The most, in percent, that saving `ms` of operators and `overhead_ms` around them would shorten an
-        inference by: of the time without the tracer where that was measured. What the tracer takes of the
-        overheads cannot be saved."""
+        """Upper bound in percent on how much saving `ms` of operators and `overhead_ms` around them shortens
+        an inference (without the tracer, if measured). The tracer's part of the overheads cannot be saved."""
         real = 1 - self.tracing.ms / self._overheads_ms if self._overheads_ms > 0 else 0.0
         saved, whole = ms + overhead_ms * real, self._bounded_ms
         return round(min(100.0, 100 * saved / whole), 2) if whole > 0 else 0.0
@@ -206,22 +200,22 @@ class SeriesAnalysis:
         return float(self.breakdown.e2e[self.typical].mean()) / 1e6
 
     def place(self, operator: Operator) -> int:
-        """Where it stands among `operators`; runs may differ in what they call at one position."""
+        """Row of an operator in `operator_ns`; runs may differ in what they call at one position."""
         return self.rows[_key(operator)]
 
     def by_round(self, measured: Measured) -> list[list[float]]:
-        """Milliseconds in every run that has it, by round."""
+        """Milliseconds in every run that has `measured`, by round."""
         return [_ms(values) for values, _ in self._values(measured)]
 
     def by_turn(self, measured: Measured) -> dict[str, list[list[float]]]:
-        """The same by launch and turn; a run that lacks an operator is missing in its turn."""
+        """The same by launch and turn; a run that lacks an operator is missing from its turn."""
         return {
             dump.dump.met: _by_turn(values, dump.turns[whole])
             for dump, (values, whole) in zip(self.rounds, self._values(measured), strict=True)
         }
 
     def _values(self, measured: Measured) -> Iterator[tuple[Int64, Bools]]:
-        """For each round: what it took in the runs that have all of it, and which those are."""
+        """For each round: the times of the runs that have all of `measured`, and the mask of those runs."""
         if isinstance(measured, np.ndarray):
             yield from ((part, np.ones(len(part), np.bool_)) for part in np.split(measured, self._edges))
             return
@@ -236,7 +230,7 @@ class SeriesAnalysis:
 
 
 def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -> SeriesAnalysis:
-    """Take the dumps of one series together, in the order of their rounds."""
+    """Combine the dumps of one series, given in the order of their rounds."""
     found: dict[_Key, Operator] = {}
     for dump in rounds:
         for operator in dump.operators:
@@ -266,7 +260,6 @@ def _middle_half(e2e: Int64) -> Int64:
 
 
 def _operator_ns(dump: DumpAnalysis, rows: Mapping[_Key, int]) -> Int64:
-    """Self time of every operator in every run of a dump."""
     times = np.full((len(rows), dump.runs), _DID_NOT_RUN, np.int64)
     row_of = [rows[_key(operator)] for operator in dump.operators]
     for group, of_event in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
@@ -287,7 +280,7 @@ def _joined(breakdowns: Sequence[Breakdown]) -> Breakdown:
 
 
 def _by_turn(nanoseconds: Int64, turns: Int64) -> list[list[float]]:
-    """Runs in their turns; a turn without runs is empty, so that cycles stay aligned."""
+    """Runs grouped by turn; a turn without runs is empty, so that cycles stay aligned."""
     count = int(turns[-1]) + 1 if len(turns) else 0
     return [_ms(values) for values in np.split(nanoseconds, np.searchsorted(turns, np.arange(1, count)))]
 

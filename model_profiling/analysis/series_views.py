@@ -1,4 +1,4 @@
-"""Views of a series: its calls, how near operators come to the roof, the modules as a tree."""
+"""Views of a series: its calls, the distance of operators from the roofline, the tree of modules."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.category import MATRIX
 
-# The calls of a run in their order, what each takes beside its operators, and what one less would save.
+# The calls of a run in order, with their overheads.
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the runtime."""
-
     number: int
-    """As operators name it."""
+    """The number that `Operator.call` uses."""
     delegate: bool
-    """Of a delegate, or else of an operator outside."""
+    """A call of a delegate; otherwise of an operator outside delegates."""
     operators: int
     beside_ns: float
-    """What it takes beside its operators, in the typical runs on average."""
+    """Mean time beside its operators, in the typical runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,11 @@ class Calls:
 
     calls: tuple[Call, ...]
     between_ns: float
-    """What the runtime takes between them all."""
+    """Time of the runtime between all calls."""
 
     @property
     def gaps(self) -> list[tuple[int, ...]]:
-        """The calls of operators that keep each two neighbouring calls of delegates apart."""
+        """For each two neighbouring delegate calls, the operator calls that separate them."""
         gaps: list[tuple[int, ...]] = []
         between: list[int] = []
         entered = False
@@ -54,25 +52,24 @@ class Calls:
         return gaps
 
     def parted(self, numbers: Collection[int]) -> int:
-        """Between how many neighbouring calls of delegates some of the calls `numbers` stand."""
+        """How many pairs of neighbouring delegate calls are separated by some of the calls `numbers`."""
         return sum(any(number in numbers for number in gap) for gap in self.gaps)
 
     def joined(self, taken: Collection[int], aside: Collection[int] = ()) -> int:
-        """How many calls of delegates join another when they take over the calls `taken`; `aside` parts
-        none."""
+        """How many delegate calls merge if delegates take over the calls `taken`; `aside` separates none."""
         gaps = [[number for number in gap if number not in aside] for gap in self.gaps]
         return sum(bool(gap) and all(number in taken for number in gap) for gap in gaps)
 
     def saved_ms(self, joined: int, taken: Collection[int]) -> float:
-        """What is saved around operators when so many calls of delegates vanish and the calls `taken` do."""
+        """Overhead saved if `joined` delegate calls and the calls `taken` disappear."""
         beside = sum(max(0.0, call.beside_ns) for call in self.calls if call.number in taken)
         between = max(0.0, self.between_ns) / max(1, len(self.calls))
         return (beside + joined * self.entering_ns + (joined + len(taken)) * between) / 1e6
 
     @property
     def entering_ns(self) -> float:
-        """What entering and leaving a delegate takes: the part that does not grow with the operators of a
-        call, and never more than in the cheapest call."""
+        """Cost of entering and leaving a delegate: the part that does not grow with its operators, and at
+        most that of the cheapest call."""
         inside = [call for call in self.calls if call.delegate and call.operators]
         if not inside:
             return 0.0
@@ -87,7 +84,6 @@ class Calls:
 
 
 def calls_of(series: SeriesAnalysis) -> Calls:
-    """The calls of `series`, timed in its typical runs."""
     groups = list(_alike(series))
     first = groups[0][0]
     beside = np.zeros(len(first.nodes))
@@ -103,7 +99,7 @@ def calls_of(series: SeriesAnalysis) -> Calls:
                 node.call,
                 node.call_kind == "delegate",
                 inside[node.call],
-                # Where a kernel has no event of its own, its call is the operator.
+                # A kernel without an event of its own: the call is the operator.
                 0.0 if node.share is Share.OPERATOR else float(beside[node.column]),
             )
             for node in sorted(first.nodes, key=lambda node: node.call)
@@ -114,8 +110,7 @@ def calls_of(series: SeriesAnalysis) -> Calls:
 
 
 def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
-    """The typical runs of the first round's most common structure, in every round; all where none is
-    typical."""
+    """Typical runs, in all rounds, of the first round's main structure; if none, all of the first round's."""
     first = series.first.attribution.groups[0]
     typical, before, found = set(series.typical.tolist()), 0, False
     for dump in series.rounds:
@@ -130,18 +125,16 @@ def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
         yield first, range(len(first.runs))
 
 
-# How near each operator comes to what the machine can do, by arithmetic and by memory traffic.
-# The roof is either supplied or the best that operators of the same dump reached. The second is only what
-# has been seen: the machine may do better, so an operator near it is not proven fast, but one far below is
-# slow.
+# Roofline. The roof is supplied, or the best rate seen in the same dump. The machine may do better than the
+# best seen: an operator near that is not proven fast, but one far below is slow.
 
 _SHORTEST_NS = 20_000
-"""Delegates count whole microseconds: below this a rate is mostly rounding."""
+"""Delegates count whole microseconds: for shorter times a rate is mostly rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Peak rates; `source` says how they are known."""
+    """Peak rates and where they come from."""
 
     gflops: float
     gbytes_per_s: float
@@ -150,20 +143,18 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class RoofGap:
-    """One operator under the roof."""
-
     operator: Operator
     efficiency: float
-    """Achieved over attainable, 1 is on the roof."""
+    """Achieved rate over attainable rate; 1 is on the roof."""
 
     @property
     def most_saved(self) -> float:
-        """The part of its time that would vanish on the roof, from 0 to 1."""
+        """Share of its time that would be saved on the roof, from 0 to 1."""
         return max(0.0, 1 - self.efficiency)
 
 
 def seen_roofline(operators: Sequence[Operator]) -> Roofline | None:
-    """The roof that the operators themselves show, or None where no program gives their cost."""
+    """The roof from the operators' own best rates; None if no program gives their cost."""
     long_enough = [operator for operator in operators if operator.times.median_ns >= _SHORTEST_NS]
     flops = [rate for operator in long_enough if operator.category in MATRIX and (rate := operator.gflops)]
     traffic = [rate for operator in long_enough if (rate := operator.gbytes_per_s)]
@@ -173,41 +164,41 @@ def seen_roofline(operators: Sequence[Operator]) -> Roofline | None:
 
 
 def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, ...]:
-    """Every operator whose rate is known, the furthest below the roof first."""
+    """Every operator with a known rate, the furthest below the roof first."""
     gaps = []
     for operator in operators:
         if operator.times.median_ns < _SHORTEST_NS or not operator.source.bytes_moved:
             continue
         traffic = (operator.gbytes_per_s or 0.0) / roof.gbytes_per_s
         arithmetic = (operator.gflops or 0.0) / roof.gflops if operator.category in MATRIX else 0.0
-        # The nearer roof is the one that binds.
+        # The nearer roof is the one that limits.
         gaps.append(RoofGap(operator, efficiency=min(1.0, max(traffic, arithmetic))))
     return tuple(sorted(gaps, key=lambda gap: gap.efficiency))
 
 
-# The model's modules as a tree, with the operators that each holds: what a flame graph is drawn of.
+# The model's modules as a tree with their operators, for the flame graph.
 
 LOWERING, BACKEND = "inserted by lowering", "added by the backend"
 THE_MODEL, UNKNOWN = "the model itself", "place not known"
 _WITHOUT_MODULE = {"lowering": LOWERING, "backend": BACKEND, "model": THE_MODEL, "unknown": UNKNOWN}
 _DEEPEST = 40
-"""Parts of a path that become modules of their own; nobody's model is deeper, a damaged record may be."""
+"""Deepest nesting shown. No real model is deeper; a damaged record may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module, or a group of operators that no module holds (its name then says which)."""
+    """A module, or a group of operators outside any module (its name says which)."""
 
     path: str
     """`features.0`; empty for the whole model."""
     name: str
     operators: tuple[tuple[Operator, ...], ...]
-    """For each side, those inside it, however deep."""
+    """For each side, the operators inside it at any depth."""
     children: tuple[Module, ...]
     """In the order they first run."""
 
     def every(self) -> Iterator[Module]:
-        """Itself and all below it, each before what it holds."""
+        """The module and all below it, parents first."""
         yield self
         for child in self.children:
             yield from child.every()
@@ -242,7 +233,7 @@ def _module(
 
 
 def module_parts(operator: Operator) -> tuple[str, ...]:
-    """The modules around an operator, the outermost first; where none is, what is known instead."""
+    """The modules around an operator, outermost first; without any, its origin in words."""
     if operator.source.module_path:
         return tuple(operator.source.module_path.split(".", _DEEPEST))
     return (_WITHOUT_MODULE[operator.origin],)

@@ -1,4 +1,4 @@
-"""What a program and its record say about the operators of a dump: shapes, cost, place in the model."""
+"""Maps the operators of a dump to a program and its record: shapes, cost, place in the model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ from model_profiling.program import (
 from model_profiling.program.category import MATRIX, Category, OperatorClass
 from model_profiling.program.delegates import delegate_named, delegate_of_events, describe
 
-# How the runs of a dump fit a method of a program: the node of each operator, and whether the method can be
-# what was run at all.
-# An operator that fits nothing is left without a node and takes nothing from the others. That another
-# program was run is said on proof alone: calls that the program does not have, or matrix operators (which a
-# backend neither drops, nor splits, nor invents) that are not those of the program, or of another number
-# format.
+# Fits the runs of a dump to a method of a program. An operator that fits nothing gets no node and takes none
+# from others. Only proof shows another program: calls it does not have, or matrix operators (which a backend
+# neither drops, splits nor invents) that are not the program's or have another number format.
 
 _MOST = 0.5
 MATRIX_APART = 0.1
-"""Of matrix nodes and operators: how many may have no counterpart in the program that was run."""
+"""Share of matrix nodes and operators that may lack a counterpart in the program that was run."""
 _KERNEL = "native_call_"
 _Place = tuple[int, int, str]
 
@@ -45,9 +42,9 @@ class Explained:
     what: OperatorClass
     nodes: tuple[GraphNode, ...]
     ran_in: str = ""
-    """The type it computed in, as far as that is known."""
+    """The type it computed in, if known."""
     contradicts: str = ""
-    """Why the node it would come from is not its own."""
+    """Why the node it was aligned with is not its own."""
 
     @property
     def main(self) -> GraphNode | None:
@@ -60,21 +57,16 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class CallFit:
-    """The operators of one call, and what the method says about it."""
-
     operators: tuple[Node, ...]
     step: Instruction | None
-    """None where the method has no such call."""
+    """None if the method has no such call."""
     delegate: Delegate | None
-    """The delegate it calls; None for anything else."""
     explained: tuple[Explained, ...]
-    """Those of a delegate whose graph is known."""
+    """The operators of a delegate with a known graph."""
 
 
 @dataclass(frozen=True)
 class MethodFit:
-    """A method and the runs that may be its own."""
-
     method: Method
     calls: tuple[CallFit, ...]
     absent: int
@@ -82,7 +74,7 @@ class MethodFit:
 
     @cached_property
     def contradiction(self) -> str:
-        """What proves that the method was not run; empty where nothing does."""
+        """Proof that the method was not run; empty if there is none."""
         if self.absent > _MOST * self.call_count:
             return f"it does not have {self.absent} of the {self.call_count} calls"
         graphs = [call for call in self.calls if call.explained]
@@ -101,7 +93,7 @@ class MethodFit:
 
     @property
     def left_over(self) -> int:
-        """How many operators fit no node and how many nodes no operator."""
+        """Number of operators without a node plus nodes without an operator."""
         left = 0
         for call in self.calls:
             if call.delegate is not None and call.explained:
@@ -111,7 +103,7 @@ class MethodFit:
 
 
 def best_fit(methods: Sequence[Method], group: RunGroup) -> MethodFit:
-    """The method that has most of the calls of these runs and, of several, that which leaves least over."""
+    """The method with most of these runs' calls; if several, the one with the fewest leftovers."""
     calls = {_place(node) for node in group.nodes if node.level == "call"}
     absent = [len(calls - _steps(method).keys()) for method in methods]
     chosen = [method for method, without in zip(methods, absent, strict=True) if without == min(absent)]
@@ -120,7 +112,6 @@ def best_fit(methods: Sequence[Method], group: RunGroup) -> MethodFit:
 
 
 def _fit(method: Method, group: RunGroup, absent: int, call_count: int) -> MethodFit:
-    """Lay the calls of these runs along the method's instructions."""
     steps = _steps(method)
     calls = (_fit_call(method, steps.get(_place(found[0])), found) for found in _by_call(group.operators))
     return MethodFit(method, tuple(calls), absent, call_count)
@@ -144,7 +135,7 @@ def _place(node: Node) -> _Place:
 def _fit_call(method: Method, step: Instruction | None, inside: Sequence[Node]) -> CallFit:
     kernel = inside[-1].name
     if step is not None and step.kind == "operator" and kernel.startswith(_KERNEL):
-        # A kernel says which operator it is of: another one is none of this program's.
+        # A kernel names its operator: a different one is not from this program.
         same = kernel.removeprefix(_KERNEL) == step.name.partition("::")[2]
         return CallFit(tuple(inside), step if same else None, None, ())
     if step is None or not 0 <= step.delegate < len(method.delegates):
@@ -154,7 +145,6 @@ def _fit_call(method: Method, step: Instruction | None, inside: Sequence[Node]) 
 
 
 def _explain(delegate: Delegate, inside: Sequence[Node]) -> Iterator[Explained]:
-    """What the delegate says about the operators of a call of it."""
     if not delegate.nodes:
         return
     backend, names = delegate_named(delegate.backend), [node.name for node in inside]
@@ -172,7 +162,7 @@ def _explain(delegate: Delegate, inside: Sequence[Node]) -> Iterator[Explained]:
 
 
 def _undivided(call: CallFit) -> list[GraphNode]:
-    """Nodes that run as one operator each, in any case."""
+    """Nodes that always run as exactly one operator each."""
     if call.delegate is None:
         return []
     kinds = delegate_named(call.delegate.backend).undivided
@@ -193,7 +183,7 @@ def _apart(call: CallFit) -> int:
 
 
 Origin = Literal["model", "lowering", "backend", "unknown"]
-"""Written in the model, inserted by lowering, added by the backend at run time (packing), or not known."""
+"""Written in the model, inserted by lowering, added by the backend at run time (packing), or unknown."""
 
 
 NOWHERE = SourceRef()
@@ -208,7 +198,6 @@ class OperatorSource:
     """The program's name for an operator outside delegates: `aten::add.out`."""
     backend: str = ""
     node_index: int = -1
-    """Position in the delegate's graph."""
     node_kind: str = ""
     fused: tuple[str, ...] = ()
     """Kinds of further graph nodes that ran inside this operator."""
@@ -222,13 +211,13 @@ class OperatorSource:
     bytes_moved: int | None = None
     place: SourceRef = NOWHERE
     ran_in: str = ""
-    """The type it ran in, where that is not `dtype`."""
+    """The type it ran in, if not `dtype`."""
     unplaced: bool = False
-    """The graph of its delegate is known, and none of its nodes fits."""
+    """Its delegate's graph is known, but none of its nodes fits."""
     described: OperatorClass | None = None
-    """What its graph node says it is; None where only its name can tell."""
+    """The class its graph node gives; None where only its name can tell."""
     stated: tuple[Category, str] | None = None
-    """Category and kind from a file that was written with the program at hand."""
+    """Category and kind from a file that was written when the program was available."""
 
     @property
     def module_path(self) -> str:
@@ -239,21 +228,21 @@ UNKNOWN_SOURCE = OperatorSource()
 
 
 class ProgramView:
-    """A program and its record, asked about the runs of a dump; either may be missing."""
+    """Explains the runs of a dump by a program and its record; either may be missing."""
 
     def __init__(
         self, program: Program | None = None, etrecord: EtRecord | None = None, *, proven: bool = False
     ) -> None:
-        """`proven` where the program is known to be the one that was run, whatever fits."""
+        """`proven`: the program is known to be the one that was run, whatever fits."""
         self.program = program
         self.etrecord = etrecord
         self.proven = proven
         self.misfits: list[str] = []
-        """What proves that `program` is not what made this dump, so that it was not used."""
+        """Proof that `program` did not make this dump; it is then not used."""
         self._fits: dict[int, MethodFit | None] = {}
 
     def method_of(self, group: RunGroup) -> str:
-        """Name of the method these runs executed; empty where no program tells."""
+        """Name of the method these runs executed; empty without a program."""
         fit = self._fit(group)
         return fit.method.name if fit else ""
 
@@ -262,7 +251,7 @@ class ProgramView:
         fit = self._fit(group)
         known: dict[int, OperatorSource] = {}
         if fit is None:
-            # The names of operators alone say whose they are.
+            # Operator names alone tell which backend they belong to.
             for inside in _by_call(node for node in group.operators if node.call_kind == "delegate"):
                 known.update(_of_backend(inside))
             return known
@@ -279,7 +268,6 @@ class ProgramView:
         return self._fits[id(group)]
 
     def _best(self, group: RunGroup) -> MethodFit | None:
-        """The method whose instructions are the calls of these runs."""
         if self.program is None or not self.program.methods:
             return None
         best = best_fit(self.program.methods, group)
@@ -307,7 +295,7 @@ class ProgramView:
         }
 
     def _graph_node(self, method: str, backend: str, one: Explained, events: Counter[int]) -> OperatorSource:
-        """`events` counts those of each node: what a node costs is the event's only where it is alone."""
+        """`events` counts each node's events: a node's cost belongs to an event only if it is alone."""
         main, what = one.main, one.what
         if main is None:
             origin: Origin = "backend" if what.preparation else "unknown"
@@ -358,7 +346,7 @@ def _of_backend(inside: Sequence[Node]) -> dict[int, OperatorSource]:
 
 
 def _cost(one: Explained, *, alone: bool) -> tuple[int | None, int | None]:
-    """Operations and bytes of an operator; None where it is not told from others of its node."""
+    """Operations and bytes of an operator; None if it shares its node with others."""
     main, what = one.main, one.what
     if main is None or what.preparation:
         return None, None

@@ -1,5 +1,4 @@
-"""What two runs did differently apart from time, so also emulated ones: operators, delegation, kernels,
-SME2."""
+"""Differences between two runs, emulated ones too, other than time: operators, delegation, kernels, SME2."""
 
 from __future__ import annotations
 
@@ -24,8 +23,6 @@ _SME_WORDS = {"sme2": "SME2 ran", "sme": "SME ran", "sme-or-sme2": "SME or SME2 
 
 @dataclass(frozen=True, slots=True)
 class StructureChange:
-    """One difference, with what stood there before and what stands there now."""
-
     of: Aspect
     what: str
     """In two or three words: `left the delegate`."""
@@ -41,16 +38,16 @@ class StructureChange:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What one series, or what was proven for one, did differently on the other side."""
+    """What one series, or the proof for one, did differently on the other side."""
 
     name: str
     changes: tuple[StructureChange, ...] = ()
     structure_unknown: str = ""
-    """Why structure cannot be compared; empty where it was."""
+    """Why structure cannot be compared; empty if it was."""
     kernels_unknown: str = ""
     notes: tuple[str, ...] = ()
     only_kernels: bool = False
-    """It has no operators of its own: it is what emulation proved of the kernels."""
+    """Without operators of its own: only what emulation proved about the kernels."""
 
     def of(self, aspect: Aspect) -> tuple[StructureChange, ...]:
         return tuple(change for change in self.changes if change.of == aspect)
@@ -60,7 +57,6 @@ class Differences:
 
 
 def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
-    """What became of every operator, in the order they run."""
     for ours, theirs in pairs:
         main = (theirs or ours)[0]
         if len(ours) == len(theirs):
@@ -105,12 +101,12 @@ def _moved(before: Operator, after: Operator) -> str:
 
 
 def _ran_by(operator: Operator) -> str:
-    """Empty where only a program could name the delegate, and none was at hand."""
+    """Empty if only a program could name the delegate, and there was none."""
     return "" if operator.backend == "delegate" else operator.backend
 
 
 def _delegates(pairs: Pairs) -> Iterator[StructureChange]:
-    """How many calls of delegates an inference makes: each more costs copies at its edges."""
+    """Change in the number of delegate calls: each one costs copies at its edges."""
     calls = [
         len({(each.method, each.call) for pair in pairs for each in pair[side] if each.delegated})
         for side in (0, 1)
@@ -138,8 +134,7 @@ def _flops(operator: Operator) -> str:
 def kernel_changes(
     before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
 ) -> tuple[tuple[StructureChange, ...], tuple[str, ...]]:
-    """Kernels that ran on one side only or more or less often, what became of SME2, and notes. Without
-    `labels` operators are left out."""
+    """Changes of kernels, of their calls and of SME2, and notes; operators only with `labels`."""
     ours, theirs = (_executed(side.uses, labels) for side in (before, after))
     changes, notes = [], []
     for pair in compare_kernels(theirs, ours):
@@ -152,7 +147,7 @@ def kernel_changes(
     if called and (before.series.threads, after.series.threads) == (1, 1):
         changes += called
     elif called:
-        # How threads share the work decides into how many calls it is cut.
+        # The number of calls depends on how threads share the work.
         notes.append(f"{plural(len(called), 'kernel')} called another number of times, which threads decide")
     answers = before.sme.answer, after.sme.answer
     if answers[0] != answers[1] and all(answer in _TESTED for answer in answers):
@@ -163,7 +158,7 @@ def kernel_changes(
 
 
 def why_kernels_unknown(before: SeriesEvidence | None, after: SeriesEvidence | None) -> str:
-    """Why the kernels of two series cannot be compared; empty where they can."""
+    """Why the kernels of two series cannot be compared; empty if they can."""
     for name, side in (("A", before), ("B", after)):
         if side is None:
             return f"{name} has no list of the kernels that ran"
@@ -188,7 +183,7 @@ def _calls(use: KernelUse | None) -> str:
 
 
 def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) -> list[StructureChange]:
-    """By how often each was called in an inference; sides may have counted over another number of them."""
+    """Kernels with another number of calls per inference; sides may have counted over different numbers."""
     counts = {use.kernel.name: use.calls for use in ours if use.calls}
     both = [(use, counts[use.kernel.name]) for use in theirs if use.calls and use.kernel.name in counts]
     ratios = Counter(Fraction(use.calls or 0, before) for use, before in both)

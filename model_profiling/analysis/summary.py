@@ -1,4 +1,4 @@
-"""One dump's facts: how its end-to-end time divides into categories and overheads, and its operators."""
+"""Analysis of one dump: its operators, and its end-to-end time divided into categories and overheads."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Breakdown:
     """Where the time of each run went; every array has one entry per run, in nanoseconds.
 
     categories + framework + unattributed = e2e, exactly, in every run. `delegate_overhead` is the part of
-    `unattributed` spent inside delegate calls that did report operators; the rest of it is calls of
-    delegates that reported none. Where it is known when operators began and ended, what their calls take
-    around them is in `framework`, and `tracing` is the part of that which telling the tracer took: an
-    inference without the tracer does not have it.
+    `unattributed` inside delegate calls that reported operators; the rest is delegates that reported none.
+    Where start and end of operators are known, the time around them is in `framework`, and `tracing` is the
+    part of that spent on the tracer: an inference without the tracer does not have it.
     """
 
     e2e: Int64
@@ -47,7 +46,7 @@ class Breakdown:
 
     @property
     def closes(self) -> bool:
-        """Whether the parts add up to end-to-end in every run; anything else is a defect."""
+        """Whether the parts add up to end-to-end time in every run; anything else is a defect."""
         parts = sum(self.categories.values(), start=self.framework + self.unattributed)
         return bool((parts == self.e2e).all())
 
@@ -55,7 +54,7 @@ class Breakdown:
         return int(part.sum()) / self.runs / 1e6
 
     def share(self, part: Int64) -> float:
-        """Of end-to-end time over all runs, from 0 to 1."""
+        """Share of end-to-end time over all runs, from 0 to 1."""
         whole = int(self.e2e.sum())
         return int(part.sum()) / whole if whole else 0.0
 
@@ -66,8 +65,6 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class DumpAnalysis:
-    """Everything the kit knows about one dump."""
-
     dump: Dump
     graph: ProgramGraph | None
     attribution: Attribution
@@ -78,12 +75,11 @@ class DumpAnalysis:
     operator_of_event: tuple[Int64, ...]
     """For each run group of `attribution`, for each event: index into `operators`, or -1."""
     delegate_calls: int
-    """In one run (the most common structure)."""
+    """In one run of the most common structure."""
     operator_calls: int
     clock: str
-    """The source of operator times, for people."""
     misfits: tuple[str, ...]
-    """What proves that the program at hand did not make this dump; they are among the warnings too."""
+    """Proof that this program did not make this dump; also among the warnings."""
     warnings: tuple[Diagnostic, ...]
 
     def __repr__(self) -> str:
@@ -112,22 +108,20 @@ class DumpAnalysis:
 
     @property
     def turns(self) -> Int64:
-        """In which turn of its launch each run was made; all 0 where the process had its runs to itself."""
+        """Turn of its launch in which each run was made; all 0 where the process did not take turns."""
         after_warmup = self.attribution.numbers - self.dump.warmup_runs
         return after_warmup // self.dump.turn_length if self.dump.turn_length else 0 * after_warmup
 
     @property
     def e2e_ms(self) -> float:
-        """Mean over the runs."""
         return self.breakdown.mean_ms(self.breakdown.e2e)
 
     @property
     def unknown_names(self) -> tuple[str, ...]:
-        """Names the table of categories does not know; their time is in Other."""
+        """Names missing from the table of categories; their time is in Other."""
         return tuple(sorted({operator.type for operator in self.operators if not operator.known}))
 
     def share_of(self, operator: Operator) -> float:
-        """Of end-to-end time over all runs, from 0 to 1."""
         whole = int(self.breakdown.e2e.sum())
         return operator.times.total_ns / whole if whole else 0.0
 
@@ -170,7 +164,6 @@ def analyse_dump(
 
 
 def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]:
-    """That operators of a delegate fit no node of its graph, and what that costs."""
     inside = [operator for operator in operators if operator.delegated]
     left = [operator for operator in inside if operator.source.unplaced]
     if not left:
@@ -187,7 +180,6 @@ def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]
 
 
 def break_down(attribution: Attribution, listed: OperatorList) -> Breakdown:
-    """Divide every run's end-to-end time."""
     runs = attribution.run_count
     categories = {category: np.zeros(runs, np.int64) for category in Category}
     for group, of_event in zip(attribution.groups, listed.of_event, strict=True):

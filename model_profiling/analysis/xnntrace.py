@@ -1,5 +1,4 @@
-"""XNNPACK's own log, from a terminal or Android's logcat: kernels it configured and operators it ran, in
-order."""
+"""Parses XNNPACK's own log, from a terminal or logcat: kernels it configured and operators it ran."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from model_profiling.program.category import operator_type
 
 @dataclass(frozen=True, slots=True)
 class OperatorStep:
-    """One operator of one delegate call; a skipped one ran nothing but has its event in the dump."""
+    """One operator of one delegate call; a skipped one ran nothing but has an event in the dump."""
 
     index: int
     name: str
@@ -28,8 +27,6 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """One run of one delegate: its operators in order."""
-
     steps: tuple[OperatorStep, ...]
 
     @property
@@ -39,8 +36,6 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class XnnTrace:
-    """What one process logged."""
-
     configured: tuple[str, ...]
     """Kernels XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
     calls: tuple[DelegateCall, ...]
@@ -52,11 +47,11 @@ class XnnTrace:
 
 @dataclass(frozen=True, slots=True)
 class SequenceMatch:
-    """Steps of a log paired in order with a dump's events, up to where they differ."""
+    """Steps of a log paired in order with a dump's events, up to the first difference."""
 
     pairs: tuple[tuple[OperatorStep, str], ...]
     departure: str
-    """Where they do, for people; empty where they agree to the end."""
+    """The first difference, for people; empty if there is none."""
 
 
 _TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
@@ -74,7 +69,7 @@ _RESHAPING = re.compile(r"reshaping operator \d+ \(")
 
 
 def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
-    """Read a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
+    """Parse a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
     configured: list[str] = []
     calls: list[list[OperatorStep]] = []
     last = (-1, -1)
@@ -99,7 +94,7 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
 
 
 def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
-    """Read a log file; one without any line of XNNPACK is refused. `follow` links where the user named it."""
+    """Read a log file; refuse one without XNNPACK lines. `follow` links where the user named the file."""
     text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
@@ -117,8 +112,8 @@ def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
 
 
 def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> SequenceMatch:
-    """Pair the steps of a log with the names of a dump's delegate events, in order. What XNNPACK chooses
-    after an operator is created (`Mean (ND) Reduce`) is at the end of the log's name only."""
+    """Pair the steps of a log with the names of a dump's delegate events, in order. Only the log's names end
+    with what XNNPACK chooses after creating an operator (`Mean (ND) Reduce`)."""
     pairs: list[tuple[OperatorStep, str]] = []
     departure = ""
     for position, (step, event) in enumerate(itertools.zip_longest(steps, event_names)):
@@ -141,13 +136,12 @@ def _same(logged: str, family: str) -> bool:
 
 
 def _without_place(message: str) -> str:
-    """A message without the `(function, file:line)` that XNNPACK ends it with."""
+    """The message without the `(function, file:line)` at its end."""
     head, _, place = message.rpartition(") (")
     return f"{head})" if head and _PLACE.fullmatch(place) else message
 
 
 def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
-    """XNNPACK's messages with their line numbers, their prefixes taken off."""
     chosen = pid
     for number, line in enumerate(text.splitlines(), 1):
         if found := _TERMINAL.search(line):

@@ -1,1 +1,1 @@
-"""Numbers to facts: spread of latencies, speedups with confidence, stability, equality of outputs."""
+"""Statistics on measurements: spread of latencies, speedups with confidence, stability, equal outputs."""

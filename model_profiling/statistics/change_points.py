@@ -1,18 +1,18 @@
-"""Where the level of a history changed: runs of the same thing, one after the other, each with one latency.
+"""Finds where the level of a history changed: runs of the same thing in order, each with one latency.
 
 The change-point model for monitoring by Hawkins, Qiu and Kang (Journal of Quality Technology 35, 2003): after
-every run, all splits of the history into before and after are compared, with level and noise estimated from
-the history itself. The limit for the largest difference is such that each look gives a false alarm equally
-seldom, counting only histories without one so far; so whoever looks after every run knows how often a history
-without a change shows one, whatever its length. Values further from the middle than three times the noise
-count as three (Huber's score): a single bad run cannot make an alarm. An alarm has to hold in two more ways,
-which can only prevent it: ranks alone must tell before from after (Mann and Whitney), which no outlier can
-force, and the difference must stand when neighbouring runs resemble each other.
+every run, compare all splits of the history into before and after, with level and noise estimated from the
+history itself. The limit for the largest difference makes a first false alarm equally rare at each look; so
+whoever looks after every run knows how often a history without a change shows one, whatever its length.
+Values further from the middle than three times the noise count as three (Huber's score): a single bad run
+cannot cause an alarm. Two more checks can only prevent an alarm: ranks alone must separate before from after
+(Mann and Whitney), which no outlier can force, and the difference must hold when neighbouring runs resemble
+each other.
 
-A latency that creeps is found as one small step after the other. Where a straight line tells the runs around
-such steps better than the steps do, they are one change, a drift.
+A latency that creeps appears as several small steps. Where a straight line describes the runs around such
+steps better than the steps do, they are one change, a drift.
 
-The limits are simulated (`bench/change_points.py calibrate`); what they hold is in docs/history.md.
+The limits are simulated (`bench/change_points.py calibrate`); docs/history.md says how well they hold.
 """
 
 from __future__ import annotations
@@ -30,56 +30,56 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int_]
 
 FEWEST_RUNS = 11
-"""Fewer tell nothing: ranks could not tell before from after."""
+"""With fewer, ranks cannot separate before from after."""
 LONGEST_LOOK = 100
-"""Runs that a look goes back: what is older says little about today, and long histories stay quick."""
+"""Runs a look goes back: older ones say little about today, and long histories stay quick."""
 FALSE_ALARM_EACH_LOOK = 0.0005
-"""How often a look gives the first false alarm of a history, at the most, with independent normal noise."""
+"""Upper bound on how often a look gives a history's first false alarm, with independent normal noise."""
 CONFIDENCE = 0.95
 FARTHEST = 3.0
-"""A run counts as at most so many times the noise away from the middle."""
+"""Distance from the middle, in units of the noise, at which a run's score is clipped."""
 
 _LIMIT = (3.757, 25.66, -337.7, 6363.0, -22640.0)
-"""The limit of a look at n runs, as a polynomial in 1/n."""
+"""Coefficients of the limit for n runs, a polynomial in 1/n."""
 _MORE_WHERE_CUT = 0.05
-"""Looks that leave out the oldest runs resemble each other less: alarms are more often new ones."""
+"""Added to the limit where old runs are cut: such looks resemble each other less, so more alarms are new."""
 _RANKS = {0: 0.005, 20: 0.0007}
-"""From so many runs on, chance alone orders before and after like this at most so often."""
+"""From this many runs on: the largest p-value of the rank test that still allows an alarm."""
 _EXACT_RANKS = 8
 _BY_CHANCE = 0.5
-"""Resemblance of neighbours, over the root of the runs, that prevents no alarm."""
+"""Correlation of neighbours, times the root of the number of runs, that is put down to chance."""
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_TO_MEAN = 1.2533
 """How much wider a median scatters than a mean."""
 _LEAST_NOISE = 0.0005
-"""0.05%: readings that agree better than this are not worth telling apart."""
+"""0.05%: smaller differences between readings are not worth telling apart."""
 _PASSES = 2
 _LOOKS_AT_ONCE = 64
 _PLACES = -2 * math.log(1 - math.sqrt(CONFIDENCE))
-"""How far below its largest square the statistic is at the true place, at most, at that confidence."""
+"""At that confidence, how far the squared statistic at the true place lies below its maximum, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
-    """A change of level. Places count runs from 0."""
+    """A change of level. Runs are numbered from 0."""
 
     first: int
-    """The first run at the new level, most likely."""
+    """Most likely first run at the new level."""
     earliest: int
     latest: int
-    """Where that run may be instead, with 95% confidence."""
+    """95% confidence range of that run."""
     found: int
-    """The run after which it was first seen."""
+    """The run after which the change was first detected."""
     change: float
-    """Of the typical latency, from the level before to the one after: 0.03 means 3% slower."""
+    """Relative change of the typical latency: 0.03 means 3% slower."""
     low: float
     high: float
-    """The interval of that, at 95%."""
+    """95% interval of `change`."""
     before: float
     after: float
-    """The typical latencies; of a drift those at its two ends."""
+    """Typical latencies on both sides; for a drift, those at its two ends."""
     drift: bool = False
-    """Whether it came little by little: from the run before `first` = `earliest` to `latest`, by a line."""
+    """Whether it came gradually, along a line from the run before `first` (= `earliest`) to `latest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class Level:
     first: int
     last: int
     typical: float
-    """At its last run."""
+    """Typical latency, at the last run."""
     at_first: float
-    """Another one only in a drift."""
+    """Differs from `typical` only in a drift."""
 
     @property
     def drifts(self) -> bool:
@@ -100,15 +100,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class ChangePoints:
-    """What a history shows, and how far to trust it."""
+    """Changes and levels of a history, and how far to trust them."""
 
     runs: int
     changes: tuple[ChangePoint, ...]
     levels: tuple[Level, ...]
     noise: float | None
-    """From run to run within a level, relative: 0.01 means 1%. None where there are too few runs to tell."""
+    """Relative noise from run to run within a level: 0.01 means 1%. None with too few runs."""
     false_alarms: float
-    """Of how many histories of this length without a change one is shown, at the most."""
 
     @property
     def too_few(self) -> bool:
@@ -116,10 +115,11 @@ class ChangePoints:
 
 
 def find_changes(values: Sequence[float], errors: Sequence[float] | None = None) -> ChangePoints:
-    """The changes in `values`, in the order they were measured, as whoever looks after every one sees them.
+    """Find the changes in `values`, given in order of measurement, as someone who looks after every run
+    would.
 
-    `errors`: how uncertain each value is by itself, relative (a standard error of 1% is 0.01). Values that
-    are less certain than the noise from run to run count for less.
+    `errors` are the relative standard errors of the values (0.01 means 1%). Values less certain than the
+    noise from run to run count for less.
     """
     latencies = np.asarray(values, dtype=np.float64)
     if latencies.ndim != 1 or not np.isfinite(latencies).all() or (latencies <= 0).any():
@@ -138,12 +138,12 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
 
 
 def false_alarms(runs: int) -> float:
-    """Of how many histories of `runs` runs without a change one is shown, at the most."""
+    """Upper bound on the share of unchanged histories of `runs` runs that show a change."""
     return 1 - (1 - FALSE_ALARM_EACH_LOOK) ** max(0, runs - FEWEST_RUNS + 1)
 
 
 def limit(runs: int) -> float:
-    """What the statistic has to exceed in a look at `runs` runs since the last change."""
+    """Value the statistic must exceed in a look at `runs` runs since the last change."""
     inverse = 1 / min(max(runs, FEWEST_RUNS), LONGEST_LOOK)
     beyond = _MORE_WHERE_CUT if runs > LONGEST_LOOK else 0.0
     return float(sum(factor * inverse**power for power, factor in enumerate(_LIMIT))) + beyond
@@ -151,12 +151,12 @@ def limit(runs: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """All splits of several histories of one length: a row for each."""
+    """All splits of several histories, one row each."""
 
     statistics: Floats
-    """For each split, after the first run, the second...: the difference of levels over its noise."""
+    """For the split after the first run, the second, ...: difference of levels divided by its noise."""
     split: npt.NDArray[np.intp]
-    """How many runs are before the largest of them."""
+    """Number of runs before the split with the largest statistic."""
     noise: Floats
 
     @property
@@ -168,8 +168,8 @@ class Scan:
 def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = None) -> Scan:
     """Compare before with after at every split of each row of `logs`.
 
-    `errors` as in `find_changes`; `counts`: how many values of each row are there, where rows differ. The
-    noise begins as what neighbours differ by, which a step hardly touches; then it is what is left
+    `errors` as in `find_changes`; `counts`: how many values each row has, where rows differ. The noise is
+    first estimated from differences of neighbours, which a step hardly affects; then from the residuals
     around the two levels of the best split.
     """
     rows, longest = logs.shape
@@ -179,7 +179,7 @@ def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = Non
     noise = np.maximum(_MAD_TO_SIGMA * _medians(apart, there[:, 1:]), _LEAST_NOISE)
     weights = there.astype(np.float64)
     if errors is not None and errors.any():
-        # A run's noise is that from run to run, or its own error where that is larger.
+        # A run's noise is the noise from run to run, or its own error where that is larger.
         variances = np.maximum(1.0, (errors / noise[:, None]) ** 2)
         weights = weights / np.sqrt(variances)
         widened = np.sqrt((variances[:, 1:] + variances[:, :-1]) / 2)
@@ -203,7 +203,7 @@ def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = Non
 
 
 def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
-    """Of each row, of what is there."""
+    """Median of each row over the values where `there` is true."""
     ordered = np.sort(np.where(there, values, np.inf), axis=1)
     counts = there.sum(axis=1)
     rows = np.arange(len(values))
@@ -212,11 +212,11 @@ def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
 
 
 def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
-    """Whether an alarm stands by ranks and by resemblance; `beyond`: the statistic over its limit."""
+    """Whether an alarm passes the checks by ranks and resemblance; `beyond`: the statistic over its limit."""
     from scipy.stats import mannwhitneyu
 
     allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
-    # The normal approximation serves ties (a clock's steps), and where both sides have many runs.
+    # The normal approximation is for ties (a clock's steps) and where both sides have many runs.
     exact = min(split, len(logs) - split) <= _EXACT_RANKS and len(np.unique(logs)) == len(logs)
     ranks = mannwhitneyu(logs[:split], logs[split:], method="exact" if exact else "asymptotic")
     if ranks.pvalue > allowed:
@@ -225,8 +225,7 @@ def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
 
 
 def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
-    """Where the level that begins at `start` ends, and the run after which that is first seen, from `run`
-    on."""
+    """Where the level from `start` ends, and the first run from `run` on after which that shows."""
     for first in range(max(run, start + FEWEST_RUNS - 1), len(logs), _LOOKS_AT_ONCE):
         looks = np.arange(first, min(first + _LOOKS_AT_ONCE, len(logs)))
         begins = np.maximum(start, looks + 1 - LONGEST_LOOK)
@@ -243,7 +242,7 @@ def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[in
 
 
 def _resemblance(logs: Floats, split: int, noise: float, by_chance: float = 0.0) -> float:
-    """How much wider levels scatter because neighbours resemble each other: 1 where they do not."""
+    """How much wider levels scatter because neighbours resemble each other; 1 where they do not."""
     sides = (logs[:split], logs[split:])
     left = np.concatenate([np.clip((side - np.median(side)) / noise, -FARTHEST, FARTHEST) for side in sides])
     left -= left.mean()
@@ -254,7 +253,7 @@ def _resemblance(logs: Floats, split: int, noise: float, by_chance: float = 0.0)
 
 
 def _described(logs: Floats, errors: Floats, starts: list[int], found: list[int]) -> ChangePoints:
-    """Each change once more, now that the levels on both sides are known to their ends."""
+    """Describe each change again, now that the levels on both sides are known to their ends."""
     ends = [*starts[1:], len(logs)]
     changes = []
     for number, run in enumerate(found):
@@ -277,7 +276,6 @@ def _flat(logs: Floats, first: int, end: int) -> Level:
 
 
 def _left(logs: Floats, level: Level) -> Floats:
-    """What the runs of a level differ from it by."""
     ends = math.log(level.at_first), math.log(level.typical)
     left: Floats = logs[level.first : level.last + 1] - np.linspace(*ends, level.last - level.first + 1)
     return left
@@ -290,7 +288,7 @@ def _spread(left: Floats) -> float:
 def _with_drifts(
     logs: Floats, changes: list[ChangePoint], levels: list[Level]
 ) -> tuple[list[ChangePoint], list[Level]]:
-    """The same, with changes that go the same way made one where a line tells their runs better."""
+    """Merge consecutive changes in one direction into a drift where a line describes their runs better."""
     told, kept, number = list[ChangePoint](), levels[:1], 0
     while number < len(changes):
         after = number + 1
@@ -299,7 +297,7 @@ def _with_drifts(
         drifts = (
             (end, drift)
             for end in range(after, number, -1)
-            # A level that is the end of one drift is not the beginning of another.
+            # The level that ends one drift cannot begin another.
             if not kept[-1].drifts and (drift := _drift(logs, levels[number : end + 1], changes[number]))
         )
         end, drift = next(drifts, (number + 1, None))
@@ -313,16 +311,16 @@ def _with_drifts(
 
 
 def _drift(logs: Floats, levels: list[Level], seen: ChangePoint) -> ChangePoint | None:
-    """One change along a line through all of `levels`, if that tells their runs better.
+    """One change along a line through all of `levels`, if that describes their runs better.
 
-    By Schwarz's criterion: what is left over, and a price for each number that was fitted. A single step
-    is not charged for its place, so that it stays one in doubt.
+    Uses Schwarz's criterion: residuals plus a price for each fitted number. A single step pays no price for
+    its place, so that it stays a step when in doubt.
     """
     from scipy.stats import t
 
     left = np.concatenate([_left(logs, level) for level in levels])
     noise = max(_spread(left), _LEAST_NOISE)
-    # As everywhere, a bad run counts as one at three times the noise.
+    # As everywhere, clip a bad run at three times the noise.
     runs = logs[levels[0].first : levels[-1].last + 1] - left
     left = np.clip(left, -FARTHEST * noise, FARTHEST * noise)
     runs = runs + left
@@ -352,7 +350,6 @@ def _drift(logs: Floats, levels: list[Level], seen: ChangePoint) -> ChangePoint 
 
 
 def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint:
-    """The change between two others, at its most likely place."""
     from scipy.stats import t
 
     seen = scan(logs[None], errors[None])

@@ -1,6 +1,6 @@
-"""What a set of latencies looks like: its centre and spread, and whether it drifted, jumped or fell in two.
+"""Description of a set of latencies: centre, spread, drift, two groups; and warnings about its stability.
 
-Nothing is thrown away. Outliers are marked by position, so that a person can look at them.
+No value is dropped. Outliers are marked by position, so that a person can look at them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BIMODAL_FEWEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Whether latencies rise or fall in the order they were measured (Mann-Kendall, Theil-Sen)."""
+    """A trend in the order of measurement (Mann-Kendall, Theil-Sen)."""
 
     relative_change: float
     """From the first to the last measurement, relative to the median: 0.05 means 5% slower at the end."""
@@ -38,18 +38,17 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Bimodality:
-    """Whether latencies fall into two separate groups, such as two clock speeds or two kinds of core."""
+    """Two separate groups of latencies, such as from two clock speeds or two kinds of core."""
 
     found: bool
     low_mode: float
     high_mode: float
     high_share: float
-    """How many of the latencies belong to the slower group, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
-    """The statistics of one set of latencies, in the unit they came in (the kit uses milliseconds)."""
+    """Statistics of one set of latencies, in the unit they came in (the kit uses milliseconds)."""
 
     count: int
     median: float
@@ -67,11 +66,11 @@ class LatencySummary:
     std: float
     cv: float
     robust_cv: float
-    """The same from the MAD: what the spread would be without the outliers."""
+    """CV computed from the MAD: the spread without the outliers."""
     outliers: tuple[int, ...]
     """Positions of the latencies more than 3.5 robust standard deviations from the median."""
     autocorrelation: float
-    """Between neighbours: near 1, each measurement mostly repeats the one before."""
+    """Between neighbours; near 1, each measurement mostly repeats the one before."""
     effective_count: float
     """How many independent measurements these are worth."""
     drift: Drift | None
@@ -123,7 +122,7 @@ def _checked(latencies: Sequence[float] | Floats) -> Floats:
 
 
 def find_outliers(values: Floats) -> tuple[int, ...]:
-    """Positions far from the median, by the MAD; by the mean deviation where half of all values are equal."""
+    """Positions far from the median, by the MAD, or the mean deviation where half of all values are equal."""
     away = np.abs(values - np.median(values))
     scale = _MAD_TO_SIGMA * float(np.median(away)) or 1.2533 * float(away.mean())
     if scale == 0:
@@ -132,8 +131,7 @@ def find_outliers(values: Floats) -> tuple[int, ...]:
 
 
 def _dependence(values: Floats) -> tuple[float, float]:
-    """Autocorrelation of neighbours and the effective count, by Geyer's initial positive sequence of
-    ranks."""
+    """Autocorrelation of neighbours and the effective count: Geyer's initial positive sequence, on ranks."""
     count = len(values)
     if count < 4 or np.ptp(values) == 0:
         return 0.0, float(count)
@@ -151,10 +149,10 @@ def _dependence(values: Floats) -> tuple[float, float]:
 
 
 def find_drift(values: Floats, *, level: float = 0.01, smallest: float = 0.02) -> Drift | None:
-    """A trend that chance would rarely give (`level`) and that is large enough to matter (`smallest`)."""
+    """A trend; `found` if chance rarely gives it (`level`) and it is large enough to matter (`smallest`)."""
     if len(values) < 8 or np.median(values) == 0:
         return None
-    # A long series is shortened to the medians of neighbouring values.
+    # Shorten a long series to medians of neighbouring values.
     size = math.ceil(len(values) / _LONGEST_SERIES)
     series = np.median(values[: len(values) // size * size].reshape(-1, size), axis=1)
     count = len(series)
@@ -162,8 +160,8 @@ def find_drift(values: Floats, *, level: float = 0.01, smallest: float = 0.02) -
     rises = series[second] - series[first]
     score = float(np.sign(rises).sum())
     slope = float(np.median(rises / (second - first)))
-    # Neighbours that resemble each other without a trend would look like one: the variance of the score is
-    # stretched by how dependent the series is once the trend is taken out.
+    # Neighbours that resemble each other can look like a trend: widen the score's variance by the dependence
+    # that remains once the trend is removed.
     _, effective = _dependence(series - slope * np.arange(count))
     _, repeats = np.unique(series, return_counts=True)
     ties = float((repeats * (repeats - 1) * (2 * repeats + 5)).sum())
@@ -175,17 +173,17 @@ def find_drift(values: Floats, *, level: float = 0.01, smallest: float = 0.02) -
 
 
 def find_bimodality(values: Floats) -> Bimodality | None:
-    """Two groups with a valley between them, or None when there are too few latencies to say.
+    """Two groups with a valley between them; None when there are too few latencies to say.
 
-    Two normal distributions are fitted to the logs. They count as two groups only if they explain the data
-    clearly better than one (BIC), each holds a tenth of it, and fewer values lie between them than beside
-    either: a long tail or a flat top also asks for a second component, but has no valley.
+    Fits two normal distributions to the logs. They count as two groups only if they explain the data clearly
+    better than one (BIC), each holds a tenth of it, and fewer values lie between them than around either: a
+    long tail or a flat top also fits two components better, but has no valley.
     """
     if len(values) < _BIMODAL_FEWEST or (values == 0).any():
         return None
     logs = np.sort(np.log(values))
     logs = logs[np.linspace(0, len(logs) - 1, min(len(logs), 2000)).round().astype(int)]
-    # Beyond this distance from the median a value is a spike, not part of a group.
+    # A value farther than this from the median is a spike, not part of a group.
     low, high = np.percentile(logs, [10, 90])
     logs = logs[np.abs(logs - np.median(logs)) <= max(3 * float(high - low), 1e-12)]
     single = Bimodality(False, float(np.median(values)), float(np.median(values)), 0.0)
@@ -203,8 +201,8 @@ def find_bimodality(values: Floats) -> Bimodality | None:
 def _two_normals(logs: Floats) -> tuple[Floats, Floats, float]:
     """Means, shares and log-likelihood of the best two-part fit, by EM.
 
-    It starts from the split that leaves the least variance. A part may not shrink below a twentieth of the
-    whole spread, or it would fit itself to a handful of equal values.
+    Starts from the split with the least variance. A part's spread stays above a twentieth of the whole
+    spread, or it would fit a handful of equal values.
     """
     count = np.arange(1, len(logs))
     below = np.cumsum(logs)[:-1]
@@ -234,13 +232,13 @@ def _two_normals(logs: Floats) -> tuple[Floats, Floats, float]:
 
 
 def _valley_between(means: Floats, logs: Floats) -> bool:
-    """Whether the emptiest stretch between the two means holds under half of what surrounds either mean.
+    """Whether the emptiest stretch between the means holds under half of what is around either mean.
 
-    Groups closer than 1% do not matter; groups a few clock steps apart are the clock's, not the machine's.
+    Groups closer than 1% do not matter; groups a few clock steps apart come from the clock, not the machine.
     """
     low, high = float(means.min()), float(means.max())
     distinct = np.unique(logs)
-    # Values that repeat so often show the clock's step.
+    # Values that repeat this often show the clock's step.
     coarse = 1 < len(distinct) < len(logs) / 2
     if high - low < max(0.01, 4 * float(np.diff(distinct).min()) if coarse else 0.0):
         return False
@@ -254,7 +252,7 @@ def _near(logs: Floats, place: float, reach: float) -> int:
     return int(np.searchsorted(logs, place + reach, "right") - np.searchsorted(logs, place - reach, "left"))
 
 
-# Reasons to trust a measurement less, each with what a person can do about it.
+# Reasons to trust a measurement less, each with advice.
 
 _STEADY_GOVERNORS = {"performance", "userspace"}
 _WIDE_SPREAD = 0.10
@@ -265,22 +263,22 @@ _HOTTER = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The machine around a measurement, as far as it tells; None where it does not."""
+    """State of the machine around a measurement; None where unknown."""
 
     cores: int | None = None
     governor: str | None = None
     load_before: float | None = None
-    """The load average when measuring began: the kit's own processes are in a later one."""
+    """Load average before measuring; a later one would include the kit's own processes."""
     temperature_before_c: float | None = None
     temperature_after_c: float | None = None
     on_battery: bool | None = None
     throttled: bool = False
-    """The machine said that it slowed itself down because it was hot."""
+    """The machine reported that it slowed down because it was hot."""
 
 
 @dataclass(frozen=True, slots=True)
 class StabilityWarning:
-    """One reason: a fixed word for programs, what was seen, and what to do."""
+    """One reason to trust a measurement less: a fixed code for programs, the observation, and advice."""
 
     code: str
     seen: str
@@ -294,7 +292,6 @@ class StabilityWarning:
 
 
 def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[StabilityWarning, ...]:
-    """What about the machine makes any measurement on it less certain."""
     return tuple(_machine_warnings(conditions, threads))
 
 
@@ -323,18 +320,17 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
 
 
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
-    """What about these latencies (one sequence per process) makes them less certain."""
     return tuple(_warnings(rounds, "round", "set runs to 10 or more", "or measure more rounds"))
 
 
 def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
-    """The same of one experiment that took turns; a launch is its process."""
+    """Warnings about one experiment of a lockstep run; each launch is one process."""
     hardly = "or trust the ratios more than the latencies: what differs between launches meets both sides"
     return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", hardly))
 
 
 def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[StabilityWarning]:
-    """`unit`: what a process stands for; `longer`: how to time more; `apart`: what helps if they differ."""
+    """`unit` names one process, `longer` says how to time more, `apart` what helps if processes differ."""
     finished = [latencies for latencies in rounds if len(latencies)]
     if not finished:
         yield StabilityWarning("nothing", "no latency was measured", "look at the runner's log")
@@ -374,7 +370,7 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
 
 
 def _first_is_slow(rounds: Rounds) -> float | None:
-    """How much slower first inferences are than the rest of their process, if they clearly are."""
+    """How much slower first inferences are than the rest of their process; None unless clearly slower."""
     shares = [
         process[0] / float(np.median(process[1:])) - 1
         for process in rounds

@@ -1,14 +1,14 @@
 """Speedups from programs that take turns: the launch is the independent unit, turns are blocks within it.
 
-A launch starts every program once. Then, in cycles, each takes one turn of a few inferences, in random order.
-What the machine does meets both turns of a cycle, so their ratio hardly notices; what a process is dealt at
-its start (memory layout) stays for the launch, so a launch counts as one, however many cycles it has.
+A launch starts every program once; then, in cycles, each takes one turn of a few inferences, in random order.
+A disturbance hits both turns of a cycle, so it hardly changes their ratio. A process keeps its memory layout
+for the whole launch, so a launch counts once, however many cycles it has.
 
-Three choices, made among those tried in `bench/lockstep_simulation.py` (figures in docs/measuring.md):
-- A turn is summed up by the edge of its fastest eighth, which is the fastest of up to eight inferences. Other
-  work only ever adds time; where it hits most inferences, quartile, median and mean spread several times as
-  far. The single fastest of many would be the outlier of a long turn.
-- A launch is summed up by the median over its cycles: half of them may be thrown far.
+Three choices, the best of those tried in `bench/lockstep_simulation.py` (figures in docs/measuring.md):
+- A turn's time is the edge of its fastest eighth (the fastest of up to eight inferences). Other work only
+  adds time; where it hits most inferences, quartile, median and mean spread several times as far. The single
+  fastest of a long turn would be an outlier.
+- A launch's figure is the median over its cycles: half of them may be thrown far.
 - The interval is the wider of Student's and the exact signed-rank interval over launches. Student's alone is
   wrong too often where launches fall into few groups; ranks alone are wrong more often than the wider.
 """
@@ -53,22 +53,21 @@ from model_profiling.statistics.verdict import (
 Turns = Sequence[Sequence[float]]
 """One experiment's turns in one launch, by cycle: the time of every inference in order."""
 Launches = Sequence[Turns]
-"""One experiment's launches; what failed is empty. Turn `i` of launch `j` is of the same cycle for every
-one."""
+"""One experiment's launches, empty where failed. Turn `i` of launch `j` is the same cycle everywhere."""
 
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""
 PLANNED_LAUNCHES = 12
-"""The fewest a budget has room for where their number is open: stopping early can then save half of it."""
+"""Launches a budget has room for when their number is open: stopping early can then save half of it."""
 FIRST_LOOK = 7
-"""The fewest launches before stopping early: six lean to one side in 3% of all cases by chance alone."""
+"""Fewest launches before stopping early: six fall on one side by chance in 3% of all cases."""
 SPENT = 0.63
-"""The share of the allowed error an interval may use, so that stopping early stays below the whole
+"""Share of the allowed error an interval may use, so that stopping early stays below the whole
 (`bench/lockstep_simulation.py`); about the least that six launches can reach."""
 
-_USUAL_TURN = 8  # on a crowded machine one inference in four runs undisturbed: of four, often none does
-_MOST_CYCLES = 100  # beyond it layout, which only another launch draws anew, is what is left of the noise
-_ENOUGH_CYCLES = 15  # with half as many a crowded machine throws launches far
+_USUAL_TURN = 8  # on a busy machine one inference in four runs undisturbed: of four, often none does
+_MOST_CYCLES = 100  # beyond it the remaining noise is memory layout, which only a new launch changes
+_ENOUGH_CYCLES = 15  # with half as many, a busy machine throws launches far
 _STARTS = 4  # a launch's turns take at least this many times as long as starting it
 _FEWEST_CYCLES = 5
 _TURN_NS = 1e6  # waking a process and filling its caches takes tens of microseconds
@@ -77,7 +76,7 @@ _LONGEST_TURN = 64
 
 
 class TurnPlan(NamedTuple):
-    """How many inferences a turn has, the uncounted first included, and how many cycles a launch."""
+    """Inferences per turn, including the first, which is not counted; and cycles per launch."""
 
     turn_length: int
     cycles: int
@@ -93,11 +92,11 @@ def compare_launches(
     first_counts: bool = False,
     not_comparable: str | None = None,
 ) -> Speedup:
-    """Compare experiments that took turns in the same launches; `rounds` of the answer counts launches.
+    """Compare experiments that took turns in the same launches; `rounds` of the result counts launches.
 
-    A launch that failed on either side is left out, and so is one that ended before half the usual cycles.
-    The other parameters are as for `compare_rounds`; `first_counts` where the first inferences of turns were
-    left out before, as the analysis of a dump does.
+    A launch that failed on either side, or ended before half the usual cycles, is left out. Set
+    `first_counts` if the first inference of each turn was already left out, as the analysis of a dump does.
+    The other parameters are those of `compare_rounds`.
     """
     if not_comparable:
         return no_answer(not_comparable, confidence)
@@ -130,8 +129,8 @@ def precise_enough_launches(
     confidence: float = CONFIDENCE,
     resolution: float = 0.0,
 ) -> bool:
-    """Whether measuring may stop after this launch, as for `precise_enough`; yes only at spaced looks (7, 9,
-    12, 15, 19, ... launches). What the clock's `resolution` adds to the interval counts."""
+    """Whether measuring may stop after this launch, as `precise_enough`; only at spaced looks (7, 9, 12, 15,
+    19, ... launches). The interval includes what the clock's `resolution` adds."""
     baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not is_look(len(cycles), max(minimum_launches, FIRST_LOOK)):
@@ -151,11 +150,10 @@ def compare_many_launches(
     resolution: float = 0.0,
     first_counts: bool = False,
 ) -> dict[str, Speedup]:
-    """Compare every operator or category of traced turns, corrected for how many were asked, as
-    `compare_many` does for rounds.
+    """Compare every operator or category of traced turns, as `compare_many` does for rounds.
 
-    As little of the allowed error is spent as for one comparison: the very small p-values that many
-    comparisons ask for are where Student's test trusts too much in launches that fall into few groups.
+    It spends as little of the allowed error as one comparison does: at the very small p-values that many
+    comparisons need, Student's test is too sure where launches fall into few groups.
     """
     if not first_counts:
         pairs = {name: _without_first(*sides) for name, sides in pairs.items()}
@@ -170,7 +168,7 @@ def compare_many_launches(
 
 
 def counted(launches: Launches) -> Rounds:
-    """The inferences of each launch that count: all but the first of each turn, unless turns are of one."""
+    """The counted inferences of each launch: all but the first of each turn, unless a turn has only one."""
     return [[value for turn in launch for value in turn[_skipped(launch) :]] for launch in launches]
 
 
@@ -183,16 +181,15 @@ def plan_turns(
     *,
     start_s: float = 0.0,
 ) -> TurnPlan:
-    """Turn length and cycles that follow from how long an inference takes (the mean of the experiments).
+    """Choose turn length and cycles from the time of an inference (the mean of the experiments).
 
     A turn has eight inferences, seven of them counted, or as many (up to 64) as fill a millisecond and a
-    thousand steps of the clock: waking a process must not be most of it. A launch gets its share of the
-    budget, less `start_s` for starting and warming up: up to 100 cycles with a given number of `launches`;
-    with as many as it takes (None), a twelfth of the budget and 15 cycles, or more while starting takes
-    longer than a fifth of the launch.
+    thousand steps of the clock, so that waking a process is not most of it. A launch gets its share of the
+    budget, less `start_s` for starting and warming up: up to 100 cycles with given `launches`; else (None) a
+    twelfth of the budget and 15 cycles, or more while starting takes longer than a fifth of the launch.
 
-    Where fewer than five cycles would fit, turns shrink to four inferences, to three, then to one: a slow
-    inference hardly feels the caches it finds. One cycle is the least, even beyond the launch's share.
+    Where fewer than five cycles fit, turns shrink to four inferences, three, then one: a slow inference
+    hardly depends on the caches it finds. There is at least one cycle, even beyond the launch's share.
     """
     if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
         raise InputError("a latency, clock step or budget is not positive", "measure one inference first")
@@ -212,12 +209,11 @@ def plan_turns(
 
 
 def _skipped(launch: Turns) -> int:
-    """How many inferences at a turn's start are not counted. A turn cut short is known by the longer ones."""
+    """Number of uncounted inferences at a turn's start: 1, unless every turn of the launch has only one."""
     return 1 if max(map(len, launch), default=0) > 1 else 0
 
 
 def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, Launches]:
-    """What counts of both sides' turns, where the first of each was not left out before."""
     skipped = [
         max(_skipped(ours), _skipped(theirs))
         for ours, theirs in zip_longest(baseline, candidate, fillvalue=())
@@ -230,12 +226,11 @@ def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, L
 
 
 def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
-    """For every launch that counts a row for each cycle, with what the turn of each side comes to."""
     return _paired_cycles(*_without_first(baseline, candidate))
 
 
 def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
-    """For every launch that counts, the two turns' summaries of every cycle that both finished."""
+    """For every launch that counts, one row per cycle that both finished: the two turns' typical times."""
     found = [_cycles(ours, theirs) for ours, theirs in zip(baseline, candidate, strict=False)]
     found = [cycles for cycles in found if len(cycles)]
     usual = float(np.median([len(cycles) for cycles in found])) if found else 0.0
@@ -243,7 +238,7 @@ def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
 
 
 def _cycles(ours: Turns, theirs: Turns) -> Floats:
-    """One row per cycle. Turns are cut to the shorter: the fastest of more is faster by chance."""
+    """One row per cycle. Turns are cut to the shorter one: the fastest of more is faster by chance."""
     rows = []
     for our_turn, their_turn in zip(ours, theirs, strict=False):
         shared = min(len(our_turn), len(their_turn))
@@ -253,17 +248,17 @@ def _cycles(ours: Turns, theirs: Turns) -> Floats:
 
 
 def _typical(inferences: Sequence[float]) -> float:
-    """The edge of the fastest eighth: of up to eight the fastest, of sixteen the second."""
+    """Edge of the fastest eighth: the fastest of up to eight, the second of sixteen."""
     return sorted(inferences)[(len(inferences) - 1) // 8]
 
 
 def _log_ratios(cycles: Sequence[Floats]) -> Floats:
-    """What each launch says: the median over its cycles of the log of baseline over candidate."""
+    """For each launch, the median over its cycles of the log of baseline over candidate."""
     return np.array([np.median(np.log(launch[:, 0] / launch[:, 1])) for launch in cycles], dtype=np.float64)
 
 
 def _medians(baseline: Launches, candidate: Launches) -> tuple[float, float]:
-    """Of all counted inferences: what people compare, shown beside the ratio that decides."""
+    """Medians of all counted inferences: people compare these, so they are shown; the ratio decides."""
     ours, theirs = (
         np.concatenate([turn for launch in side for turn in launch]) for side in (baseline, candidate)
     )
@@ -278,7 +273,7 @@ def _check(*sides: Launches) -> None:
 
 
 def _centre(logs: Floats) -> float:
-    """Hodges and Lehmann's: the median of the means of all pairs, robust and hardly noisier than the mean."""
+    """Hodges-Lehmann estimate: the median of all pair means, robust and hardly noisier than the mean."""
     first, second = np.triu_indices(len(logs))
     return float(np.median((logs[first] + logs[second]) / 2))
 

@@ -1,8 +1,8 @@
-"""Do two sets of outputs say the same thing? One place decides, for runs of a program and for exports alike.
+"""Decides whether two sets of outputs agree, for runs of a program and for exports.
 
-Differences are judged by the output's own scale: the largest of them against its largest magnitude, and all
-of them together (root mean square) against its root mean square. An output of probabilities near 0.001 is
-then held to as much as one of logits near 10, and numbers that their type cannot hold are not judged.
+Differences are judged by the output's own scale: the largest difference against the largest magnitude, and
+the root mean square of all differences against that of the output. Probabilities near 0.001 are then judged
+as strictly as logits near 10. Numbers too small for their type's precision are not judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.safe_read import read_bytes, size_of
 
 Verdict = Literal["identical", "within tolerance", "not judged", "mismatch"]
-"""`not judged`: the outputs differ, and are smaller than their number type can hold with its digits."""
+"""`not judged`: the outputs differ, but are too small for their number type to hold all digits."""
 WORST_LAST: tuple[Verdict, ...] = ("identical", "within tolerance", "not judged", "mismatch")
 Values = npt.NDArray[np.generic]
 _Reals = npt.NDArray[np.float64]
@@ -32,17 +32,17 @@ _Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """An element agrees when |a - b| <= absolute + relative * scale. The scale is the output's largest
-    magnitude; `of` a "value" it was |a|, as the kit judged before, whose records stay readable."""
+    magnitude; with `of` "value" it is |a|, as in records of earlier versions."""
 
     absolute: float
     relative: float
     of: Literal["value", "largest"] = "value"
     rms: float | None = None
-    """What the root mean square of all differences may be, as a share of that of the output."""
+    """Allowed root mean square of all differences, as a share of the output's."""
 
     @property
     def text(self) -> str:
-        """`0.02 of the largest value, 0.08 RMS`; `0` for what has to be equal."""
+        """`0.02 of the largest value, 0.08 RMS`; `0` where values must be equal."""
         if not self.relative:
             return f"{self.absolute:g}"
         absolute = f"{self.absolute:.2g} + " if self.absolute else ""
@@ -52,8 +52,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """How two versions of one output differ; what is None was not kept by earlier versions, or is no
-    score."""
+    """How two versions of one output differ. None: not stored by earlier versions, or no scores."""
 
     index: int
     dtype: str
@@ -63,29 +62,26 @@ class OutputParity:
     beyond_tolerance: int
     max_abs: float
     max_rel: float
-    """Relative to the larger of the two values, or to a hundredth of the output's largest where that is more:
-    beside it, values near zero are rounding."""
+    """Relative to the larger value, but at least to 1% of the output's largest: less is rounding."""
     cosine: float
     top1_agrees: bool | None
     tolerance: Tolerance
     verdict: Verdict
     note: str = ""
     largest: float | None = None
-    """The largest magnitude of the reference."""
+    """Largest magnitude of the reference."""
     of_largest: float | None = None
-    """`max_abs` as a share of it: what the tolerance is about."""
+    """`max_abs` as a share of `largest`: the tolerance applies to this."""
     rms_of_rms: float | None = None
-    """Root mean square of the differences, as a share of that of the reference."""
+    """Root mean square of the differences, as a share of the reference's."""
     top1_rows: int = 0
-    """How many rows of scores there are,"""
     top1_near_ties: int = 0
-    """in how many of them another one is highest that was so by less than may differ anyway,"""
+    """Rows where another score is highest, but the lead was within the tolerance."""
     top1_differs: int = 0
-    """and in how many one that was clearly lower."""
+    """Rows where a score is highest that was clearly lower."""
 
     @property
     def text(self) -> str:
-        """The verdict in words, with what it alone does not say."""
         said: list[str] = [self.verdict]
         for rows, how in ((self.top1_differs, ""), (self.top1_near_ties, ", between near-ties")):
             if rows:
@@ -96,8 +92,6 @@ class OutputParity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """All outputs of two runs together."""
-
     outputs: tuple[OutputParity, ...]
     verdict: Verdict
 
@@ -107,12 +101,11 @@ class Parity:
 
     @property
     def another_top1(self) -> bool:
-        """Whether a score is highest somewhere that was clearly lower."""
+        """Whether anywhere a clearly lower score is now the highest."""
         return any(output.top1_differs for output in self.outputs)
 
     @property
     def text(self) -> str:
-        """The verdict, with what the outputs it is about have to say, by number where there are several."""
         told = [output for output in self.outputs if output.verdict == self.verdict]
         texts = [output.text.removeprefix(f"{self.verdict}; ") for output in told]
         said = [
@@ -124,30 +117,30 @@ class Parity:
 
 
 def together(outputs: tuple[OutputParity, ...]) -> Parity:
-    """All outputs, with the verdict of the worst."""
+    """Combine outputs; the worst verdict decides."""
     worst = max((WORST_LAST.index(output.verdict) for output in outputs), default=0)
     return Parity(outputs, WORST_LAST[worst])
 
 
-# Sums are taken in another order with other kernels, so the last bits differ: a thousand units in the last
-# place of the largest value in float32, twenty in float16, whose sums lose more.
+# Other kernels sum in another order, so the last bits differ: a thousand units in the last place of the
+# largest value in float32, twenty in float16, whose sums lose more.
 _RELATIVE = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-# Whole numbers of 8 and 16 bits come from quantized kernels whose rounding may differ by one step; others are
+# Integers of 8 and 16 bits come from quantized kernels, whose rounding may differ by one step; others are
 # answers: a class, a token, a mask.
 _STEPS = {**dict.fromkeys(("int8", "uint8", "int16"), 1.0), **dict.fromkeys(("int32", "int64", "bool"), 0.0)}
-# Among many answers (the class of each pixel) a few between near-ties fall the other way.
+# Among many answers (the class of each pixel), a few near-ties fall the other way.
 _FEW_ANSWERS = 1e-3
 
-# The smallest magnitude that still says something. Backends take float32 below its smallest normal number for
-# zero; float16 is kept there, in steps of 2^-24, of which each rounding may cost one.
+# Smallest magnitude that still carries information. Backends treat float32 below its smallest normal number
+# as zero; float16 is kept there in steps of 2^-24, and each rounding may cost one step.
 _LEAST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-20}
 
-# Rounding errors scatter: their RMS beside the output's is seldom more than a few times the tolerance for the
-# largest one, also where an output has few large values. Half of it is another output (cosine below 0.87).
+# Rounding errors scatter: their RMS, relative to the output's, is seldom more than a few times the tolerance
+# for the largest one, even with few large values. At half, it is another output (cosine below 0.87).
 _RMS_FACTOR, _RMS_AT_MOST = 4.0, 0.5
 
-# The outputs of an int8 program are floats on a quantization grid: kernels that round one step apart differ
-# by a whole step, far more than floats do. The step is not in the output, so it is taken from its range.
+# Outputs of an int8 program are floats on a quantization grid: kernels that round one step apart differ by a
+# whole step, far more than floats do. The output does not contain the step, so it is derived from the range.
 _QUANTIZED_STEPS = 2 / 255
 _RELATIVE_FLOOR = 0.01
 
@@ -161,10 +154,11 @@ def compare_arrays(
     quantized: bool = False,
     relative: float | None = None,
 ) -> OutputParity:
-    """Compare two arrays that are one output; NaN agrees with NaN, an infinity with the same infinity.
+    """Compare two versions of one output; NaN agrees with NaN, an infinity with the same infinity.
 
-    `dtype` is the number type of the reference. `quantized` allows two steps of an 8-bit grid, `relative`
-    sets the share of the largest magnitude that numbers with a fraction may differ by."""
+    `dtype` is the reference's number type. `quantized` allows two steps of an 8-bit grid. `relative` is the
+    share of the largest magnitude by which floats may differ.
+    """
     if dtype in _STEPS:
         return _compare_whole(reference, candidate, dtype, index)
     if dtype not in _RELATIVE:
@@ -239,7 +233,7 @@ class _Sides:
 
 
 def _compare_whole(reference: Values, candidate: Values, dtype: str, index: int) -> OutputParity:
-    """Whole numbers: quantized ones by steps, others by how many are not the same."""
+    """Compare integers: quantized ones by steps, others by how many differ."""
     steps = _STEPS[dtype]
     same = np.asarray(reference == candidate)
     a, b = reference.astype(np.float64), candidate.astype(np.float64)
@@ -276,7 +270,7 @@ def _largest(values: _Reals) -> float:
 
 
 def _capped(number: float) -> float:
-    """A figure has to be one that JSON can hold."""
+    """JSON cannot hold infinity."""
     return min(number, float(np.finfo(np.float64).max))
 
 
@@ -286,7 +280,7 @@ def _gap(a: _Reals, b: _Reals) -> _Reals:
 
 
 def _rms(values: _Reals, scale: float) -> float:
-    """Computed near one: squares of small numbers vanish, those of large ones have no end."""
+    """Scaled to about one first: squares of small numbers underflow, those of large ones overflow."""
     if not values.size or not scale:
         return 0.0
     exponent = math.frexp(scale)[1]
@@ -314,7 +308,7 @@ def _cosine(a: _Reals, b: _Reals) -> float:
 
 
 def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
-    """Rows of scores, and in how many another one is highest: between near-ties, and clearly. No rows where
+    """Rows of scores, and in how many another score is highest: between near-ties, and clearly. No rows where
     the last dimension holds no scores: pixels of a map, or the four coordinates of boxes."""
     if not 1 <= a.ndim <= 3 or a.shape[-1] < 2 or a.size == 0:
         return 0, 0, 0
@@ -326,14 +320,13 @@ def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
     moved = best != other
     with np.errstate(invalid="ignore"):
         lead = first[rows, best] - first[rows, other]
-    # When both elements are off by what is allowed, their distance is off by twice that.
+    # If both elements are off by the allowed amount, their distance is off by twice that.
     clear = moved & ~((lead <= 2 * allowed) | (first[rows, best] == first[rows, other]))
     differs = int(np.count_nonzero(clear))
     return len(rows), int(np.count_nonzero(moved)) - differs, differs
 
 
 def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quantized: bool) -> list[str]:
-    """What figures alone would hide."""
     notes = []
     a, same, finite = sides.a, sides.same, sides.finite
     if odd := int(np.count_nonzero(~same & ~finite)):
@@ -358,12 +351,9 @@ def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quant
     return notes
 
 
-# Raw outputs that runs left on disk: how they are read, and two runs' held against each other.
-
-
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A raw output on disk and how to read it; `dim_order` is the order its dimensions lie in memory."""
+    """A raw output on disk; `dim_order` is the order of its dimensions in memory."""
 
     path: Path
     dtype: str
@@ -382,8 +372,8 @@ def compare_outputs(
     quantized: bool = False,
     half: bool = False,
 ) -> Parity:
-    """Compare the outputs of two runs, one by one. `quantized` allows two steps of an 8-bit grid, `half` what
-    float16 can hold also where float32 comes out: a program may compute in one and end with `.float()`."""
+    """Compare the outputs of two runs one by one. `quantized` allows two steps of an 8-bit grid, `half`
+    float16 precision for float32 outputs too: a program may compute in float16 and end with `.float()`."""
     fix = "compare runs of one program"
     if len(reference) != len(candidate):
         raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
@@ -400,7 +390,7 @@ def compare_outputs(
 
 
 def read_output(output: OutputFile) -> Values:
-    """The tensor in `output`, in its logical order; bfloat16 comes as float32, which holds it exactly."""
+    """Read the tensor in logical order; bfloat16 becomes float32, which holds it exactly."""
     stored = _stored(output)
     expected, found = math.prod(output.shape) * stored.itemsize, size_of(output.path)
     if found != expected:
@@ -418,7 +408,6 @@ def read_output(output: OutputFile) -> Values:
 
 
 def _stored(output: OutputFile) -> np.dtype[np.generic]:
-    """How its numbers lie in the file; only numbers do."""
     with contextlib.suppress(TypeError):
         found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
         if found.kind in "biufc":

@@ -1,9 +1,9 @@
-"""Speedups that hold: a ratio of latencies measured in interleaved rounds, its interval, and a verdict.
+"""Speedups from interleaved rounds: a ratio of latencies, its interval, and a verdict.
 
-A round runs one process of each experiment, in random order. Iterations inside a process share whatever
-that process was dealt (memory layout, core, moment), so they are not independent measurements; rounds are.
-Every round therefore counts as one: the log of the ratio of its two processes' lower quartiles. Other work
-on the machine only ever adds time, so a process's lower quartile is less its victim than the median is.
+A round runs one process of each experiment, in random order. Iterations inside a process share its memory
+layout, core and moment, so they are not independent; rounds are. Each round therefore counts once: as the log
+of the ratio of its two processes' lower quartiles. Other work on the machine only ever adds time, so the
+lower quartile suffers less from it than the median.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ __all__ = [
 ]
 
 Rounds = Sequence[Sequence[float]]
-"""One sequence of iteration latencies per round; an empty one marks a round that failed."""
+"""Iteration latencies of each round; empty for a round that failed."""
 
-# Runs made at different times differ by what the machine was doing then, which no round can show.
+# Runs made at different times also differ by what the machine was doing then, which rounds cannot show.
 _SEPARATE_RUNS_ALLOWANCE = 0.03
 
 
@@ -77,10 +77,10 @@ def compare_rounds(
 ) -> Speedup:
     """Compare experiments measured in the same rounds: `baseline[i]` and `candidate[i]` ran side by side.
 
-    The interval is the wider of a bootstrap over rounds and the exact signed-rank interval, so the verdict
-    follows from it alone. `resolution` is the clock's step in the latencies' unit (operators inside a
-    delegate are timed in whole microseconds) and widens it. `not_comparable` says why the latencies must
-    not be compared at all (emulated times, different models); the ratio is then left out.
+    The interval is the wider of a bootstrap over rounds and the exact signed-rank interval; the verdict
+    follows from it alone. `resolution` is the clock's step in the latencies' unit and widens the interval
+    (operators inside a delegate are timed in whole microseconds). `not_comparable` says why the latencies
+    must not be compared (emulated times, different models); the result then has no ratio.
     """
     if not_comparable:
         return no_answer(not_comparable, confidence)
@@ -91,7 +91,7 @@ def compare_rounds(
         return no_answer("shorter than the clock can tell", confidence, len(typical))
     logs = _log_ratios(typical)
     medians = _medians(baseline, candidate)
-    # The median of the rounds: half of them may be thrown far by contention without moving it.
+    # Contention may throw up to half of the rounds far without moving the median.
     found = measured(float(np.median(logs)), medians, confidence, len(logs))
     if len(logs) < FEWEST_ROUNDS:
         return found
@@ -110,7 +110,7 @@ def compare_separate(
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments that were not interleaved, such as yesterday's run and today's: each side is
-    resampled by itself and the interval is stretched by 3%."""
+    resampled separately and the interval is stretched by 3%."""
     if not_comparable:
         return no_answer(not_comparable, confidence)
     ours, theirs = round_typical(baseline), round_typical(candidate)
@@ -138,11 +138,11 @@ def precise_enough(
     *,
     confidence: float = CONFIDENCE,
 ) -> bool:
-    """Whether measuring may stop: the interval is narrow, whatever it says.
+    """Whether measuring may stop because the interval is narrow.
 
-    Only the width is looked at, never the verdict: stopping as soon as the answer pleases is what makes
-    repeated looks find differences that are not there. Looks are spaced out (after 6, 8, 10, 13, 17 rounds
-    and so on); in between the answer is no.
+    Only the width counts, never the verdict: stopping as soon as the answer pleases makes repeated looks find
+    differences that do not exist. Looks are spaced out (after 6, 8, 10, 13, 17, ... rounds); in between the
+    answer is False.
     """
     typical = paired_typical(baseline, candidate)
     if not is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
@@ -160,26 +160,26 @@ def compare_many(
     resolution: float = 0.0,
     interleaved: bool = True,
 ) -> dict[str, Speedup]:
-    """Compare every operator or category at once, with the verdicts corrected for how many were asked.
+    """Compare every operator or category, with verdicts corrected for the number of comparisons.
 
-    Holm keeps the chance of any false verdict below 5% (few questions: categories); Benjamini-Hochberg
-    keeps the share of false verdicts below 5% (many questions: operators). The rank test is too coarse to
-    be corrected (eight rounds cannot give less than 0.8%), so the correction works on Student's test, and
-    on Welch's where the rounds were not `interleaved`.
+    Holm keeps the chance of any false verdict below 5% (few comparisons: categories); Benjamini-Hochberg
+    keeps the share of false verdicts below 5% (many: operators). The rank test is too coarse to correct
+    (eight rounds cannot give less than 0.8%), so the correction uses Student's test, or Welch's where the
+    rounds were not `interleaved`.
     """
     compare = partial(compare_rounds if interleaved else compare_separate, resolution=resolution)
 
     def p_value(found: Speedup, baseline: Rounds, candidate: Rounds) -> float:
         if interleaved:
             return student_p(_log_ratios(paired_typical(baseline, candidate)))
-        assert found.p_value is not None  # Welch's, which can be corrected as it is
+        assert found.p_value is not None  # Welch's, which is fine enough to correct
         return found.p_value
 
     return correct_each(pairs, compare, p_value, correction)
 
 
 def median_interval(rounds: Rounds, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Where the median of an inference lies, by how far whole rounds differ; None with too few to say."""
+    """Interval of the median inference, from how much whole rounds differ; None with too few rounds."""
     medians = _checked(np.array([np.median(latencies) for latencies in rounds if len(latencies)], np.float64))
     if len(medians) < FEWEST_ROUNDS or (medians == 0).any():
         return None
@@ -208,7 +208,7 @@ def _typical(iterations: Sequence[float]) -> float:
 
 
 def _log_ratios(typical: Floats) -> Floats:
-    """What each round says: the log of baseline over candidate, above zero where the candidate is faster."""
+    """Log of baseline over candidate for each round: above zero where the candidate is faster."""
     logs: Floats = np.log(typical[:, 0] / typical[:, 1])
     return logs
 
@@ -220,12 +220,12 @@ def _checked(latencies: Floats) -> Floats:
 
 
 def _medians(baseline: Rounds, candidate: Rounds) -> tuple[float, float]:
-    """Of all iterations: what people compare, shown beside the ratio that decides."""
+    """Medians of all iterations: people compare these, so they are shown; the ratio decides."""
     return float(np.median(np.concatenate(baseline))), float(np.median(np.concatenate(candidate)))
 
 
 def _interval(logs: Floats, confidence: float) -> Interval:
-    """The interval of the centre of the rounds' log ratios, made to hold for few rounds and wild noise."""
+    """Interval of the centre of the log ratios; robust for few rounds and heavy noise."""
     if not can_reach(len(logs), level(confidence)):
         return few_interval(logs, confidence, "round")
     rank_low, rank_high = signed_rank_interval(logs, level(confidence))

@@ -1,7 +1,6 @@
-"""What a comparison says: a ratio with its interval, the verdict that follows, and when to stop looking.
+"""A ratio with its interval, the verdict that follows from it, and the rule for stopping early.
 
-Shared by the two ways of measuring: `speedup` (rounds of whole processes) and `lockstep` (launches of turns).
-What is independent differs, a round there and a launch here; how sure a verdict must be does not.
+Shared by `speedup` (independent unit: a round of whole processes) and `lockstep` (a launch of turns).
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ import numpy.typing as npt
 
 from model_profiling.core.formatting import plural
 
-# Intervals, tests and corrections for few, wild measurements: what `speedup` rests its verdicts on.
-# Everything works on one number per round, on the log scale; zero means no difference.
+# Intervals, tests and corrections on one log ratio per round; zero means no difference.
 
 Floats = npt.NDArray[np.float64]
 
-# The tails of few rounds lie far out; with many rounds fewer are needed, and each costs more.
+# Enough for the far tails that few rounds need. With more rounds fewer would do, and each costs more.
 _RESAMPLES = 2000
 # A fixed seed: the same measurements must give the same interval whenever they are analysed.
 _SEED = 20240229
@@ -36,19 +34,18 @@ def can_reach(count: int, confidence: float) -> bool:
 
 
 def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None) -> tuple[float, float]:
-    """The signed-rank test turned round: every shift it would not refuse. Exact, as swapping names is
-    symmetric."""
+    """The shifts that the signed-rank test would not reject. Exact, as swapping names is symmetric."""
     count = len(logs)
     cap = _cap(count, cap)
     tail = _score_tail(count, cap)
     total = len(tail) - 1
     refused = int(np.searchsorted(tail, (1 - confidence) / 2, side="right")) - 1
     first, second = np.triu_indices(count)
-    # Between two neighbouring means of pairs the order of the distances, and so the score, stays the same.
+    # Between two neighbouring pair means the order of the distances, and so the score, does not change.
     steps = np.sort((logs[first] + logs[second]) / 2)
 
     def lean(place: int) -> float:
-        """The score on the upper side when the shift lies just above `steps[place]`."""
+        """Score of the upper side when the shift lies just above `steps[place]`."""
         above = steps[place + 1] if place + 1 < len(steps) else steps[place] + 1
         return _lean(logs - (steps[place] + above) / 2, cap)[1]
 
@@ -59,7 +56,7 @@ def signed_rank_interval(logs: Floats, confidence: float, cap: int | None = None
 
 
 def signed_rank_p(logs: Floats, cap: int | None = None) -> float:
-    """How rarely rounds without a difference lean this far to one side; zero counts for the other side."""
+    """Two-sided p-value of the capped signed-rank test; a zero counts for both sides, which is cautious."""
     cap = _cap(len(logs), cap)
     below, above = _lean(logs, cap)
     tail = _score_tail(len(logs), cap)
@@ -67,12 +64,12 @@ def signed_rank_p(logs: Floats, cap: int | None = None) -> float:
 
 
 def _cap(count: int, cap: int | None) -> int:
-    """A third: the far rounds count by their side only, because contention throws them at random."""
+    """Cap ranks at a third of the rounds: contention throws rounds far, so only their side counts."""
     return cap if cap is not None else max(2, count // 3)
 
 
 def _lean(logs: Floats, cap: int) -> tuple[int, int]:
-    """The scores of the rounds not above zero and of those not below it: ranks by distance, capped."""
+    """Scores of the rounds at or below zero, and at or above it: ranks by distance, capped."""
     scores = np.empty(len(logs), dtype=np.int64)
     scores[np.argsort(np.abs(logs), kind="stable")] = np.minimum(np.arange(1, len(logs) + 1), cap)
     return int(scores[logs <= 0].sum()), int(scores[logs >= 0].sum())
@@ -80,7 +77,7 @@ def _lean(logs: Floats, cap: int) -> tuple[int, int]:
 
 @functools.cache
 def _score_tail(count: int, cap: int) -> tuple[float, ...]:
-    """P(T <= t) for every value t of one side's score when each round falls on either side by chance."""
+    """P(T <= t) for every score t of one side, when each round falls on either side by chance."""
     scores = [min(rank, cap) for rank in range(1, count + 1)]
     ways = np.zeros(sum(scores) + 1)
     ways[0] = 1.0
@@ -91,9 +88,9 @@ def _score_tail(count: int, cap: int) -> tuple[float, ...]:
 
 
 def bootstrap_interval(logs: Floats, confidence: float) -> tuple[float, float]:
-    """Resampled rounds; iterations are not resampled again, their spread is already in the rounds' figures.
+    """Bootstrap over rounds. Iterations are not resampled: the rounds' figures already contain their spread.
 
-    The plain percentile interval is too narrow for few rounds; its percentiles are moved outwards by as
+    The plain percentile interval is too narrow for few rounds, so its percentiles are moved outwards by as
     much as Student's distribution is wider than the normal one.
     """
     from scipy.special import ndtr, stdtrit
@@ -113,7 +110,6 @@ def _resampled_medians(values: Floats, generator: np.random.Generator) -> Floats
 
 
 def student_interval(logs: Floats, confidence: float) -> tuple[float, float]:
-    """The classic interval of the mean."""
     from scipy.special import stdtrit
 
     mean, spread = float(logs.mean()), float(logs.std(ddof=1))
@@ -122,7 +118,7 @@ def student_interval(logs: Floats, confidence: float) -> tuple[float, float]:
 
 
 def student_p(logs: Floats) -> float:
-    """The classic test of the mean; heavy tails only make it more cautious."""
+    """Student's test of the mean; heavy tails only make it more cautious."""
     from scipy.special import stdtr
 
     spread = float(logs.std(ddof=1)) / math.sqrt(len(logs))
@@ -133,8 +129,8 @@ def student_p(logs: Floats) -> float:
 
 
 def welch(before: Floats, after: Floats, confidence: float) -> tuple[float, float, float]:
-    """Interval and p-value of `before - after` for measurements that cannot be paired: the wider of Welch's
-    and a bootstrap of the two medians."""
+    """Interval and p-value of `before - after` for unpaired measurements: the wider of Welch's interval and a
+    bootstrap of the two medians."""
     from scipy.special import stdtr, stdtrit
 
     shares = np.array([before.var(ddof=1) / len(before), after.var(ddof=1) / len(after)])
@@ -153,23 +149,23 @@ def welch(before: Floats, after: Floats, confidence: float) -> tuple[float, floa
 
 
 def holm(raw: Floats) -> Floats:
-    """P-values that keep the chance of any false finding below the level, by Holm's steps."""
+    """Holm's correction: keeps the chance of any false finding below the level."""
     order = np.argsort(raw, kind="stable")
     steps = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
     return np.minimum(1.0, steps)[np.argsort(order)]
 
 
 def benjamini_hochberg(raw: Floats) -> Floats:
-    """P-values that keep the expected share of false findings below the level."""
+    """Benjamini and Hochberg's correction: keeps the expected share of false findings below the level."""
     order = np.argsort(raw, kind="stable")
     steps = raw[order] * len(raw) / np.arange(1, len(raw) + 1)
     return np.minimum(1.0, np.minimum.accumulate(steps[::-1])[::-1])[np.argsort(order)]
 
 
 Interval = tuple[float, float, str]
-"""Low and high on the log scale, and how they were found."""
+"""Low and high on the log scale, and the method's name."""
 Side = TypeVar("Side")
-"""What was measured of one side of a comparison: rounds or launches."""
+"""Measurements of one side of a comparison: rounds or launches."""
 Unit = Literal["round", "launch"]
 Correction = Literal["holm", "benjamini-hochberg"]
 
@@ -178,20 +174,20 @@ PRACTICAL_THRESHOLD = 0.01
 EXACT_ROUNDS = 6
 """From six rounds or launches on, an exact rank test can reach 5%."""
 FEWEST_ROUNDS = 3
-"""Below this there is a ratio but no verdict: nothing shows how much processes differ by themselves."""
+"""With fewer there is a ratio but no verdict: too few to show how much processes differ by themselves."""
 
-# Measuring may stop early once the interval is narrow, and stops a little more often where the noise happens
-# to look small. Simulated without any difference (see docs/measuring.md), judging at seven tenths of the
-# allowed error keeps false verdicts under it.
+# Measuring stops once the interval is narrow, which happens a little more often where the noise happens to
+# look small. In simulations without a difference (docs/measuring.md), judging at 0.7 of the allowed error
+# keeps false verdicts below it.
 _SPENT = 0.7
-# With three to five rounds, chance alone may give one experiment the first place in every round; warming up
-# or throttling then looks like a difference. In as many launches, one program may each time be dealt the
-# better memory layout. The interval is stretched by this much on both sides.
+# With three to five rounds, one experiment may by chance come first in every round, and warming up or
+# throttling then looks like a difference; with as few launches, one program may get the better memory layout
+# each time. The interval is stretched by this much on both sides.
 _FEW_ROUNDS_ALLOWANCE = 0.10
 
 
 class Verdict(str, Enum):
-    """What a comparison says about the candidate."""
+    """Outcome of a comparison, for the candidate."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -201,7 +197,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How many times faster the candidate is than the baseline (below 1: slower), and how sure that is."""
+    """How many times faster the candidate is than the baseline (below 1: slower), with its uncertainty."""
 
     verdict: Verdict
     reason: str
@@ -211,11 +207,11 @@ class Speedup:
     p_value: float | None
     confidence: float
     rounds: int
-    """How many independent measurements it rests on: rounds, or launches in lockstep."""
+    """Number of independent measurements: rounds, or launches in lockstep."""
     baseline_median: float | None
     candidate_median: float | None
     naive_ratio: float | None
-    """The medians of all iterations divided, as if each were independent; for contrast, never decided on."""
+    """Ratio of the medians of all iterations, as if each were independent; for contrast, never decides."""
     method: str
     unit: Unit = "round"
 
@@ -247,7 +243,7 @@ def no_answer(why: str, confidence: float, rounds: int = 0, unit: Unit = "round"
 def measured(
     shift: float, medians: tuple[float, float], confidence: float, rounds: int, unit: Unit = "round"
 ) -> Speedup:
-    """The ratio without a verdict, which is all there is to say about too few rounds."""
+    """A ratio without a verdict, for too few rounds."""
     few = f"{plural(rounds, unit)} cannot show how much processes differ by themselves"
     return replace(
         no_answer(f"{few}; measure at least {EXACT_ROUNDS}", confidence, rounds, unit),
@@ -259,7 +255,7 @@ def measured(
 
 
 def answer(found: Speedup, interval: Interval, p_value: float, threshold: float, stretch: float) -> Speedup:
-    """The verdict that follows from the interval, which is stretched by so much on both sides."""
+    """Add the verdict that follows from the interval, after stretching it by `stretch` on both sides."""
     low, high, method = math.exp(interval[0] - stretch), math.exp(interval[1] + stretch), interval[2]
     assert found.ratio is not None
     verdict, reason = _judge(found.ratio, low, high, threshold)
@@ -284,7 +280,7 @@ def correct_each(
     p_value: Callable[[Speedup, Side, Side], float],
     correction: Correction,
 ) -> dict[str, Speedup]:
-    """Every pair's answer, its p-value (of a test fine enough for it) corrected for how many were asked."""
+    """Compare every pair and correct p-values (of a test fine enough for that) for the number of pairs."""
     alone = {name: compare(*sides) for name, sides in pairs.items()}
     raw = {name: p_value(found, *pairs[name]) for name, found in alone.items() if found.p_value is not None}
     if not raw:
@@ -302,29 +298,29 @@ def _corrected(found: Speedup, adjusted: float) -> Speedup:
 
 
 def clock_error(medians: tuple[float, float], resolution: float) -> float:
-    """What rounding to the clock's step can do to the log of a ratio."""
+    """The most that rounding to the clock's step can change the log of a ratio."""
     return resolution / 2 / medians[0] + resolution / 2 / medians[1]
 
 
 def level(confidence: float, share: float = _SPENT) -> float:
-    """The confidence intervals are made at, so that stopping early still leaves the one that is claimed."""
+    """Confidence to compute intervals at, so that `confidence` still holds after stopping early."""
     return 1 - share * (1 - confidence)
 
 
 def alpha_spent(p_value: float, share: float = _SPENT) -> float:
-    """The same for a p-value."""
+    """A p-value corrected for stopping early, as `level` corrects a confidence."""
     return min(1.0, p_value / share)
 
 
 def few_interval(logs: Floats, confidence: float, unit: str) -> Interval:
-    """The interval of three to five rounds or launches: too few for ranks, and for fine differences."""
+    """Interval of three to five rounds or launches: too few for ranks and for small differences."""
     low, high = student_interval(logs, max(confidence, 0.99))
     stretch = math.log1p(_FEW_ROUNDS_ALLOWANCE)
     return low - stretch, high + stretch, f"Student plus 10%, only {plural(len(logs), unit)}"
 
 
 def is_look(rounds: int, look: int) -> bool:
-    """Whether the width may be looked at after so many: first at `look`, then each time a quarter later."""
+    """Whether to check the width after this many rounds: first at `look`, then each time a quarter later."""
     while look < rounds:
         look = math.ceil(1.25 * look)
     return look == rounds

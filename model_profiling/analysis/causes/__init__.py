@@ -1,1 +1,1 @@
-"""Causes of time that could be saved, seen in one series: a module for each family."""
+"""Causes of avoidable time in one series; one module per family."""

@@ -1,4 +1,4 @@
-"""Work that could be avoided: conversions between number formats, and what is the same in every inference."""
+"""Avoidable work: conversions between number formats, and work that is the same in every inference."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
 from model_profiling.program.flow import Step
 
-# Conversions between number formats, by why they are there: around operators that stay in floating point in
-# the middle of a quantized model, or at the model's edges.
+# Conversions between number formats: around parts in floating point, or at the model's edges.
 
 _CONVERSIONS = ("quantize", "dequantize", "convert")
 _AT_RUN_TIME = ("qdint8", "qpint8")
-"""What a linear layer with weights of 8 or 4 bits makes of its input: no island, but how it works."""
+"""A linear layer with weights of 8 or 4 bits converts its input to these: not an island."""
 _ID = "quantize-dequantize"
 
 
@@ -30,7 +29,7 @@ def conversions(context: FindingContext) -> Finding | None:
     if not converting:
         return None
     if any(context.step(operator) is None for operator in converting):
-        # No program tells what stands between them.
+        # Without a program, what lies between them is unknown.
         title = f"Drop {plural(len(converting), 'conversion')} between number formats"
         action = (
             "quantize the operators between the conversions too, so that data stays in one format; feed "
@@ -54,7 +53,7 @@ def conversions(context: FindingContext) -> Finding | None:
         )
     if not context.timed:
         return (
-            None  # a quantized model has to begin and end with conversions: only their cost is worth a word
+            None  # a quantized model must begin and end with conversions: only their cost is worth reporting
         )
     count = plural(len(others), "conversion")
     if all(_at_edge(context, operator) for operator in others):
@@ -73,7 +72,7 @@ def conversions(context: FindingContext) -> Finding | None:
 
 
 def _at_edge(context: FindingContext, operator: Operator) -> bool:
-    """Only data movement stands between it and what the model is given or gives."""
+    """Whether only data movement lies between it and the model's input or output."""
     found = context.step(operator)
     if found is None:
         return False
@@ -109,7 +108,6 @@ class _Island:
 
     @property
     def concerns(self) -> tuple[Concern, ...]:
-        """Its conversions, each with the place of what stands between them."""
         if not self.inside:
             note = "nothing stands between them"
             return tuple(Concern((each,), where(each), note) for each in self.conversions)
@@ -145,7 +143,7 @@ def _islands(context: FindingContext, converting: Sequence[Operator]) -> list[_I
 
 
 def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, int]]) -> _Island | None:
-    """What a conversion leads into, if it is converted back again; None at the model's edges."""
+    """The steps that follow a conversion, if they are converted back again; None at the model's edges."""
     flow = known.flow
     entered, left = {conversion.place: conversion}, dict[tuple[int, int, int], Step]()
     inside: dict[int, Step] = {}
@@ -174,12 +172,11 @@ def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, 
 
 
 def _is_conversion(step: Step) -> bool:
-    """It changes the number format."""
     return step.kind == "Convert" or step.name.startswith(("quantize_per", "dequantize_per"))
 
 
 def _wider(step: Step) -> bool:
-    """It gives more bits than it takes: into an island."""
+    """Whether its output has more bits than its input: it leads into an island."""
     widths = [_width(tensor.dtype) for tensor in (*step.inputs[:1], *step.outputs[:1])]
     return len(widths) == 2 and widths[1] > widths[0]
 
@@ -190,24 +187,24 @@ def _width(dtype: str) -> int:
     return 1 if dtype in ("fp16", "bf16") else 2
 
 
-# Work that is the same in every inference: what does not depend on the input, weights packed again.
+# Work that is the same in every inference: it does not depend on the input, or packs weights again.
 
 _ATTENTION = "scaled_dot_product_attention"
 _PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
 
 
 def same_each_time(context: FindingContext) -> Finding | None:
-    """Operators that compute the same whatever the program is given: masks, positions, index arithmetic."""
+    """Operators that compute the same for any input: masks, positions, index arithmetic."""
     replaced = _lines_of_replaced_calls(context)
     same = context.largest(
         lambda operator: (
             context.does_not_depend_on_input(operator)
-            # A recurrent layer makes its first state itself: nobody can keep it for the layer.
+            # A recurrent layer creates its first state itself: a user cannot store it for the layer.
             and not operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
             and not (source_line(operator) in replaced and _goes_with_its_call(context, operator))
         )
     )
-    # Many small ones cost their calls, however little they do; single numbers are nobody's mask.
+    # Many small ones cost their calls, however little they do; a single number is not a mask.
     arrays = sum(prod(operator.source.output_shape) > 1 for operator in same)
     many = arrays >= max(3, len(context.series.operators) // 20)
     if not arrays or not (many or context.matters(same)):
@@ -224,15 +221,14 @@ def same_each_time(context: FindingContext) -> Finding | None:
 
 
 def _calling(context: FindingContext, same: Sequence[Operator]) -> Spent:
-    """What calling those outside delegates takes. They wait for no delegate, so they part none."""
+    """Cost of calling those outside delegates. They wait for no delegate, so they separate none."""
     calls = {operator.call for operator in same if not operator.delegated}
     ms = calls_of(context.series).saved_ms(0, calls) if context.timed and calls else 0.0
     return context.series.spent_ms(ms)
 
 
 def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
-    """Lines with a call to be replaced that inputs reach elsewhere: what a `hardsigmoid` converts goes with
-    it."""
+    """Lines with a call to replace and input-dependent parts: `hardsigmoid` takes its conversions along."""
     operators = context.series.operators
     depending = {source_line(each) for each in operators if not context.does_not_depend_on_input(each)}
     reasons = ((each, why_outside(context.series, each)) for each in operators)
@@ -240,13 +236,12 @@ def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
 
 
 def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:
-    """What delegates took of such a call goes with it. Attention alone can be given its mask."""
+    """Whether it disappears with the replaced call, as delegated parts do; attention can keep its mask."""
     why = why_outside(context.series, operator)
     return operator.delegated if why is None else why.replaced_as_a_call and why.call != _ATTENTION
 
 
 def _once(same: Sequence[Operator]) -> list[str]:
-    """How to have it computed only once, for what there is."""
     weights = sum(".parametrizations." in f".{each.source.module_path}." for each in same)
     masks, rolls = (sum(_calls(each, function) for each in same) for function in (_ATTENTION, "roll"))
     ways = (
@@ -266,13 +261,13 @@ def _once(same: Sequence[Operator]) -> list[str]:
 
 
 def _calls(operator: Operator, function: str) -> bool:
-    """The model calls `function` there; records of older kits have the line's text alone."""
+    """Whether the model calls `function` there; records of older kits only have the line's text."""
     place = operator.source.place
     return place.call == function if place.call else f"{function}(" in place.code
 
 
 def repacked_weights(context: FindingContext) -> Finding | None:
-    """Products of weights that never change, but that the backend gets as data: it packs them every time."""
+    """Products with weights that never change but reach the backend as data: it packs them every time."""
     products = context.largest(lambda operator: _fixed_but_not_stored(context, operator))
     if not products or not context.matters(products):
         return None
@@ -290,7 +285,7 @@ def repacked_weights(context: FindingContext) -> Finding | None:
 
 
 def _fixed_but_not_stored(context: FindingContext, operator: Operator) -> bool:
-    """Its weights are the same each time, and no part of the delegate's own data."""
+    """Whether its weights are the same each time, but not part of the delegate's own data."""
     found = context.step(operator) if operator.source.node_kind in _PRODUCTS else None
     if found is None or operator.origin == "backend":
         return False
@@ -303,7 +298,7 @@ def _fixed_but_not_stored(context: FindingContext, operator: Operator) -> bool:
 
 
 def _beyond_multiplying(context: FindingContext, products: Sequence[Operator]) -> float:
-    """What is left of their time at the best rate seen elsewhere: packing is no more than that."""
+    """Their time beyond multiplying at the best rate seen elsewhere: packing is at most that."""
     roof = context.roof or seen_roofline([each for each in context.series.operators if each not in products])
     if roof is None:
         return context.series.spent_by(products).ms

@@ -1,4 +1,4 @@
-"""The context that causes are looked for in, and what every cause may ask of it."""
+"""The context in which causes are looked for, with helpers that all causes share."""
 
 from __future__ import annotations
 
@@ -18,35 +18,34 @@ KINDS_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class MethodFlow:
-    """How data flows through a method, and which operator each step of it ran as."""
+    """The data flow of a method, and the operator that each step ran as."""
 
     flow: Flow
     independent: frozenset[int]
-    """Steps whose results do not depend on what the method is given."""
+    """Steps with results that do not depend on the method's input."""
     operators: Mapping[int, Operator]
     """By step; one that the backend fused into another or left out has none."""
 
     def ran_as(self, steps: Sequence[Step]) -> list[Operator]:
-        """The operators of some steps, in their order."""
         places = (self.flow.at[step.place] for step in steps)
         return [self.operators[place] for place in places if place in self.operators]
 
 
 @dataclass(frozen=True, slots=True)
 class FindingContext:
-    """A series, and which of its operators earlier findings have taken."""
+    """A series, and the operators that earlier findings have claimed."""
 
     series: SeriesAnalysis
     timed: bool
-    """Its times are latencies of a CPU that the advice is for: bounds can be told."""
+    """Its times are latencies of a CPU that the advice is for, so bounds can be given."""
     roof: Roofline | None = None
-    """As supplied; None where the fastest operators have to do."""
+    """As supplied; if None, causes use the best rates seen."""
     claimed: frozenset[tuple[str, int, int]] = frozenset()
-    """Operators that belong to a cause found before: no other may have them."""
+    """Operators of causes found before, not available to others."""
     repacking: Mapping[str, int] = field(default_factory=dict)
     """Kernels that packed weights while the program ran, with their calls, where calls were counted."""
     flows: Mapping[str, MethodFlow] = field(default_factory=dict)
-    """By method; empty where no program tells."""
+    """By method; empty without a program."""
 
     def finding(
         self,
@@ -82,19 +81,18 @@ class FindingContext:
         )
 
     def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
-        """Those no other cause has, the heaviest first."""
+        """Operators that no other cause has, heaviest first."""
         chosen = (each for each in self.series.operators if each.identity not in self.claimed)
         return sorted(filter(wanted, chosen), key=self.weight, reverse=True)
 
     def weight(self, operator: Operator) -> float:
-        """What operators are put in order by: time or, where that says nothing, arithmetic and bytes."""
+        """Sort key of operators: time, or arithmetic and bytes where times say nothing."""
         if self.series.times.are_latencies:
             return operator.typical_ms
         return (operator.source.flops or 0) + (operator.source.bytes_moved or 0)
 
     def matters(self, operators: Sequence[Operator]) -> bool:
-        """Whether operators do or move enough for advice to be worth reading; with times the bound
-        decides."""
+        """Whether operators do or move enough to be worth advice. With times, the bound decides."""
         costs: tuple[Callable[[Operator], int], ...] = (
             lambda operator: operator.source.flops or 0,
             lambda operator: operator.source.bytes_moved or 0,
@@ -105,7 +103,7 @@ class FindingContext:
         )
 
     def step(self, operator: Operator) -> tuple[MethodFlow, int] | None:
-        """Where the operator stands in the flow of its method; None where that is not known."""
+        """The operator's step in the flow of its method; None if unknown."""
         known = self.flows.get(operator.method)
         index = known.flow.at.get(_place(operator)) if known else None
         return None if known is None or index is None else (known, index)
@@ -116,13 +114,12 @@ class FindingContext:
 
 
 class ProgramFlows:
-    """The flows of methods, each walked once however many series ran it."""
+    """The flows of methods, each computed once for all series."""
 
     def __init__(self) -> None:
         self._walked: dict[int, tuple[Method, Flow, frozenset[int]]] = {}
 
     def of(self, method: Method) -> tuple[Flow, frozenset[int]]:
-        """Its flow, and the steps of it that do not depend on the input."""
         if id(method) not in self._walked:
             flow = flow_of(method)
             self._walked[id(method)] = method, flow, input_independent(flow) if flow.known else frozenset()
@@ -130,7 +127,6 @@ class ProgramFlows:
 
 
 def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict[str, MethodFlow]:
-    """The flow of each method that ran, where a program explains the operators."""
     walked = walked or ProgramFlows()
     program = series.graph.program if series.graph else None
     flows: dict[str, MethodFlow] = {}
@@ -154,7 +150,7 @@ _NOWHERE = -2
 
 
 def _place(operator: Operator) -> Place:
-    """As the flow names it; an operator that the program does not explain has a place that no step has."""
+    """The flow's key for an operator; one that the program does not explain gets a key that no step has."""
     explained = operator.source.node_index >= 0 if operator.delegated else bool(operator.source.operator)
     node = operator.source.node_index if explained else _NOWHERE
     return operator.chain_index, operator.instruction_id, node
@@ -171,11 +167,8 @@ def some_of(names: Sequence[str], most: int = KINDS_NAMED) -> str:
     return listing((*names[:most], "others") if len(names) > most else names)
 
 
-# What a delegate call takes beside its operators.
-
-
 def between_operators(context: FindingContext) -> Finding | None:
-    """What a single delegate call takes beside its operators; several calls are a matter of their edges."""
+    """Time of a single delegate call beside its operators; `outside` covers the edges of several calls."""
     series = context.series
     spent = series.spent(series.breakdown.delegate_overhead)
     if not context.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
@@ -205,10 +198,9 @@ def between_operators(context: FindingContext) -> Finding | None:
 
 
 def short_operators(series: SeriesAnalysis) -> int:
-    """How many operators of delegates take less than a microsecond."""
     return sum(operator.delegated and operator.times.median_ns < 1000 for operator in series.operators)
 
 
 def is_cut(series: SeriesAnalysis) -> bool:
-    """Whether operators have the whole microseconds of XNNPACK, so that a part of them shows between them."""
+    """Whether operator times are truncated to microseconds: the rest then shows between operators."""
     return CUT in series.clock

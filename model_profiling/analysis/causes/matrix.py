@@ -1,4 +1,4 @@
-"""Causes in matrix operators: below the roof, grouped, packed too long, in another precision."""
+"""Causes in matrix operators: far below the roof, grouped, packed too long, in another precision."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, 
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.stdio import exported_dtype
 from model_profiling.program.category import MATRIX, Category
-
-# Matrix operators in delegates that use the machine badly.
 
 _FAR_BELOW = 0.25
 _FEW_ROWS = 8
@@ -71,7 +69,6 @@ _UNEXPLAINED = "neither arithmetic nor memory binds it: look at which kernels ru
 
 
 def _faster(operator: Operator) -> str:
-    """What may bring a matrix operator nearer to the roof."""
     if operator.kind == "depthwise convolution":
         return (
             "a depthwise convolution does little arithmetic for each byte: a plain one of fewer channels may "
@@ -87,7 +84,7 @@ def _faster(operator: Operator) -> str:
 def _faster_convolution(operator: Operator) -> str:
     shape, window = operator.source.output_shape, operator.source.kernel_size or (1, 1)
     inputs = operator.source.input_shapes[0] if operator.source.input_shapes else ()
-    # Patches that do not overlap, as those of vision transformers, are read once.
+    # Patches that do not overlap, as in vision transformers, are read once.
     overlaps = not inputs or prod(inputs[:-1]) < prod(shape[:-1]) * prod(window)
     if prod(window) > _LARGE_WINDOW and overlaps:
         side = f"{window[0]}x{window[1]}"
@@ -145,7 +142,7 @@ def depthwise_as_igemm(context: FindingContext) -> Finding | None:
 
 
 def _runs_as_product(operator: Operator) -> bool:
-    """The event's name says IGEMM, and its groups are too small for one."""
+    """Whether the event's name says IGEMM and its groups are too small for that."""
     if not operator.delegated or operator.source.groups < 2 or not operator.type.endswith("IGEMM"):
         return False
     inputs, outputs = _per_group(operator)
@@ -197,14 +194,12 @@ def _grouped_concern(operator: Operator, efficiency: float | None) -> Concern:
     return Concern((operator,), where(operator), f"{shape}{shown}", facts)
 
 
-# Matrix operators whose input takes longer to pack than to multiply.
-
 _FEW_USES = 16
-"""Columns of the result: how often each packed element is used. With so few, packing is most of the work."""
+"""Columns of the result, so uses of each packed element. With so few, packing is most of the work."""
 
 
 def packing_dominates(context: FindingContext) -> Finding | None:
-    """By the times of the packing events, or by shape where times say nothing."""
+    """Matrix operators that pack longer than they multiply: by time, or by shape where times say nothing."""
     pairs = [
         (pack, product)
         for pack, product in _packed(context)
@@ -226,7 +221,6 @@ def packing_dominates(context: FindingContext) -> Finding | None:
 
 
 def _packed(context: FindingContext) -> list[tuple[Operator, Operator]]:
-    """Each packing step with the operator that it is for."""
     free = [each for each in context.series.operators if each.identity not in context.claimed]
     products = {
         each.key: each for each in free if each.delegated and each.origin != "backend" and each.packed
@@ -249,8 +243,7 @@ def _packing_concern(context: FindingContext, pack: Operator, product: Operator)
     return Concern((pack,), where(product), f"for {product.name}{shape}", facts)
 
 
-# Matrix operators that ran in another precision than the program was exported in.
-# There is no bound: how fast they would be in the precision asked for was not measured.
+# Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
 
 
 def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
@@ -294,7 +287,6 @@ def _precision_concern(series: SeriesAnalysis, operator: Operator, asked: str) -
 
 
 def _why(operator: Operator, asked: str) -> tuple[str, str]:
-    """Why it did not run as asked, and what to do about it."""
     if operator.ran_wider:
         return (
             "the CPU has no fp16 arithmetic for it, so XNNPACK ran it in fp32",

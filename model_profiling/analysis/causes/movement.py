@@ -1,4 +1,4 @@
-"""Causes in data movement inside delegates: what the model asks for, and transposes that need not be."""
+"""Causes in data movement inside delegates: copies that the model asks for, and avoidable transposes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from model_profiling.analysis.outside_lines import outside_lines
 from model_profiling.core.formatting import plural
 from model_profiling.program.flow import Undone, undone_transposes
 
-# Data movement in delegates that the model asks for: concatenations, permutes, slices, copies.
-
 _A_TENTH = 0.1
-"""Of what they cost together: kinds that cost less are worth no sentence."""
+"""Share of their total cost below which a kind is not mentioned."""
 _COPIES = {
     "concatenate": "`torch.cat` copies all that it joins: a linear layer or 1x1 convolution of a "
     "concatenation is the sum of one for each part",
@@ -27,13 +25,13 @@ _COPIES = {
     "the convolution or pooling that follows",
     "rearrange": "do the rearranging once, at the model's edge",
 }
-"""What helps against each kind of data movement in delegates; of others nothing is known to help."""
+"""What helps against each kind of data movement in delegates; for other kinds nothing is known."""
 
 _SEVERAL = {"concatenate": "concatenations", "copy": "copies", "rearrange": "rearrangements"}
 
 
 def copies(context: FindingContext) -> Finding | None:
-    """Data movement in delegates that is neither lowering's nor a conversion nor a kernel's packing."""
+    """Data movement in delegates, except lowering's transposes, conversions and packing by kernels."""
     series = context.series
     moving = context.largest(
         lambda operator: (
@@ -67,14 +65,14 @@ def copies(context: FindingContext) -> Finding | None:
     )
 
 
-# Transposes that need not be: those that undo each other, and those that lowering put in.
+# Transposes that undo each other, and those that lowering added.
 
 _INPUT, _OUTPUT = "the model's input", "the model's output"
 _CALL_INPUT, _CALL_OUTPUT = "the call's input", "the call's output"
 _WORTH_NAMING = 1e-3
-"""A share of what all layout changes take."""
+"""Share of the time of all layout changes."""
 
-# What a pair of transposes is, and what helps against it.
+# Kinds of transpose pairs, and what helps against each.
 _WRITTEN, _MIXED = "all of them the model's", "one the model's, one that lowering added"
 _ACROSS, _ADDED = "lowering added them, in different delegate calls", "lowering added them"
 _WITHOUT_UNDOING = {
@@ -112,7 +110,6 @@ def cancelling_transposes(context: FindingContext) -> Finding | None:
 
 
 def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
-    """Those of the transposes that ran and that no other cause has; each says where the model has them."""
     operators = [each for each in known.ran_as(undone.transposes) if each.identity not in context.claimed]
     if not operators:
         return
@@ -130,13 +127,13 @@ def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> I
 
 
 def layout_changes(context: FindingContext) -> Finding | None:
-    """Those that lowering added. What the model itself permutes is its own business, and data movement."""
+    """Transposes that lowering added. The model's own permutes count as data movement."""
     added = context.largest(
         lambda operator: operator.delegated and operator.kind == "transpose" and operator.origin == "lowering"
     )
     if not added or (context.flows and not context.matters(added)):
         return None
-    # Constants of one number are turned as well, by the dozen and in no time.
+    # Single-number constants are transposed too, by the dozen and in no time.
     enough = _WORTH_NAMING * sum(map(context.weight, added))
     worth = [operator for operator in added if context.weight(operator) >= enough]
     between = [(operator, *_between(context, operator)) for operator in worth]
@@ -154,7 +151,7 @@ def layout_changes(context: FindingContext) -> Finding | None:
 
 
 def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, str]]) -> Iterator[str]:
-    """What helps against most of them; a tenth of their cost is worth no sentence."""
+    """What helps against most of them; a tenth of their cost is not worth a sentence."""
     weights: defaultdict[str, float] = defaultdict(float)
     for operator, before, after in between:
         at_edge, at_call = (
@@ -183,7 +180,7 @@ def _what_parts_calls(context: FindingContext) -> str:
 
 
 def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
-    """Where the nearest operators before and after it in its call come from that the model has."""
+    """Places of the model's nearest operators before and after it in its call."""
     place = operator.method, operator.call
     call = [
         near
@@ -200,7 +197,6 @@ def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
 
 
 def _edges(context: FindingContext, operator: Operator) -> tuple[bool, bool]:
-    """Whether it reads what the model is given, and makes what the model gives."""
     found = context.step(operator)
     if found is None:
         return False, False

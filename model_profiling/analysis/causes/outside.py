@@ -1,4 +1,4 @@
-"""What no delegate took, why, what to write instead, and what parting the delegates there costs."""
+"""Operators that no delegate took: why, what to write instead, and what separating delegates costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from model_profiling.core.formatting import listing, plural
 
 _LITTLE = 0.05
 _NAMED = 3
-"""Remedies that the advice spells out, and lines that it names for each; operators below have the rest."""
+"""Remedies the advice spells out, and lines it names for each; the listed operators have the rest."""
 
 
 def outside(context: FindingContext) -> Finding | None:
@@ -63,13 +63,13 @@ def outside(context: FindingContext) -> Finding | None:
         saved_ms=own.ms,
         besides=beside,
         besides_what=f"calling them{entering if joined else ''}",
-        # The reason that the longest is outside for; all reasons stand in the action.
+        # The reason for the longest one; the action has all reasons.
         first_step=f"{first.reasons[0].reason}; {first.remedy}" if first.reasons and taken else "",
     )
 
 
 def _ordered(context: FindingContext, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
-    """Those that could save most first; where nothing is timed, those that part most delegates."""
+    """Largest saving first; without times, those that separate most delegate calls first."""
 
     def weight(line: OutsideLine) -> tuple[float, float]:
         if not context.timed:
@@ -81,8 +81,8 @@ def _ordered(context: FindingContext, lines: Sequence[OutsideLine], calls: Calls
 
 
 def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
-    """Lines with one thing to do about them (a weight's norm and its convolution), each group in the order of
-    its first line; where nothing is known to do, those that call the same."""
+    """Group lines with the same remedy (a weight's norm and its convolution), in the order of their first
+    lines; without a known remedy, lines that call the same."""
     found: dict[tuple[str, str], list[OutsideLine]] = {}
     for line in lines:
         replaced = bool(line.reasons) and line.helped
@@ -93,7 +93,7 @@ def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
 def _told(
     context: FindingContext, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
 ) -> list[tuple[OutsideLine, ...]]:
-    """Those that the advice spells out: not what takes next to nothing of the time outside."""
+    """The groups that the advice spells out: not those with hardly any of the time outside."""
 
     def takes(lines: Sequence[OutsideLine]) -> float:
         return context.series.spent_by([operator for line in lines for operator in line.operators]).ms
@@ -103,13 +103,13 @@ def _told(
 
 
 def _names(lines: Sequence[OutsideLine], *, quoted: bool = False) -> str:
-    """`conv1d and weight_norm`; `quoted` where a sentence begins with them, which keeps them as written."""
+    """`conv1d and weight_norm`; `quoted` at the start of a sentence, which keeps them as written."""
     names = dict.fromkeys(f"`{line.name}`" if quoted and line.called else line.name for line in lines)
     return some_of(list(names), _NAMED)
 
 
 def _places(lines: Sequence[OutsideLine]) -> str:
-    """` (model.py:31, model.py:40 and 2 more lines)`; empty where no line is known."""
+    """` (model.py:31, model.py:40 and 2 more lines)`; empty if no line is known."""
     places = list(dict.fromkeys(line.place for line in lines if line.place))
     more = len(places) - _NAMED
     shown = ", ".join(places[:_NAMED]) + (f" and {plural(more, 'more line')}" if more > 0 else "")
@@ -166,7 +166,7 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
 
 
 def _beyond_help(lines: Sequence[OutsideLine]) -> tuple[str, ...]:
-    """What the bound leaves out, where something else can be helped."""
+    """What the bound leaves out, if something else can be helped."""
     beyond = _alike([line for line in lines if not line.helped])
     left = [f"{each[0].name}{_places(each)}" for each in beyond]
     if not left or not any(line.helped for line in lines):

@@ -1,4 +1,4 @@
-"""Why operators miss SME2, and what others reported of SME2 that fits the program."""
+"""Why operators miss SME2, and reports by others about SME2 that fit the program."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
 from model_profiling.program.matrix_work import MatrixWork
 
-# Matrix operators that were proven to miss SME2, and why.
-# There is no bound: what an operator would gain on SME2 was not measured. So it takes no operators from
-# causes that have one.
+# Matrix operators proven to miss SME2. No bound (their gain was not measured), so other causes keep them.
 
 _INSTEAD = {
     "dtype": "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)",
@@ -24,7 +22,7 @@ _INSTEAD = {
     "portable": "bring what runs outside into the delegate",
     "depthwise": "depthwise convolution has no other path: a plain one of fewer channels has",
 }
-"""What helps against each cause; of others nothing is known to."""
+"""What helps against each cause; for others nothing is known."""
 _POINTWISE_FP16 = (
     "in fp16 write a 1x1 convolution as a linear layer over the channels: its weights are stored as fp16"
 )
@@ -86,10 +84,9 @@ def _by_cause(missing: Sequence[MissingOperator]) -> dict[str, dict[str, object]
     }
 
 
-# What others have reported of SME2 in ExecuTorch and its XNNPACK, by release and by what a program has.
-# Each row was read in the public report or the sources it names; none was measured here. XNNPACK comes with
-# ExecuTorch, so its defects are told by ExecuTorch's release: 1.0 to 1.2 have one state of it, 1.3 and 1.4
-# another.
+# Reports by others about SME2 in ExecuTorch and its XNNPACK. Each was read in the public report or sources it
+# names; none was measured here. XNNPACK comes with ExecuTorch, so its defects are listed by ExecuTorch
+# release: 1.0 to 1.2 have one state of it, 1.3 and 1.4 another.
 
 Release = tuple[int, int, int]
 _LARGE_KERNEL = 7
@@ -99,21 +96,18 @@ LARGE_KERNEL_ISSUE = "microsoft/onnxruntime issue 27633"
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A defect or a risk that others reported; that it shows here was not measured."""
-
     what: str
     reported: str
     concerns: Callable[[MatrixWork], bool]
     instead: str
     first: Release = (0, 0, 0)
     last: Release | None = None
-    """The last release that is known to have it; None where it is not known to be repaired."""
+    """Last release known to have it; None if not known to be repaired."""
     crashes: bool = False
-    """What ran does not have it."""
+    """A program that ran does not have it."""
 
     @property
     def repaired(self) -> str:
-        """Since when it is, in words."""
         known = f"known up to {'.'.join(map(str, self.last))}" if self.last else ""
         return known or "not known to be repaired"
 
@@ -133,7 +127,7 @@ def _is_large_kernel(work: MatrixWork) -> bool:
     window = work.node.window if work.node and work.kind == "convolution" else None
     if window is None or window.groups != 1 or not is_large_kernel(window.kernel):
         return False
-    # Patches that do not overlap are read once, however large: what was reported are windows that do.
+    # Patches that do not overlap are read once, however large: the reports are about windows that do.
     return any(step < side for step, side in zip(window.stride, window.kernel, strict=True))
 
 
@@ -194,14 +188,12 @@ RISKS: tuple[Reported, ...] = (
 
 
 def release_of(version: str) -> Release | None:
-    """`1.5.1+cpu` as numbers; None where it is no release."""
+    """`1.5.1+cpu` as numbers; None if it is not a release."""
     parts = re.match(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", version)
     return (int(parts[1]), int(parts[2]), int(parts[3] or 0)) if parts else None
 
 
-# What others reported of SME2 that fits this program: shapes as a risk, defects of the release that ran it.
-# Nothing of it was measured here, so nothing has a bound, and no operator is taken from causes that have
-# one.
+# Findings from these reports. Not measured here: no bound, and no operators taken from other causes.
 
 
 def sme2_risks(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
@@ -220,7 +212,7 @@ def sme2_risks(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
 
 
 def known_defects(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> Finding | None:
-    """Defects of the release that ran it which an operator of the program meets."""
+    """Defects of the ExecuTorch release that affect an operator of the program."""
     release = release_of(executorch)
     there = [defect for defect in DEFECTS if release is not None and defect.is_in(release)]
     met = [(defect, [work for work in coverage.work if defect.concerns(work)]) for defect in there]
@@ -243,7 +235,6 @@ def _reported(
     evidence: Mapping[str, object],
     prefix: str = "",
 ) -> Finding | None:
-    """A finding about what others reported, with the operators of `series` that do the work it concerns."""
     if not met:
         return None
     ran = matrix_operators_by_key(series)
@@ -263,8 +254,7 @@ def _reported(
 
 
 def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
-    """Those proven on SME2 kernels or, untested, those the backend would take there. What ran did not
-    crash."""
+    """Operators proven on SME2 kernels; if untested, those the backend would run there."""
     if not coverage.tested:
         return [work for work in coverage.work if work.takes_sme and risk.concerns(work)]
     proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work and not risk.crashes else ()
@@ -272,7 +262,7 @@ def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
 
 
 def _is_worth(hit: Sequence[MatrixWork], every: Sequence[MatrixWork]) -> bool:
-    """By arithmetic, or by the bytes it moves: of one row, reading the weights is the work."""
+    """By arithmetic, or by bytes moved: with one row, reading the weights is the work."""
     flops, moved = _sums(hit)
     all_flops, all_moved = _sums(every)
     return bool(hit) and (flops >= WORTH * all_flops or moved >= WORTH * all_moved)
