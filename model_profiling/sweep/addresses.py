@@ -38,7 +38,6 @@ class Scheduler:
         return found is not None and is_loopback(found.group(2))
 
     def security(self) -> Any:
-        """Dask's security object; None without TLS."""
         if self.tls is None:
             return None
         cert, key = str(self.tls.cert), str(self.tls.key)

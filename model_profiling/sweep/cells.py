@@ -40,8 +40,8 @@ ENDED: frozenset[CellState] = frozenset({"done", "failed", "left out"})
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One export. `model` is the path of a .pte file, or what `find_or_export` takes; `name` is the stem of
-    the file, unique in a sweep."""
+    """One export. `model` is the path of a .pte file or what `find_or_export` takes; `name` is its unique
+    stem."""
 
     name: str
     model: str
@@ -88,8 +88,6 @@ def job_id(program: Program, target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How all cells of a sweep are measured."""
-
     runs: int = 10
     warmup: int = 3
     schedule: Schedule = field(default_factory=Schedule)
@@ -104,7 +102,6 @@ class Job:
     target: str
     cells: tuple[Cell, ...]
     rungs: tuple[Rung, ...]
-    """The rungs of its cells, in the order of the sweep."""
     measure: Measure = field(default_factory=Measure)
 
     @property
@@ -194,7 +191,6 @@ def write_sweep_record(folder: Path, record: SweepRecord) -> None:
 class _Found:
     program: Program
     model: str
-    """As exclusions name it."""
     left_out: str = ""
 
 
@@ -315,8 +311,7 @@ class SweepCost:
         return sum(each.seconds is None for each in self.jobs)
 
     def seconds(self, *, alone: bool) -> float:
-        """The known duration. Targets are measured in parallel; if this machine works `alone`, its own come
-        one after the other."""
+        """The known duration: targets in parallel, but those of this machine in turn if it works `alone`."""
         return longest(
             (lane_of(each.job.target) if alone else each.job.target, each.seconds or 0.0)
             for each in self.jobs
@@ -337,7 +332,6 @@ def lane_of(target: str) -> str:
 
 
 def sweep_cost(jobs: Iterable[Job], artifacts: Path) -> SweepCost:
-    """The cost of `jobs`; `artifacts` holds programs that are already exported."""
     listed = tuple(jobs)
     paths = {job.program: program_path(job.program, artifacts) for job in listed}
     costs = tuple(job_cost(job, paths[job.program]) for job in listed)
@@ -345,7 +339,6 @@ def sweep_cost(jobs: Iterable[Job], artifacts: Path) -> SweepCost:
 
 
 def program_path(program: Program, artifacts: Path) -> Path | None:
-    """The program's file; None if it has to be exported."""
     path = Path(program.model) if program.exported else artifacts / f"{program.name}.pte"
     return path if path.is_file() else None
 

@@ -62,8 +62,7 @@ class Cluster:
             ) from problem
 
     def abandon(self) -> None:
-        """Kill what is measured and exported in this process: a launch may take minutes, and nobody needs its
-        result. Workers elsewhere finish their piece."""
+        """Kill what runs in this process: a launch may take minutes, and nobody needs its result."""
         if self.own:
             process.kill_running()
 
@@ -111,8 +110,7 @@ class Cluster:
             self.client.run(self._call, method, pickle.dumps(arguments), on_error="ignore")
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return what the present workers offer; each is asked once. Workers without the kit offer
-        nothing."""
+        """Return what the present workers offer; each is asked once. Other people's workers offer nothing."""
         with self._reached():
             there = list(self.client.nthreads())
         new = [worker for worker in there if worker not in self._offers]
@@ -153,8 +151,8 @@ def connected(scheduler: Scheduler | None, targets: Sequence[str]) -> Iterator[C
 
 @contextlib.contextmanager
 def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
-    """Run scheduler and worker in this process, where nobody else can reach them. Long tasks still have their
-    own processes, which end with this one."""
+    """Run scheduler and worker in this process, unreachable for others; long tasks still have child
+    processes."""
     distributed = needed("distributed", EXTRA)
     quieten()
     here = HOST + machine_name()
@@ -179,7 +177,6 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
 
 
 def check_versions(offers: Sequence[Offer]) -> None:
-    """Refuse workers with other versions than this sweep's."""
     own = own_versions()
     for offer in offers:
         if offer.versions != own:
@@ -190,8 +187,7 @@ def check_versions(offers: Sequence[Offer]) -> None:
 
 
 def device_of(target: str, offers: Sequence[Offer], known: str | None = None) -> str | None:
-    """Return the offered device that `target` means; None while nobody offers it. A `known` device stays the
-    one: a run does not move to another machine."""
+    """The offered device that `target` means, if any. A `known` one stays: a run does not change machines."""
     offered = {device for offer in offers for device in offer.devices}
     if known is not None or target != "host":
         meant = known or target
@@ -217,7 +213,6 @@ def workers_for(
 
 
 def other_versions(device: str, offers: Sequence[Offer], versions: Versions) -> tuple[str, str]:
-    """Why no worker that offers `device` can measure on it, and the fix."""
     offer = next(offer for offer in offers if device in offer.devices)
     return f"worker {offer.name} runs {offer.versions}, this sweep {versions}", "install the same on both"
 

@@ -47,11 +47,9 @@ class DeviceQueue:
     device: str | None = None
     """The workers' name for it, once one of them offers it."""
     turns: Interleaved = field(default_factory=lambda: Interleaved(secrets.randbits(32)))
-    """Decides whose launch is next."""
     visiting: Work | None = None
     future: Any = None
     workers: tuple[str, ...] = ()
-    """The workers that were asked last."""
     lacked: int = 0
     """How often in a row the worker lacked files for the next visit."""
     was_there: bool = False
@@ -84,14 +82,12 @@ class DeviceQueue:
         self.tries += 1
 
     def drop(self) -> None:
-        """Stop waiting for the visit in progress."""
         if self.future is not None:
             with contextlib.suppress(Exception):  # there may be no scheduler to tell
                 self.future.cancel()
         self.future = self.visiting = None
 
     def found(self) -> None:
-        """Record a successful visit."""
         self.was_there, self.lost_at, self.lacked, self.tries, self.not_before = True, None, 0, 0, 0.0
 
     def waited_s(self) -> float:
@@ -139,8 +135,7 @@ class SweepProgress:
             self.progress.advance(ended, len(cells), "; ".join(said), self.seconds_left(works))
 
     def seconds_left(self, works: Sequence[Work]) -> float | None:
-        """Estimate the time left; None if no time is known. A job without one counts as the mean of the
-        others."""
+        """Estimate the time left, if any is known. A job without a time counts as the mean of the others."""
         known = {work.job.id: seconds for work in works if (seconds := self._seconds(work)) is not None}
         if not known:
             return None
@@ -165,8 +160,6 @@ _BESIDE = (".etrecord", ".json")
 
 @dataclass(frozen=True, slots=True)
 class ReadyProgram:
-    """A program that can be sent, with the files beside it."""
-
     path: Path
     files: Listing
 
@@ -210,7 +203,7 @@ class Programs:
         return self.settled(program)
 
     def _earlier(self, program: Program) -> Path | None:
-        """An earlier export; a continued sweep keeps the programs it has."""
+        """A continued sweep keeps the programs it has."""
         path = self.artifacts / f"{program.name}.pte"
         if self.resume and path.is_file():
             try:

@@ -2,7 +2,7 @@
 
 A visit measures one piece of one job from the run directory as the sweep has it. Runs stay open between
 visits, so that a device is made ready once. If the files here differ from the sweep's (this worker was lost
-for a while, or another one continued), the sweep's count and the run continues from them.
+for a while, or another one continued), the sweep's are taken and the run continues from them.
 """
 
 from __future__ import annotations
@@ -124,7 +124,6 @@ class DeviceServer:
 
     @property
     def threads(self) -> int:
-        """How many tasks may run at once."""
         return len(self.devices) + (self._exporters.count if self.exports else 0)
 
     def answer(self, method: str, packed: bytes) -> bytes:
@@ -144,7 +143,6 @@ class DeviceServer:
         return Offer(self.address, self.name, self.versions, self.devices, self.quiet_cores, self.exports)
 
     def put(self, ask: VisitAsk, program: SentFiles, run: SentFiles) -> None:
-        """Store the files that a visit lacked."""
         with self._lock:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
@@ -155,8 +153,7 @@ class DeviceServer:
                 sent.lay_out(folder, self._hashes, "what the sweep sent")
 
     def _program(self, ask: VisitAsk) -> Path:
-        """The folder of a job's program. Each job has its own, because the files beside equal programs may
-        differ."""
+        """Each job has its own folder for its program: the files beside equal programs may differ."""
         return self._home(ask.sweep) / "programs" / ask.job.id
 
     def _run_dir(self, ask: VisitAsk) -> Path:
@@ -183,8 +180,8 @@ class DeviceServer:
         return Exported(self.name, pte.name, SentFiles.of(home, listing, {}))
 
     def visit(self, ask: VisitAsk) -> Visited | Lacking | Failed:
-        """Measure the next piece of a job. An error that is not the program's own closes everything on the
-        device, so that the next visit makes it ready again."""
+        """Measure the next piece of a job. After an error that is not the program's own the device is closed,
+        and the next visit makes it ready again."""
         if ask.versions != self.versions:
             return self._other_versions(ask.versions)
         with self._lock:
@@ -215,8 +212,8 @@ class DeviceServer:
         self._exporters.rest()
 
     def forget(self, sweep: str) -> None:
-        """Close the devices and delete the files of a sweep that has ended, once its last tasks have ended.
-        The caller does not wait for that."""
+        """Close the devices and delete the files of an ended sweep, once its last tasks end; returns at
+        once."""
         home = self._home(sweep)
 
         def let_go() -> None:
@@ -261,7 +258,6 @@ class DeviceServer:
         return SentFiles.of(run_dir, self._hashes.listing(run_dir), ask.run)
 
     def _opened(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> OpenRun:
-        """Return the open run, or continue it from the sweep's files."""
         if bench.sweep != ask.sweep:
             bench.clear()
             bench.sweep = ask.sweep

@@ -1,9 +1,7 @@
-"""Runs a sweep: exports each program once, lets the jobs of each device take turns launch by launch, and
-publishes the results.
+"""Runs a sweep: exports programs, lets the jobs of each device take turns, and publishes the results.
 
 The run directories in the sweep's folder are authoritative. Each visit of a worker starts from them and
-brings back what one piece of measuring added. So a lost worker costs one piece, and a killed sweep continues
-where it was.
+brings back one piece of measuring, so a lost worker costs one piece, and a killed sweep can continue.
 """
 
 from __future__ import annotations
@@ -91,7 +89,6 @@ class SweepOutcome:
     folder: Path
     record: SweepRecord
     published: tuple[Path, ...] = ()
-    """Run directories made in this session."""
     moved: Path | None = None
     """Where an earlier sweep was moved to."""
 
@@ -355,7 +352,6 @@ class _Coordinator:
             self._give_up(queue)
 
     def _bring(self, answer: Visited | Failed, work: Work) -> None:
-        """Make the run directory here the same as the worker's."""
         run_dir = self.folder.run_dir(work.job)
         run_dir.mkdir(parents=True, exist_ok=True)
         answer.files.lay_out(run_dir, self._hashes, f"worker {answer.name}")

@@ -1,4 +1,4 @@
-"""Exports in a child process that stays: loading torch takes longer than most exports, and what an export
+"""Exports in a child process that stays, because loading torch takes longer than most exports. What an export
 leaves in memory, or a crash, does not hurt the worker.
 
 The process reads one JSON line for each export and answers with one.
@@ -98,8 +98,6 @@ class Exporter:
 
 
 class Exporters:
-    """As many exporters as this machine has cores and memory for."""
-
     def __init__(self, count: int | None = None) -> None:
         self.count = count or exports_at_once()
         self._all = [Exporter() for _ in range(self.count)]
@@ -108,8 +106,7 @@ class Exporters:
             self._free.put(each)
 
     def export(self, program: Program, folder: Path) -> Path:
-        """Export with the next free exporter; the last one used comes first, because its process is
-        running."""
+        """Use the next free exporter; the last used one comes first, because its process is running."""
         mine = self._free.get()
         try:
             return mine.export(program, folder)

@@ -63,7 +63,6 @@ class SweepFolder:
     moved: Path | None = None
     """Where an earlier sweep was moved to."""
     _places: dict[str, int] = field(init=False)
-    """The position of each cell in the record."""
 
     def __post_init__(self) -> None:
         self._places = {each.cell.id: place for place, each in enumerate(self.record.cells)}
@@ -79,7 +78,6 @@ class SweepFolder:
         return tuple(self.record.cells[self._places[cell.id]] for cell in job.cells)
 
     def waiting(self, job: Job) -> bool:
-        """Whether any of its cells is still to be measured."""
         return any(not each.ended for each in self.of(job))
 
     def mark(self, job: Job, state: CellState, reason: str = "", fix: str = "") -> None:
@@ -97,11 +95,9 @@ class SweepFolder:
             self._write(replace(self.record, devices={**self.record.devices, target: device}))
 
     def end(self) -> None:
-        """Record that this session has ended."""
         self._write(replace(self.record, ended=moment()))
 
     def _set(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
-        """A known run directory is kept."""
         run_dir = job.run_dir if self.run_dir(job).is_dir() else None
         cells = list(self.record.cells)
         for cell_id, found in outcomes.items():
@@ -183,7 +179,6 @@ def written(sweep: SweepConfig) -> dict[str, object]:
 
 
 def read_sweep_of(path: Path) -> SweepConfig:
-    """Read what was asked for in the sweep's folder `path`."""
     fix = "begin the sweep anew with --force"
     sweep, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
     if sweep is None:

@@ -29,16 +29,15 @@ Told = Callable[[], object]
 
 @contextlib.contextmanager
 def measuring_alone(cpus: Iterable[int] = (), *, waiting: Told | None = None) -> Iterator[None]:
-    """Measure on `cpus`, or on all: alone on the machine, and with no other work on these. `waiting` is
-    called once if there is a wait."""
+    """Measure on `cpus`, or on all, alone on the machine. `waiting` is called once if there is a wait."""
     with _locked(exclusive=True, cpus=cpus, waiting=waiting):
         yield
 
 
 @contextlib.contextmanager
 def working_beside(*, waiting: Told | None = None) -> Iterator[None]:
-    """Work on the CPUs of this thread while nobody measures on them. Never nest it: a waiting measurement
-    lets nobody else in."""
+    """Work while nobody measures on this thread's CPUs. Never nest it: a waiting measurement blocks
+    others."""
     with _locked(exclusive=False, cpus=allowed_cpus(), waiting=waiting):
         yield
 
@@ -49,8 +48,7 @@ def allowed_cpus() -> frozenset[int]:
 
 
 def keep_off(cores: Iterable[int]) -> None:
-    """Keep this thread, and whatever it starts from now on, off the cores that measuring is pinned to. If
-    there are no others, it stays and takes turns with measurements."""
+    """Keep this thread, and what it starts, off the cores for measuring; without others, it takes turns."""
     if sys.platform != "linux":
         return
     others = allowed_cpus() - frozenset(cores)
@@ -64,8 +62,7 @@ def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> It
     with contextlib.ExitStack() as held:
         handle = _opened(held, ".this-machine.lock")
         with contextlib.ExitStack() as door:
-            # Whoever waits for the lock keeps the door shut, so that new work cannot delay a measurement
-            # forever.
+            # Whoever waits for the lock keeps the door shut: new work cannot delay a measurement forever.
             _take(_opened(door, ".this-machine-door.lock"), 0, 1, exclusive=True, tell=tell)
             if exclusive:
                 _take(handle, _MEASURING, 1, exclusive=True, tell=tell)
@@ -89,7 +86,6 @@ def _opened(until: contextlib.ExitStack, name: str) -> int:
 
 
 def _ranges(cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of neighbouring CPUs: start and length."""
     wanted = sorted(set(cpus))
     if not wanted:
         yield 0, _MOST_CPUS

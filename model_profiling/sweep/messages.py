@@ -86,7 +86,6 @@ class SentFiles:
 
 
 def _check_names(listing: Iterable[str], where: str) -> None:
-    """Refuse names that lead outside or are hidden."""
     for name in listing:
         if any(part.startswith(".") for part in Path(stays_inside(name, where)).parts):
             raise FormatError(f"{where}: {name!r} is hidden", "a run names only files of its own")
@@ -106,7 +105,6 @@ EMULATED = "emulated"
 
 
 def resource_of(device: str) -> str:
-    """The Dask resource of a device; each worker that reaches it has one."""
     return f"{_DEVICE}{device}"
 
 
@@ -131,8 +129,7 @@ def own_versions() -> Versions:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one worker can do. Devices have the names that a sweep uses, the worker's machine
-    `host@MACHINE`."""
+    """What one worker can do. Devices are named as in a sweep, the worker's own machine `host@MACHINE`."""
 
     worker: str
     name: str
@@ -193,8 +190,7 @@ class Visited:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why something could not be done. With `device_gone` the request is sound: it may work once the device
-    or worker is well again."""
+    """Why something failed. With `device_gone` it may work later, once the device or worker is well again."""
 
     name: str
     problem: str

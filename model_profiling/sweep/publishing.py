@@ -98,8 +98,8 @@ class SweepResult:
 
 
 def check_store(address: str | None) -> Store:
-    """Open or create the store for the runs of a sweep before it starts: nobody wants to hear after hours of
-    measuring that it cannot be written."""
+    """Open or create the store before a sweep: a store that cannot be written must not be found hours
+    later."""
     for module in ("duckdb", "pyarrow"):
         try:
             needed(module, "store")

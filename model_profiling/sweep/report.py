@@ -1,7 +1,6 @@
 """The page of a sweep: its results, what failed and why, the fastest of each model, every cell.
 
-Figures come from the runs' own `metrics.json`. Beside it are a page that compares the runs and the report of
-each run.
+Figures come from the runs' own `metrics.json`. A page beside it compares the runs; each has its own report.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Row:
 
     @property
     def rung(self) -> str:
-        """Only a CPU that has SME2 is said to have it on or off."""
+        """On and off are said only of a CPU that has SME2."""
         return "baseline" if self.baseline else self.first.cell.rung
 
     @property
@@ -87,7 +86,6 @@ class SweepResults:
 
 
 def gather(folder: Path, record: SweepRecord) -> SweepResults:
-    """Collect what the runs of the sweep in `folder` say about its cells."""
     rows: list[Row] = []
     about: dict[str, str] = {}
     pairs: list[tuple[CellRecord, PairReport]] = []
@@ -199,7 +197,6 @@ def _opening(found: SweepResults, side_by_side: str | None) -> Block:
 
 
 def _places(cells: Iterable[CellRecord]) -> str:
-    """The runs they belong to, as many as fit on a line."""
     jobs = list(dict.fromkeys(f"{each.cell.program.name} on {each.cell.target}" for each in cells))
     others = [f"{len(jobs) - 3} more"] if jobs[3:] else []
     return listing(jobs[:3] + others)
@@ -272,7 +269,6 @@ _COLUMNS: dict[str, Callable[[Row], Text | None]] = {
 
 
 def _linked(each: CellRecord) -> Text:
-    """The program's name, linked to the report of its run."""
     name = each.cell.program.name
     return Link(name, f"{each.run_dir}/{_PAGE}") if each.run_dir and each.state == "done" else Code(name)
 

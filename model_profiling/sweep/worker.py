@@ -33,7 +33,6 @@ _FIRST_CONNECTION_S = 20
 _MOST_WORKERS = 64
 """The most unnamed workers of one user on one machine."""
 _AGAIN_S = 600
-"""How long a worker looks for a scheduler that went away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ def _plugin(server: DeviceServer) -> Any:
 
 
 def remote_call() -> Callable[..., bytes | None]:
-    """Return the function that a sweep sends to workers. It is nested so that Dask sends its code: a
+    """The function that a sweep sends to workers. It is nested so that Dask sends its code, not its name: a
     scheduler that unpacks it needs no kit."""
     name = NAME
 
