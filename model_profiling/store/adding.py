@@ -51,8 +51,6 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What `Store.add` did."""
-
     runs: tuple[AddedRun, ...] = ()
     refused: tuple[Refused, ...] = ()
     files_left_out: tuple[Path, ...] = ()
@@ -77,8 +75,6 @@ class _KnownRun:
 
 @dataclass(frozen=True, slots=True)
 class _ReadRun:
-    """A run that is read, but not in the store yet."""
-
     place: int
     """Its position among the run directories."""
     known: _KnownRun
@@ -126,7 +122,6 @@ class Adder:
         return Added(tuple(self._done[place] for place in sorted(self._done)), tuple(refused))
 
     def _catch_up(self) -> None:
-        """Notice what others have added since."""
         index = read_index(self.root)
         if index != self._index:
             self._index = index
@@ -134,8 +129,7 @@ class Adder:
             self._loaded.clear()
 
     def _known(self, begun: str, month: str) -> _KnownRun | None:
-        """The run in the store with this beginning; all its states are in files of the month in which it
-        began."""
+        """The stored run with this beginning; all its states are in files of the month it began in."""
         for found in self._index.of_table("runs"):
             if found not in self._loaded and found.folder.endswith(month):
                 self._loaded.add(found)

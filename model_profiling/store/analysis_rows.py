@@ -1,5 +1,5 @@
 """Rows of a run's operators and categories, from the files of its analysis, because reading dumps takes a
-hundred times as long. If those are missing, or of other dumps, the run is analysed now."""
+hundred times as long. If those are missing, or cover fewer dumps, the run is analysed now."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def analysis_rows(run: Run) -> AnalysisRows:
 
 
 def _kept(run: Run) -> _Summary | None:
-    """The summary of an analysis of exactly these dumps, if there is one."""
+    """The kept summary, if it covers as many dumps of each series as the run has."""
     path = run.path / names.ANALYSIS
     if not is_there(path):
         return None
@@ -191,8 +191,7 @@ def _operator_rows(found: _SeriesFacts, times: Times, details: Mapping[_Place, _
 
 
 def _without_times(row: Row) -> Row:
-    """Every number of an operator derives from times, and the runs of an operator without times are not
-    counted."""
+    """Drop numbers, which derive from times, and counts of runs, which were not timed."""
     columns = OPERATORS.columns[1:]
     return tuple(
         None if column.kind == "number" or column.name == "runs" else value

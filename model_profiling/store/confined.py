@@ -146,8 +146,7 @@ def _mapped(name: str, paths: Sequence[str]) -> Any:
 
 
 def open_nothing_more(memory: int) -> None:
-    """From here on the process can open and write nothing, and its memory is limited. Open files stay
-    open."""
+    """From here on the process can open and write nothing more, and its memory is limited."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
     with contextlib.suppress(OSError):  # only Linux reports and enforces this limit

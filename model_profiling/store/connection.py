@@ -60,7 +60,6 @@ def lock_down(made: duckdb.DuckDBPyConnection, paths: Sequence[str] = ()) -> Non
 
 
 def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
-    """Run one of the kit's own queries; return a dict for each row."""
     answer = made.execute(sql, list(params))
     names = [column[0] for column in answer.description or ()]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]

@@ -124,7 +124,6 @@ def merged(
 
 
 def without_runs(root: Path, found: DataFile, gone: Sequence[str]) -> list[DataFile]:
-    """Return `found` itself, or what is left of it without the runs in `gone`."""
     arrow, compute = needed("pyarrow", "store"), needed("pyarrow.compute", "store")
     runs = arrow.array(gone, arrow.string())
 

@@ -74,7 +74,6 @@ def _remove_unnamed(root: Path, index: Index, before: float) -> tuple[int, int]:
 
 
 def _data_on_disk(root: Path) -> Iterator[Path]:
-    """Yield files in the folders that the kit makes, with names that the kit gives."""
     for table in TABLES:
         home = root / FOLDER / table
         if home.is_symlink() or home.parent.is_symlink() or not home.is_dir():
@@ -96,7 +95,7 @@ _INCOMPLETE = f"""
     GROUP BY run_id HAVING times <> 1 OR promised IS DISTINCT FROM coalesce(counted, 0)
     ORDER BY run_id
 """  # noqa: S608  our own text
-"""Runs that lack rows they were added with, or are there twice."""
+"""Runs that do not have exactly the rows they were added with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class Places:
     _kept: dict[Path, list[tuple[str, str, str]]] = field(default_factory=dict)
 
     def find(self, run_dir: str, from_store: str | None, measured: datetime | None) -> Path | None:
-        """Return the folder of the run; None if it is in no known place."""
         for folder in self._named(run_dir, from_store):
             if measured is None:
                 if is_there(folder):
@@ -126,7 +125,6 @@ def store_command(words: str, address: str) -> str:
 
 
 def is_remote(address: str) -> bool:
-    """Whether the store is not a folder on this machine."""
     return address.lower().startswith(_REMOTE)
 
 

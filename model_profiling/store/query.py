@@ -64,8 +64,7 @@ DEFAULT_LIMITS = Limits()
 class Answer(Sequence[Mapping[str, Plain]]):
     """The answer to a query: each row is a mapping from column to value, with None for nulls.
 
-    `answer.to_pandas()` is a DataFrame, `answer.to_arrow()` a pyarrow table; `for row in answer` needs
-    neither.
+    `answer.to_pandas()` is a DataFrame, `answer.to_arrow()` a pyarrow table; iterating needs neither.
     """
 
     columns: tuple[str, ...]
@@ -282,7 +281,6 @@ def _columns_near(sql: str) -> list[str]:
 
 
 def _said(message: str) -> str:
-    """DuckDB's first sentence, with the line of the query."""
     first = _KIND.sub("", message.strip().split("\n\n")[0].split("\n\t")[0])
     line = _LINE.search(message)
     where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""

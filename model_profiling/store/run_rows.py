@@ -100,7 +100,6 @@ class RunRows:
     """The month, such as 2026-11, by which its files are grouped."""
     tables: Mapping[str, Sequence[Row]]
     analysed: bool
-    """Whether dumps had to be read because no analysis of them was kept."""
 
 
 def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> RunRows:

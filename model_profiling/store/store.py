@@ -49,8 +49,7 @@ class Store:
 
     @classmethod
     def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
-        """Open the store at `address`, else $SME2PROF_STORE, else `sme2prof_store`; `make` creates it if
-        missing."""
+        """Open (with `make`, create) the store at `address`, else $SME2PROF_STORE, else `sme2prof_store`."""
         named = store_address(address)
         if is_remote(named):
             if make:
@@ -94,8 +93,7 @@ class Store:
         return replace(adder.add(expand_runs(folders or named)), files_left_out=tuple(left_out))
 
     def compact(self, *, grace_s: float | None = None) -> Compacted:
-        """Merge the files of each table and month; remove files that nothing named for `grace_s`, or a
-        day."""
+        """Merge the files of each table and month; remove files not named for `grace_s`, or a day."""
         self._check_writable()
         from model_profiling.store.maintenance import GRACE_S, compact
 

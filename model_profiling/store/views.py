@@ -14,8 +14,6 @@ from model_profiling.store.tables import TABLES, Table
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A column of a view, and the SQL it is made of."""
-
     made_of: str
     column: Column
 
@@ -56,7 +54,6 @@ def _rest_of(table: str, *without: str) -> tuple[Shown, ...]:
 
 
 _WHOSE = _of("runs", "run_id", "measured_at", "model", "dtype", "backend", "device", "device_name")
-"""What was measured, and where."""
 _VERSION = _of("runs", "commit", "branch", "dirty", "executorch", "kit", "sweep", "name")
 _SAME = "runs.model, runs.dtype, runs.backend, runs.device"
 """Runs with the same values here measure the same thing in the same place."""

@@ -40,8 +40,8 @@ ENDED: frozenset[CellState] = frozenset({"done", "failed", "left out"})
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One export. `model` is the path of a .pte file or what `find_or_export` takes; `name` is its unique
-    stem."""
+    """One export. `model` is a .pte file or what `find_or_export` takes; `name`, the file's stem, is
+    unique."""
 
     name: str
     model: str
@@ -294,7 +294,6 @@ class JobCost:
 class SweepCost:
     jobs: tuple[JobCost, ...]
     exports: int
-    """How many programs must be exported first."""
 
     @property
     def launches(self) -> tuple[int, int]:
@@ -307,7 +306,6 @@ class SweepCost:
 
     @property
     def unknown(self) -> int:
-        """How many jobs have no known time."""
         return sum(each.seconds is None for each in self.jobs)
 
     def seconds(self, *, alone: bool) -> float:

@@ -40,7 +40,6 @@ class Cluster:
 
     client: Any
     own: bool
-    """Whether it runs in this process."""
     _call: Callable[..., bytes | None] = field(default_factory=remote_call)
     _offers: dict[str, Offer | None] = field(default_factory=dict)
 
@@ -151,8 +150,8 @@ def connected(scheduler: Scheduler | None, targets: Sequence[str]) -> Iterator[C
 
 @contextlib.contextmanager
 def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
-    """Run scheduler and worker in this process, unreachable for others; long tasks still have child
-    processes."""
+    """Run scheduler and worker in this process, where nobody else can reach them. Long tasks still run in
+    child processes, which end with this one."""
     distributed = needed("distributed", EXTRA)
     quieten()
     here = HOST + machine_name()

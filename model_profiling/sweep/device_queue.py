@@ -22,10 +22,7 @@ from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.messages import EMULATED, Exported, Hashes, Listing
 from model_profiling.workflow.profile import current_export
 
-# Jobs in progress, and the devices on which they take turns.
-
 _PAUSES_S = (1.0, 2.0, 5.0, 15.0)
-"""Pauses between tries of a lost device."""
 
 
 @dataclass(slots=True, eq=False)

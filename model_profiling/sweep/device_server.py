@@ -136,7 +136,7 @@ class DeviceServer:
             "rest": self.rest,
             "forget": self.forget,
         }
-        arguments = pickle.loads(packed)  # noqa: S301  from whom Dask takes code anyway: docs/sweeps.md
+        arguments = pickle.loads(packed)  # noqa: S301  Dask runs code of this sender anyway: docs/sweeps.md
         return pickle.dumps(known[method](*arguments))
 
     def offer(self) -> Offer:
@@ -212,8 +212,7 @@ class DeviceServer:
         self._exporters.rest()
 
     def forget(self, sweep: str) -> None:
-        """Close the devices and delete the files of an ended sweep, once its last tasks end; returns at
-        once."""
+        """Close an ended sweep's devices and delete its files, in a thread that waits for its last tasks."""
         home = self._home(sweep)
 
         def let_go() -> None:

@@ -277,8 +277,7 @@ class _Coordinator:
         queue.future.add_done_callback(self._wake)
 
     def _resources(self, device: str, job: Job) -> dict[str, float]:
-        """What a visit takes: the device alone and, if its machine reserves cores, one of those per
-        thread."""
+        """What a visit takes: the device and, if its machine reserves cores, one of those per thread."""
         found = {resource_of(device): 1.0}
         kept = [len(offer.quiet_cores) for offer in self.cluster.offers() if device in offer.devices]
         if device.startswith(HOST) and kept and min(kept):

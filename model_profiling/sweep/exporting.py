@@ -37,7 +37,6 @@ class Exporter:
         self._lock = threading.Lock()
 
     def export(self, program: Program, folder: Path) -> Path:
-        """Export into `folder`; return the .pte file."""
         asked = {
             "model": program.model, "dtype": program.dtype, "backend": program.backend, "folder": str(folder)
         }  # fmt: skip

@@ -141,7 +141,6 @@ def open_sweep(
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether the sweep in `path` has cells left to measure."""
     return is_there(path / CELLS) and not read_sweep_record(path).has_ended
 
 
@@ -187,7 +186,6 @@ def read_sweep_of(path: Path) -> SweepConfig:
 
 
 def _changed(path: Path, sweep: SweepConfig) -> list[str]:
-    """The settings in which `sweep` differs from the one begun in `path`."""
     earlier = read_sweep_of(path)
     moved = {old: new for old, new in zip(earlier.models, sweep.models, strict=False) if _was_moved(old, new)}
     before, now = written(_with_models(earlier, moved)), written(sweep)

@@ -36,8 +36,7 @@ def measuring_alone(cpus: Iterable[int] = (), *, waiting: Told | None = None) ->
 
 @contextlib.contextmanager
 def working_beside(*, waiting: Told | None = None) -> Iterator[None]:
-    """Work while nobody measures on this thread's CPUs. Never nest it: a waiting measurement blocks
-    others."""
+    """Work while nobody measures on this thread's CPUs. Never nest: a waiting measurement lets nobody in."""
     with _locked(exclusive=False, cpus=allowed_cpus(), waiting=waiting):
         yield
 

@@ -84,9 +84,6 @@ def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
     )
 
 
-# The end of a sweep: its pages, and its runs in the store.
-
-
 @dataclass(frozen=True, slots=True)
 class SweepResult:
     """`added` is None if no store was wanted, or nothing was measured that could be added."""
@@ -98,8 +95,7 @@ class SweepResult:
 
 
 def check_store(address: str | None) -> Store:
-    """Open or create the store before a sweep: a store that cannot be written must not be found hours
-    later."""
+    """Open or create the store before measuring; hours later is too late to learn it is not writable."""
     for module in ("duckdb", "pyarrow"):
         try:
             needed(module, "store")

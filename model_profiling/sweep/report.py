@@ -107,7 +107,6 @@ def gather(folder: Path, record: SweepRecord) -> SweepResults:
 
 
 def _opened(run_dir: Path) -> ReportData | None:
-    """The run's figures without its dumps; None if nothing was measured."""
     try:
         run = Run.open(run_dir)
     except ProfilingError:
@@ -289,7 +288,6 @@ def _by_reason(cells: Iterable[CellRecord]) -> dict[tuple[str, str], list[CellRe
 
 
 def failures(record: SweepRecord) -> Iterator[str]:
-    """One line for each reason."""
     for (reason, fix), cells in _by_reason(each for each in record.cells if each.state == "failed").items():
         first = cells[0].cell.id
         others = f" and {plural(len(cells) - 1, 'other cell')}" if cells[1:] else ""
@@ -310,7 +308,6 @@ def run_dirs(folder: Path, record: SweepRecord) -> list[Path]:
 def write_sweep_report(
     folder: Path, record: SweepRecord, progress: Progress | None = None
 ) -> tuple[Path, SweepResults]:
-    """Write the pages of the sweep in `folder`; return the first one and its content."""
     progress = progress or Silent()
     progress.stage("writing the report of the sweep")
     runs = run_dirs(folder, record)

@@ -72,7 +72,6 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
 
 @contextlib.contextmanager
 def _opened_server(options: WorkerOptions) -> Iterator[DeviceServer]:
-    """A server in a folder that no other worker of this user has."""
     for name in filter(None, (options.name, options.machine)):
         if not _NAME.fullmatch(name):
             raise InputError(f"{name!r} names no worker or machine", "use letters, digits, '.', '_' and '-'")
