@@ -1,1 +1,1 @@
-"""Many runs: their tables in Parquet files, added whole or not at all, asked with DuckDB."""
+"""A store of many runs: tables in Parquet files, added completely or not at all, queried with DuckDB."""

@@ -1,4 +1,4 @@
-"""Adding runs to a store: whole or not at all, each once, whoever else adds at the same time."""
+"""Adds runs to a store: completely or not at all, each once, even if others add at the same time."""
 
 from __future__ import annotations
 
@@ -24,30 +24,26 @@ if TYPE_CHECKING:
 
 _MOST_RUNS = 256
 _MOST_ROWS = 100_000
-"""Of one change: what is held in memory until it is written."""
+"""Limits of one change, which is held in memory until it is written."""
 _ENDED = ("finished", "failed", "")
-"""States of a run that is not continued; empty is one without a manifest."""
+"""States of a run that will not be continued; empty if it has no manifest."""
 
 Outcome = Literal["added", "continued", "already there", "an earlier state of one that is there"]
 
 
 @dataclass(frozen=True, slots=True)
 class AddedRun:
-    """What became of one run directory."""
-
     run_dir: Path
     run_id: str
     outcome: Outcome
     supersedes: str = ""
-    """The run that it was before it was continued."""
+    """Its run_id before it was continued."""
     analysed: bool = False
-    """Whether its dumps had to be read, which takes longer than taking its analysis."""
+    """Whether its dumps had to be read, which takes longer than reading its analysis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A run directory that cannot be added, and why."""
-
     run_dir: Path
     problem: str
     fix: str
@@ -55,8 +51,6 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What `Store.add` did."""
-
     runs: tuple[AddedRun, ...] = ()
     refused: tuple[Refused, ...] = ()
     files_left_out: tuple[Path, ...] = ()
@@ -64,7 +58,6 @@ class Added:
 
     @property
     def new(self) -> tuple[AddedRun, ...]:
-        """Those that were not in the store before."""
         return tuple(run for run in self.runs if run.outcome in ("added", "continued"))
 
 
@@ -76,19 +69,17 @@ class _KnownRun:
     ended: bool
 
     def covers(self, other: _KnownRun) -> bool:
-        """Whether `other`, with the same beginning, has nothing that this one has not."""
+        """Whether `other`, with the same beginning, has nothing that this one lacks."""
         return self.run_id == other.run_id or (self.processes, self.ended) > (other.processes, other.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadRun:
-    """A run that is read, but not yet in the store."""
-
     place: int
-    """Which of the run directories."""
+    """Its position among the run directories."""
     known: _KnownRun
     month: str
-    """When it was begun; empty where nothing says."""
+    """The month in which it began; empty if unknown."""
     rows: RunRows
     batches: Mapping[str, pyarrow.RecordBatch]
 
@@ -99,14 +90,14 @@ class _ReadRun:
 
 @dataclass(slots=True)
 class Adder:
-    """Adds runs by the hundred: a change takes as long whether it holds one run or many."""
+    """Adds runs by the hundred: a change takes as long for one run as for many."""
 
     root: Path
     labels: Labels
     progress: Progress = field(default_factory=Silent)
     _index: Index = field(default_factory=Index)
     _stored: dict[str, _KnownRun] = field(default_factory=dict)
-    """Runs of the store, by their beginning, as far as they are in files of `_loaded`."""
+    """Runs of the store by their beginning, from the files in `_loaded`."""
     _loaded: set[DataFile] = field(default_factory=set)
     _waiting: dict[str, _ReadRun] = field(default_factory=dict)
     """By their beginning."""
@@ -131,7 +122,6 @@ class Adder:
         return Added(tuple(self._done[place] for place in sorted(self._done)), tuple(refused))
 
     def _catch_up(self) -> None:
-        """See what others have added since."""
         index = read_index(self.root)
         if index != self._index:
             self._index = index
@@ -139,7 +129,7 @@ class Adder:
             self._loaded.clear()
 
     def _known(self, begun: str, month: str) -> _KnownRun | None:
-        """What the store has of a run; all that it ever was is in files of the month it was begun in."""
+        """The stored run with this beginning; all its states are in files of the month it began in."""
         for found in self._index.of_table("runs"):
             if found not in self._loaded and found.folder.endswith(month):
                 self._loaded.add(found)
@@ -168,13 +158,13 @@ class Adder:
             self._settle(earlier.place, earlier.rows.run_dir, earlier.known, mine)
 
     def _settle(self, place: int, run_dir: Path, mine: _KnownRun, found: _KnownRun) -> None:
-        """`run_dir` has nothing that the store does not have."""
+        """Record that the store already has everything of `run_dir`."""
         same = found.run_id == mine.run_id
         outcome: Outcome = "already there" if same else "an earlier state of one that is there"
         self._done[place] = AddedRun(run_dir, found.run_id, outcome)
 
     def _write(self) -> None:
-        """Put what waits into the store, but for what others have added in the meantime."""
+        """Write the waiting runs to the store, except those that others have added meanwhile."""
         with lock(self.root):
             self._catch_up()
             superseded: dict[str, str] = {}
@@ -211,7 +201,7 @@ class Adder:
                     yield write_table(self.root, table, month, batches)
 
     def _tag_known(self) -> None:
-        """Runs that were there before get the tags as well."""
+        """Give the tags to runs that were in the store before, too."""
         known = dict.fromkeys(
             run.run_id for run in self._done.values() if run.outcome not in ("added", "continued")
         )
@@ -220,7 +210,6 @@ class Adder:
 
 
 def add_tags(root: Path, rows: Sequence[Row]) -> None:
-    """Put rows of `tags` into the store."""
     batch = batch_of(TABLES["tags"], rows, "tags")
     with lock(root):
         index = read_index(root)
@@ -236,7 +225,7 @@ def _runs_in(root: Path, found: DataFile) -> Iterator[tuple[str, _KnownRun]]:
 
 
 def _continued(root: Path, index: Index, became: Mapping[str, str]) -> Index:
-    """`index` without rows of runs that were continued; their tags go over to what they became."""
+    """Return `index` without the rows of runs that were continued; their tags move to the new run_id."""
     arrow = needed("pyarrow", "store")
 
     def moved(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:

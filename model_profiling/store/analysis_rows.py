@@ -1,6 +1,5 @@
-"""Rows of operators and categories of a run: from the files that its analysis wrote, for reading dumps takes
-a hundred times as long; where those are missing, or not of these dumps, from an analysis made now.
-"""
+"""Rows of a run's operators and categories, from the files of its analysis, because reading dumps takes a
+hundred times as long. If those are missing, or cover fewer dumps, the run is analysed now."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ _ONLY_IN_CSV = {
     for fact in OPERATOR_COLUMNS
     if fact not in _IN_JSON and fact.name not in ("type", "pct_of_e2e")
 }
-"""What only `_exec_operator_details.csv` has; none of it is a time."""
+"""Columns that only `_exec_operator_details.csv` has; none is a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class _SeriesFacts:
     experiment: str
     threads: int | None = None
     rounds: int = 0
-    """Of how many dumps it was made."""
+    """The number of dumps it was made from."""
     ms: Mapping[str, float]
     share: Mapping[str, float]
     operators: tuple[_Operator, ...]
@@ -96,7 +95,7 @@ class _Summary:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRows:
-    """Without run_id."""
+    """Rows without run_id."""
 
     operators: tuple[Row, ...] = ()
     categories: tuple[Row, ...] = ()
@@ -107,7 +106,6 @@ class AnalysisRows:
 
 
 def analysis_rows(run: Run) -> AnalysisRows:
-    """Everything that an analysis says of `run`."""
     kept = _kept(run)
     if kept is not None:
         return _from_files(run, kept)
@@ -119,7 +117,7 @@ def analysis_rows(run: Run) -> AnalysisRows:
 
 
 def _kept(run: Run) -> _Summary | None:
-    """The summary of an analysis of these very dumps; None where there is none."""
+    """The kept summary, if it covers as many dumps of each series as the run has."""
     path = run.path / names.ANALYSIS
     if not is_there(path):
         return None
@@ -128,7 +126,7 @@ def _kept(run: Run) -> _Summary | None:
     if not isinstance(listed, list) or any(
         isinstance(one, dict) and "operators" not in one for one in listed
     ):
-        return None  # an earlier kit's
+        return None  # of an earlier kit
     found = parse_record(_Summary, content, str(path), _FIX)
     known = {one.series: one.rounds for one in found.series}
     dumps = Counter(dump.series for dump in run.dumps)
@@ -166,7 +164,7 @@ def _from_files(run: Run, summary: _Summary) -> AnalysisRows:
 
 
 def _answer(run: Run, pair: Pair, told: Mapping[tuple[Series, Series], PairSpeedup]) -> PairSpeedup:
-    """The run's own, else the analysis's; none where the two may not be compared."""
+    """The run's own answer, else the analysis's; no ratio if the two may not be compared."""
     found = told.get((pair.baseline, pair.candidate))
     if run.comparison(pair) or found is None or (pair.not_comparable and found.speedup.ratio is not None):
         return pair_answer(run, pair, None)
@@ -193,7 +191,7 @@ def _operator_rows(found: _SeriesFacts, times: Times, details: Mapping[_Place, _
 
 
 def _without_times(row: Row) -> Row:
-    """Every number of an operator follows from times, and of runs that were not timed none is counted."""
+    """Drop numbers, which derive from times, and counts of runs, which were not timed."""
     columns = OPERATORS.columns[1:]
     return tuple(
         None if column.kind == "number" or column.name == "runs" else value
@@ -202,7 +200,7 @@ def _without_times(row: Row) -> Row:
 
 
 def _details(run: Run, name: str | None) -> dict[_Place, _Details]:
-    """What only the CSV file of a dump has, by operator; nothing where it is gone."""
+    """What only the CSV file of a dump has, by operator; empty if the file is gone."""
     if not name or not is_there(path := inside(run.path, name, str(run.path / names.ANALYSIS))):
         return {}
     columns, rows = read_table(read_text(path, _MOST_CSV), path, _FIX)

@@ -1,10 +1,10 @@
-"""Questions that somebody else wrote, such as an assistant: asked in a process that can open nothing.
+"""Runs SQL queries that somebody else wrote, such as an assistant, in a process that can open nothing.
 
-DuckDB alone does not confine SQL: a COPY inside of a WITH counts as a SELECT, and may write whatever the
-engine may read; what its functions allocate is not all counted. So the child maps the files of the store into
-memory, and then the system is told that it opens no file and no socket, writes no file and takes no more
-memory; DuckDB never learns a path. The question comes in as JSON, the answer goes out as Arrow's stream, a
-refusal as one line of JSON on standard error.
+DuckDB alone does not confine SQL: a COPY inside a WITH counts as a SELECT and may write whatever the engine
+may read, and DuckDB does not count all memory that its functions allocate. So the child maps the store's
+files into memory, then has the system forbid it to open files or sockets, write files or take more memory;
+DuckDB never learns a path. The query comes in as JSON, the answer goes out as an Arrow stream, a refusal as
+one line of JSON on standard error.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _REFUSED = 3
 """The exit code of a process that said why it did not answer."""
 _ERRORS = {kind.__name__: kind for kind in (FormatError, InputError, RunError, SetupError)}
 _FACTS = b"facts"
-"""In the answer's metadata: DuckDB's types, and whether there were more rows."""
+"""Key in the answer's metadata: DuckDB's types, and whether there were more rows."""
 _STATUS = Path("/proc/self/status")
 _BESIDES = 256 << 20
-"""Bytes beyond what DuckDB counts: Arrow's, and what runs in other threads."""
+"""Bytes beyond what DuckDB counts, for Arrow and other threads."""
 _KIT = Path(__file__).resolve().parents[2]
-# Python's own modules, the two libraries and the kit are all that the child can import, nothing that lies
-# elsewhere under their names.
+# The child can import only Python's own modules, the two libraries and the kit, and nothing elsewhere under
+# their names.
 _START = (
     "import sys; sys.path += sys.argv[1:]; from model_profiling.store.confined import main; sys.exit(main())"
 )
 
 
 def ask_confined(store: Store, sql: str, limits: Limits) -> Answer:
-    """What the question answers, within `limits`."""
+    """Answer a query in a confined process, within `limits`."""
     arrow, ipc = needed("pyarrow", "store"), needed("pyarrow.ipc", "store")
     request = {"paths": store.files(), "sql": sql, "rows": limits.rows, "memory": limits.memory}
-    # Arrow's own pool takes a gigabyte of addresses for a start.
+    # Arrow's own pool reserves a gigabyte of addresses at the start.
     environment = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
     child = process.start(
         [sys.executable, "-I", "-S", "-c", _START, *_import_folders()], fed=True, env=environment
@@ -86,7 +86,6 @@ def ask_confined(store: Store, sql: str, limits: Limits) -> Answer:
 
 
 def _import_folders() -> list[str]:
-    """The folders that the two libraries and the kit are in."""
     homes = []
     for name in ("duckdb", "pyarrow"):
         spec = importlib.util.find_spec(name)
@@ -95,7 +94,7 @@ def _import_folders() -> list[str]:
     return [str(place) for place in dict.fromkeys((*homes, _KIT))]
 
 
-# The child's side.
+# The child process.
 
 
 def main() -> int:
@@ -122,7 +121,7 @@ def _answer(paths: Mapping[str, Sequence[str]], sql: str, rows: int | None, memo
 
 
 def open_mapped(paths: Mapping[str, Sequence[str]], memory: int) -> duckdb.DuckDBPyConnection:
-    """A connection with the store's views, over files that are mapped into memory."""
+    """Connect to the store's views, over files that are mapped into memory."""
     made = in_memory(memory)
     for name in TABLES:
         made.register(f"files_of_{name}", _mapped(name, paths.get(name, ())))
@@ -132,7 +131,7 @@ def open_mapped(paths: Mapping[str, Sequence[str]], memory: int) -> duckdb.DuckD
 
 
 def _mapped(name: str, paths: Sequence[str]) -> Any:
-    """What the files of a table hold, without any file open."""
+    """The rows of a table's files, with no file left open."""
     arrow, dataset = needed("pyarrow", "store"), needed("pyarrow.dataset", "store")
     schema, form = arrow_schema(TABLES[name]), dataset.ParquetFileFormat()
     if not paths:
@@ -147,10 +146,10 @@ def _mapped(name: str, paths: Sequence[str]) -> Any:
 
 
 def open_nothing_more(memory: int) -> None:
-    """From here on nothing is opened or written, and memory has an end. What is open stays so."""
+    """From here on the process can open and write nothing more, and its memory is limited."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
-    with contextlib.suppress(OSError):  # only Linux says, and only Linux keeps, how much there may be
+    with contextlib.suppress(OSError):  # only Linux reports and enforces this limit
         taken = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmData:"))
         _limit(resource.RLIMIT_DATA, int(taken.split()[1]) * 1024 + 2 * memory + _BESIDES)
     _limit(resource.RLIMIT_NOFILE, 0)

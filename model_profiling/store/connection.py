@@ -1,4 +1,4 @@
-"""A store asked with DuckDB: a view for each table over exactly the files that its index names."""
+"""DuckDB connections to a store, with a view of each table over exactly the files that its index names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 
 _MEMORY = 2 << 30
-"""Bytes that a question may take; more is refused by DuckDB, with its own words."""
+"""Bytes that a query may take; DuckDB itself refuses more."""
 
 
 def connect(paths: Mapping[str, Sequence[str]], *, memory: int = _MEMORY) -> duckdb.DuckDBPyConnection:
-    """A connection with a view of each table over its files."""
     engine = needed("duckdb", "store")
     made = in_memory(memory)
     try:
@@ -37,7 +36,7 @@ def connect(paths: Mapping[str, Sequence[str]], *, memory: int = _MEMORY) -> duc
 
 
 def in_memory(memory: int) -> duckdb.DuckDBPyConnection:
-    """DuckDB with nothing in it, that loads no extension and writes nothing on the disk."""
+    """Connect to an empty DuckDB that loads no extension and writes nothing to disk."""
     config = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
@@ -49,26 +48,25 @@ def in_memory(memory: int) -> duckdb.DuckDBPyConnection:
 
 
 def lock_down(made: duckdb.DuckDBPyConnection, paths: Sequence[str] = ()) -> None:
-    """From here on SQL opens nothing but `paths`, and changes no setting."""
+    """From here on SQL can open only `paths` and change no setting."""
     made.execute("SET TimeZone = 'UTC'")
-    made.execute("SET enable_progress_bar = false")  # it goes to standard output
+    made.execute("SET enable_progress_bar = false")  # it would print to standard output
     allowed = {form for path in paths for form in (path, without_patterns(path))}
     made.execute(f"SET allowed_paths = [{', '.join(map(_text, allowed))}]")
-    # A name that nobody knows would be looked up among the variables of this very program.
+    # DuckDB would look up an unknown name among the variables of this Python program.
     made.execute("SET python_enable_replacements = false")
     made.execute("SET enable_external_access = false")
     made.execute("SET lock_configuration = true")
 
 
 def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
-    """What a question of the kit's own answers, a dict for each row."""
     answer = made.execute(sql, list(params))
     names = [column[0] for column in answer.description or ()]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
 def make_views(made: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
-    """A view of each table, of what `sources` selects from its files, and the views over them."""
+    """Create a view of each table from its SELECT in `sources`, and the views over them."""
     for name, selected in sources.items():
         made.execute(f'CREATE VIEW "{name}" AS {_newest_tags(selected) if name == "tags" else selected}')
     for view in VIEWS.values():
@@ -76,7 +74,7 @@ def make_views(made: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> N
 
 
 def _source(made: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[str]) -> str:
-    """The columns of `table`, in order; null where files are older than a column."""
+    """A SELECT of the columns of `table`, in order; null where files are older than a column."""
     if not paths:
         nothing = ", ".join(f'NULL::{column.sql_type} AS "{column.name}"' for column in table.columns)
         return f"SELECT {nothing} WHERE false"
@@ -94,7 +92,7 @@ def _source(made: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[str])
 
 
 def _newest_tags(source: str) -> str:
-    """The tags that hold: of each run and tag the newest row, unless that takes it away."""
+    """Tags in force: the newest row of each run and tag, unless it removes the tag."""
     return f"""
         SELECT run_id, ltrim(tag, '-') AS tag, tagged_at, note FROM (
             FROM ({source})
@@ -103,7 +101,7 @@ def _newest_tags(source: str) -> str:
 
 
 def without_patterns(path: str) -> str:
-    """`path` with each letter that DuckDB would take for a pattern in brackets."""
+    """Put each character that DuckDB would take for a pattern in brackets."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
@@ -112,7 +110,7 @@ def _text(value: str) -> str:
     return f"'{quoted}'"
 
 
-# Moments as tables hold them: microseconds since 1970, in UTC.
+# Times as tables hold them: microseconds since 1970, in UTC.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
@@ -123,7 +121,7 @@ def now() -> int:
 
 
 def moment_of(text: str) -> int | None:
-    """What a file of a run calls a moment; None where it is none."""
+    """Parse a time from a file of a run; None if it is not one."""
     for form in ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"):
         try:
             told = datetime.strptime(text, form)
@@ -134,10 +132,10 @@ def moment_of(text: str) -> int | None:
 
 
 def as_moment(told: datetime) -> int:
-    """Of what a store answers: a date and time without a zone, which is UTC."""
+    """Convert a time from a store, which has no zone and is UTC."""
     return (told.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
 
 
 def month_of(moment: int) -> str:
-    """2026-11, what files are kept by."""
+    """Return the month, such as 2026-11, by which files are grouped."""
     return (_EPOCH + timedelta(microseconds=moment)).strftime("%Y-%m")

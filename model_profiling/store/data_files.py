@@ -1,4 +1,4 @@
-"""Parquet files of a store: rows written, read, merged."""
+"""Writes, reads and merges the Parquet files of a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = "data"
 _ROWS = 1 << 17
-"""Of a row group: what a reader has in memory at once."""
+"""Rows per row group, which a reader has in memory at once."""
 
 
 def arrow_schema(table: Table) -> pyarrow.Schema:
@@ -37,7 +37,7 @@ def arrow_schema(table: Table) -> pyarrow.Schema:
 
 
 def batch_of(table: Table, rows: Sequence[Row], where: str) -> pyarrow.RecordBatch:
-    """`rows` in the form of the file; one that does not fit is an error that names `where` it is from."""
+    """Return `rows` as an Arrow batch; a row that does not fit is an error that names `where` it is from."""
     arrow = needed("pyarrow", "store")
     schema = arrow_schema(table)
     arrays = []
@@ -53,7 +53,7 @@ def batch_of(table: Table, rows: Sequence[Row], where: str) -> pyarrow.RecordBat
 
 
 def write_table(root: Path, table: str, month: str, batches: Iterable[pyarrow.RecordBatch]) -> DataFile:
-    """A new file of `table`, on the disk when this returns; nothing reads it before the index names it."""
+    """Write a new file of `table` to disk; nothing reads it before the index names it."""
     arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
     folder = files.real_folder(root, root / FOLDER / table / f"month={month}")
     path = folder / f"{secrets.token_hex(16)}.parquet"
@@ -70,7 +70,7 @@ def write_table(root: Path, table: str, month: str, batches: Iterable[pyarrow.Re
 
 
 def _large(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[pyarrow.RecordBatch]]:
-    """Small batches together: each write is a row group of its own in the file."""
+    """Group small batches, because each write becomes a row group of the file."""
     held: list[pyarrow.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -86,7 +86,7 @@ def _large(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[pyarrow.Reco
 def batches_in(
     root: Path, found: DataFile, columns: Sequence[str] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a file, some at a time, with the columns that its table has today; or only those named."""
+    """Yield the rows of a file in batches, with the columns that its table has today, or only those named."""
     arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
     path = checked_path(root, found)
     whole = arrow_schema(TABLES[found.table])
@@ -105,7 +105,7 @@ def batches_in(
 
 
 def check_columns(schema: pyarrow.Schema, found: pyarrow.Schema, path: Path) -> None:
-    """Columns of a file have the types of today; it may lack younger ones."""
+    """Refuse columns whose type is not today's; newer columns may be missing."""
     for field in schema:
         if field.name in found.names and found.field(field.name).type != field.type:
             raise FormatError(f"{path}: {field.name} is {found.field(field.name).type}", FIX)
@@ -116,7 +116,7 @@ def merged(
     group: Sequence[DataFile],
     change: Callable[[pyarrow.RecordBatch], pyarrow.RecordBatch] | None = None,
 ) -> list[DataFile]:
-    """One file of many of one folder, with rows changed; none where no row is left."""
+    """Merge files of one folder into one, with rows changed; empty if no row is left."""
     table, month = group[0].table, group[0].folder.rpartition("=")[2]
     every = (batch for found in group for batch in batches_in(root, found))
     written = write_table(root, table, month, map(change, every) if change else every)
@@ -124,7 +124,6 @@ def merged(
 
 
 def without_runs(root: Path, found: DataFile, gone: Sequence[str]) -> list[DataFile]:
-    """`found` itself, or what is left of it without the runs that are `gone`."""
     arrow, compute = needed("pyarrow", "store"), needed("pyarrow.compute", "store")
     runs = arrow.array(gone, arrow.string())
 

@@ -1,8 +1,8 @@
 """The index of a store, `store.json`: which Parquet files count.
 
-It is rewritten whole with every change, after the files that it names are on the disk. So a reader sees the
-store before a change or after it, and a killed writer leaves only files that nothing names. Writers take
-turns by a lock.
+Every change rewrites the whole index, after the files that it names are on disk. So a reader sees the store
+before a change or after it, and a killed writer leaves only files that nothing names. Writers take turns with
+a lock.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ _ANOTHER = "name a folder that holds a store"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of one table, as it was written."""
-
     path: str
     rows: int
     bytes: int
@@ -84,7 +82,7 @@ def read_index(root: Path) -> Index:
 
 
 def write_index(root: Path, old: Index, new: Index) -> None:
-    """Make `new` what counts. Files that only `old` names are kept for readers, a day from now on."""
+    """Put `new` into force. Files that only `old` names are kept for readers for another day."""
     with files.replacing(root / INDEX) as part, part.open("wb") as stream:
         stream.write(files.encoded(files.json_text(record_json(new))))
         sync(stream)
@@ -111,13 +109,11 @@ def lock(root: Path) -> Iterator[None]:
 
 
 def sync(stream: IO[bytes]) -> None:
-    """See what was written on the disk."""
     stream.flush()
     os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """See the names in `folder` on the disk, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -127,7 +123,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def checked_path(root: Path, found: DataFile) -> Path:
-    """Where the file lies, if it is a regular file of this very folder with the size that the index says."""
+    """Return the file's path, if it is a regular file inside the store with the size in the index."""
     path = files.real_folder(root, root / found.folder) / Path(found.path).name
     try:
         seen = path.lstat()

@@ -1,4 +1,4 @@
-"""What is known of a run besides what was measured: the commit, the branch, tags, a name for the machine."""
+"""Labels of a run, which are not measured: the commit, the branch, tags, a name for the machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LONGEST = 200
 _GIT_S = 10.0
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 _BRANCHES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BUILDKITE_BRANCH", "GIT_BRANCH")
-"""As GitHub Actions, GitLab, Buildkite and Jenkins call them; the first that is set counts."""
+"""Variables of GitHub Actions, GitLab, Buildkite and Jenkins; the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What whoever adds runs says of them; None is what is found out, empty is nothing."""
+    """What whoever adds runs says about them; None means to find out, empty means nothing."""
 
     commit: str | None = None
     branch: str | None = None
@@ -38,14 +38,14 @@ class Labels:
 
 
 def check_tag(tag: str) -> str:
-    """`tag`, if it is a word: it is typed on command lines, and `-` before it takes it away."""
+    """Return `tag` if it is one word: it is typed on command lines, where `-` before it removes it."""
     if not tag or tag.startswith("-") or len(tag) > _LONGEST or not tag.isprintable() or " " in tag:
         raise InputError(f"{tag[:40]!r} is no tag", "give one word that does not begin with '-'")
     return tag
 
 
 def with_commit(labels: Labels, folder: Path | None = None) -> Labels:
-    """`labels` with the commit and branch: as given, else as CI says, else those of git in `folder`."""
+    """Return `labels` with the commit and branch: as given, else from CI, else from git in `folder`."""
     if labels.commit is not None:
         return replace(labels, branch=labels.branch or "")
     commit, branch = _first_set(_COMMITS), _first_set(_BRANCHES)
@@ -67,7 +67,6 @@ def _first_set(variables: tuple[str, ...]) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """What git says; nothing where it, or a repository, is not there."""
     try:
         said = process.run(("git", "-C", str(folder), *words), timeout=_GIT_S)
     except SetupError:

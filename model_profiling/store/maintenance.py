@@ -19,12 +19,12 @@ from model_profiling.store.data_files import FOLDER, batches_in, merged, without
 from model_profiling.store.index import DataFile, Index, checked_path, lock, read_index, write_index
 from model_profiling.store.tables import TABLES
 
-# Many small files become few: adding a run makes one file for each table, and a reader opens them all.
-# Files of like size are merged, so that a row is written a few times however many runs follow. What no longer
-# counts stays for a day: somebody may be reading it.
+# Merging. Adding a run makes one file for each table, and a reader opens them all. Only files of similar size
+# are merged, so that a row is rewritten just a few times however many runs follow. Files that no longer count
+# stay for a day: somebody may be reading them.
 
 ALIKE = 8
-"""So many files of like size are merged; sizes are alike where neither has so many times the rows."""
+"""This many files of similar size are merged; sizes are similar if less than this factor apart."""
 GRACE_S = 86_400.0
 
 
@@ -33,12 +33,12 @@ class Compacted:
     files_before: int
     files_after: int
     removed: int = 0
-    """Files that nothing named for a day."""
+    """Files that nothing had named for the grace period, a day by default."""
     bytes_freed: int = 0
 
 
 def merge_alike(root: Path, index: Index) -> Index:
-    """`index` after merging the files of a table and month of which many are of like size."""
+    """Merge the files of a table and month of which many have similar sizes; return the new index."""
     groups: dict[tuple[str, int], list[DataFile]] = {}
     for found in index.files:
         groups.setdefault((found.folder, int(math.log(max(found.rows, 1), ALIKE))), []).append(found)
@@ -49,7 +49,6 @@ def merge_alike(root: Path, index: Index) -> Index:
 
 
 def compact(root: Path, *, grace_s: float = GRACE_S) -> Compacted:
-    """Merge all files of each table and month; remove what nothing has named for `grace_s`."""
     with lock(root):
         before = index = read_index(root)
         for folder in {found.folder for found in index.files}:
@@ -62,7 +61,7 @@ def compact(root: Path, *, grace_s: float = GRACE_S) -> Compacted:
 
 
 def _remove_unnamed(root: Path, index: Index, before: float) -> tuple[int, int]:
-    """Remove files that nothing has named since `before`: of killed processes, and those that were merged."""
+    """Remove files that nothing has named since `before`: merged ones, and those of killed processes."""
     removed = freed = 0
     named = {found.path for found in index.files}
     for path in _data_on_disk(root):
@@ -75,7 +74,6 @@ def _remove_unnamed(root: Path, index: Index, before: float) -> tuple[int, int]:
 
 
 def _data_on_disk(root: Path) -> Iterator[Path]:
-    """Files in the folders that the kit makes, of names that the kit gives."""
     for table in TABLES:
         home = root / FOLDER / table
         if home.is_symlink() or home.parent.is_symlink() or not home.is_dir():
@@ -86,7 +84,7 @@ def _data_on_disk(root: Path) -> Iterator[Path]:
                 yield from month.glob(".*.part")
 
 
-# Whether a store is what it says: every file as it was written, every run with all rows.
+# Checking that every file is as it was written and every run has all its rows.
 
 _REPAIR = "the same with --repair leaves out what is damaged; add those runs again after it"
 _ROWS = " UNION ALL BY NAME ".join(f"FROM {name}" for name in TABLES if name not in ("runs", "tags"))
@@ -97,12 +95,12 @@ _INCOMPLETE = f"""
     GROUP BY run_id HAVING times <> 1 OR promised IS DISTINCT FROM coalesce(counted, 0)
     ORDER BY run_id
 """  # noqa: S608  our own text
-"""Runs that have not the rows they were added with."""
+"""Runs that do not have exactly the rows they were added with."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A run that a repaired store no longer has, and where it lay; empty where that is lost, too."""
+    """A run that a repaired store no longer has; `run_dir` is empty if it is lost, too."""
 
     run_id: str
     run_dir: str
@@ -120,13 +118,11 @@ class Repaired:
 class _Findings:
     index: Index
     bad_files: dict[DataFile, str] = field(default_factory=dict)
-    """What is wrong with each."""
     bad_runs: dict[LeftOut, str] = field(default_factory=dict)
     runs: int = 0
 
 
 def check_store(root: Path, progress: Progress | None = None) -> CheckList:
-    """Read everything; each line with its cure."""
     found = _examine(root, read_index(root), progress or Silent())
     every = found.index.files
     size = sum(one.bytes for one in every)
@@ -143,8 +139,7 @@ def check_store(root: Path, progress: Progress | None = None) -> CheckList:
 
 
 def repair_store(root: Path, progress: Progress | None = None) -> Repaired:
-    """Leave out files that cannot be read, and the runs that lost rows with them. Nothing is removed: what no
-    longer counts goes when it would have gone anyway."""
+    """Leave out unreadable files and the runs that lost rows with them; `compact` deletes the files later."""
     with lock(root):
         index = read_index(root)
         found = _examine(root, index, progress or Silent())
@@ -187,7 +182,6 @@ def _examine(root: Path, index: Index, progress: Progress) -> _Findings:
 
 
 def _damage(root: Path, found: DataFile) -> str:
-    """What is wrong with a file; empty where nothing is."""
     path = checked_path(root, found)
     if (told := files.sha256(path)) != found.sha256:
         return f"{path} is damaged: its hash is {told[:12]}..., not {found.sha256[:12]}..."

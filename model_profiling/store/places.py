@@ -1,4 +1,4 @@
-"""Where stores and their runs are: addresses, fetched copies, runs that were moved."""
+"""Where stores and their runs are: addresses, downloaded copies, runs that were moved."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ if TYPE_CHECKING:
     import duckdb
 
 
-# Where a run of a store is today. Stores are moved, together with their runs or alone; a run that is
-# measured anew, and a sweep of every night, take the folder of the one before, which is kept under its date.
+# Finding a run. Stores are moved, with their runs or alone; a run that is measured again, and a nightly
+# sweep, take the folder of the earlier one, which is kept under its date.
 
 _ABOVE = 3
-"""How far above a run a folder may have been kept aside: SWEEP/runs/PROGRAM/PLACE."""
+"""How far above a run a folder may have been moved aside: SWEEP/runs/PROGRAM/PLACE."""
 
 
 @dataclass(slots=True)
 class Places:
-    """Finds runs of the store in `root`. What a store says of places is only looked at: a folder counts where
-    its own manifest says that it was begun at the same moment."""
+    """Finds runs of the store in `root`. The places that a store records are only candidates: a folder counts
+    if its own manifest says that it began at the same time."""
 
     root: Path
     _begun: dict[Path, int | None] = field(default_factory=dict)
     _kept: dict[Path, list[tuple[str, str, str]]] = field(default_factory=dict)
 
     def find(self, run_dir: str, from_store: str | None, measured: datetime | None) -> Path | None:
-        """Where the run lies; None where it is in no place that is known."""
         for folder in self._named(run_dir, from_store):
             if measured is None:
                 if is_there(folder):
@@ -57,8 +56,7 @@ class Places:
         return None
 
     def _kept_aside(self, run_dir: Path, measured: datetime) -> Iterator[Path]:
-        """Where the run may lie since another took its folder, or that of its sweep; first the last folder
-        that was begun before it."""
+        """Where the run may be after another took its folder; the last folder begun before it comes first."""
         begun = measured.replace(tzinfo=timezone.utc).astimezone().strftime("%Y%m%d-%H%M%S")
         for above in (run_dir, *run_dir.parents[:_ABOVE]):
             kept = [told[1:] for told in self._kept_in(above.parent) if told[0] == above.name]
@@ -67,8 +65,8 @@ class Places:
                 yield above.with_name(name) / run_dir.relative_to(above)
 
     def _kept_in(self, folder: Path) -> list[tuple[str, str, str]]:
-        """The folders that were kept aside: of which name, since when, and what they are called now."""
-        from model_profiling.run import names  # needs numpy, which who asks a store does without
+        """Folders that were moved aside: original name, start time and current name."""
+        from model_profiling.run import names  # needs numpy, which queries do without
 
         if folder not in self._kept:
             found = []
@@ -88,7 +86,7 @@ class Places:
 
 
 def _begun(folder: Path) -> int | None:
-    """When the run in `folder` was begun. Read in part where it can be: there may be thousands."""
+    """When the run in `folder` began. Parses only part of the manifest if it can: there may be thousands."""
     from model_profiling.run import names
     from model_profiling.run.manifest import read_manifest, read_summary_0
 
@@ -108,40 +106,37 @@ def _first(value: object) -> JsonObject:
     return value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else {}
 
 
-# Where a store is: what the user named, else $SME2PROF_STORE, else the folder `sme2prof_store` here.
+# The address of a store: the given one, else $SME2PROF_STORE, else the folder `sme2prof_store` here.
 
 VARIABLE = "SME2PROF_STORE"
 DEFAULT = "sme2prof_store"
 _REMOTE = ("s3://", "gs://", "gcs://", "r2://", "az://", "abfss://", "file://")
-"""What DuckDB can list and read, each with an extension; `file` with none, so that the way can be tested."""
+"""What DuckDB can list and read, each with an extension; `file` needs none and is there for tests."""
 
 
 def store_address(given: StrPath | None = None) -> str:
-    """The address of the store that is meant."""
     return os.fspath(given) if given is not None else os.environ.get(VARIABLE) or DEFAULT
 
 
 def store_command(words: str, address: str) -> str:
-    """`sme2prof store` with `words`, as it must be said of the store at `address`."""
+    """The `sme2prof store` command for `words`, with `--store` if `address` is not the default."""
     named = "" if address == store_address() else f" --store {address}"
     return f"sme2prof store {words}{named}"
 
 
 def is_remote(address: str) -> bool:
-    """Whether it is no folder of this machine."""
     return address.lower().startswith(_REMOTE)
 
 
-# A store at an address such as s3://bucket/store: what counts of it is fetched once, and read from there.
-# DuckDB fetches, by the extension that its address needs. Files never change, so what was fetched before is
-# fetched no more. The copy lies in the user's cache, for `sme2prof clean`.
+# Stores at addresses such as s3://bucket/store. DuckDB downloads the files that count into the user's cache
+# (see `sme2prof clean`). Files never change, so each is downloaded once.
 
 KIND = "stores"
 _FIX = "see that the address is right, and that DuckDB may read it"
 
 
 def fetch_store(address: str) -> Path:
-    """The folder of this machine that holds what counts of the store at `address`."""
+    """Download the store at `address`; return its folder on this machine."""
     engine = needed("duckdb", "store")
     root = cache_root() / KIND / hashlib.sha256(address.encode()).hexdigest()[:16]
     check_trusted(files.make_folder(root))

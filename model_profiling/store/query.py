@@ -1,7 +1,7 @@
-"""Questions in SQL: asked within limits, answered in batches of rows.
+"""SQL queries on a store, with limits; answers come in batches of rows.
 
-A question of the user's own store runs here, where DuckDB's own locks keep it from other files; one that
-somebody else wrote runs in a process that can open nothing (`confined.py`).
+A query by the store's user runs in this process, where DuckDB's own settings keep it from other files; a
+query that somebody else wrote runs in a process that can open nothing (`confined.py`).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | 
 
 _LONGEST_SQL = 100_000
 _ROWS = 2048
-"""Of a batch."""
+"""Rows per batch."""
 _READS = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-"""Kinds of statements that ask; PIVOT is one of several parts."""
+"""Types of statements that only read; PIVOT counts as MULTI."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a question may take."""
+    """What a query may use."""
 
     rows: int | None = None
-    """Then no more are asked for; None for all."""
+    """The most rows to return; None for all."""
     seconds: float = 60.0
     memory: int = 1 << 30
     """Bytes."""
@@ -62,15 +62,14 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer(Sequence[Mapping[str, Plain]]):
-    """What a question was answered: each row a mapping from column to value, None where nothing is known.
+    """The answer to a query: each row is a mapping from column to value, with None for nulls.
 
-    `answer.to_pandas()` is a DataFrame, `answer.to_arrow()` a pyarrow table, `for row in answer` needs
-    neither.
+    `answer.to_pandas()` is a DataFrame, `answer.to_arrow()` a pyarrow table; iterating needs neither.
     """
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    """As DuckDB calls them."""
+    """DuckDB's names of the types."""
     more: bool
     """Whether there were more rows than were asked for."""
     table: pyarrow.Table
@@ -86,7 +85,7 @@ class Answer(Sequence[Mapping[str, Plain]]):
 
     @property
     def rows(self) -> list[tuple[Plain, ...]]:
-        """The values as Python's own: moments and what JSON does not know are texts."""
+        """The values as Python's own; dates, times and types that JSON lacks become text."""
         return plain_rows(self.table)
 
     def __len__(self) -> int:
@@ -107,7 +106,7 @@ class Answer(Sequence[Mapping[str, Plain]]):
         return f"<Answer: {plural(len(self), 'row')} of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str | None:
-        """Pandas' own picture of a table, which escapes what it shows; none without pandas."""
+        """The HTML table of pandas, which escapes its content; None without pandas."""
         try:
             frame = self.to_pandas()
         except ProfilingError:
@@ -118,15 +117,14 @@ class Answer(Sequence[Mapping[str, Plain]]):
 
 @dataclass(slots=True)
 class AnswerStream:
-    """An answer on its way: batches of rows, to be read once."""
+    """An answer as it arrives: batches of rows, to be read once."""
 
     schema: pyarrow.Schema
     types: tuple[str, ...]
-    """As DuckDB calls them."""
     _batches: Iterator[pyarrow.RecordBatch]
     _most: int | None
     more: bool = False
-    """Whether there were more rows than were asked for; known when all are read."""
+    """Whether there were more rows than were asked for; known once all are read."""
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         arrow = needed("pyarrow", "store")
@@ -149,7 +147,7 @@ class AnswerStream:
 def open_answer(
     store: Store, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[AnswerStream]:
-    """Ask; the block reads what comes. However it ends, nothing of the question runs on."""
+    """Run a query and yield its answer. However the block ends, the query is stopped."""
     paths = store.files()
     with connect(paths, memory=limits.memory) as made:
         lock_down(made, [path for found in paths.values() for path in found])
@@ -159,7 +157,7 @@ def open_answer(
 
 
 def check_question(sql: str) -> None:
-    """Refuse what is not one statement that asks."""
+    """Refuse anything but one statement that only reads."""
     engine = needed("duckdb", "store")
     if len(sql) > _LONGEST_SQL:
         raise InputError(f"the question has {len(sql):,} characters", f"ask in at most {_LONGEST_SQL:,}")
@@ -178,8 +176,8 @@ def check_question(sql: str) -> None:
 def asking(
     made: duckdb.DuckDBPyConnection, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[AnswerStream]:
-    """The same with a connection that is locked down. DuckDB works in a thread, so that neither the limit nor
-    Ctrl-C waits for it."""
+    """Like `open_answer`, on a connection that is locked down. DuckDB works in a thread, so that neither the
+    time limit nor Ctrl-C waits for it."""
     engine, arrow = needed("duckdb", "store"), needed("pyarrow", "store")
     until = time.monotonic() + limits.seconds
     with ThreadPoolExecutor(1) as pool:
@@ -209,7 +207,7 @@ def asking(
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """Column names of which none comes twice, as files and mappings need them."""
+    """Make column names unique, as files and mappings need them."""
     told: list[str] = []
     for name in names:
         number, free = 1, name
@@ -220,7 +218,7 @@ def _told_apart(names: Sequence[str]) -> list[str]:
     return told
 
 
-# What DuckDB says of a question that it cannot answer, as one line with what to do.
+# DuckDB's errors as one line with a fix.
 
 _LIST = "`sme2prof query --views` lists them"
 _ONLY_READS = "a question is one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT or EXPLAIN"
@@ -234,7 +232,7 @@ _LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
 
 
 def worded(problem: Exception, sql: str, memory: int = DEFAULT_LIMITS.memory) -> ProfilingError:
-    """An error of DuckDB, or of Arrow, which passes its words on."""
+    """Turn an error of DuckDB, or of Arrow (which passes DuckDB's words on), into one of the kit's."""
     message = str(problem).strip()
     found = _KIND.search(message)
     kind = "Out of Memory" if isinstance(problem, MemoryError) else found[1] if found else ""
@@ -257,7 +255,7 @@ def worded(problem: Exception, sql: str, memory: int = DEFAULT_LIMITS.memory) ->
 
 
 def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
-    """What is wrong and what to do, where the question names something that is not there."""
+    """The problem and its fix, if the query names a table or column that does not exist."""
     if found := _NO_TABLE.search(message):
         hint = did_you_mean(found[1], TABLES_AND_VIEWS)
         return f"there is no table or view '{found[1]}'", _with(hint, _LIST)
@@ -276,14 +274,13 @@ def _with(hint: str, more: str) -> str:
 
 
 def _columns_near(sql: str) -> list[str]:
-    """The columns of the tables that the question names; of all where it names none."""
+    """The columns of the tables that the query names, or of all if it names none."""
     words = set(re.findall(r"[a-z_0-9]+", sql.lower()))
     named = [found for name, found in TABLES_AND_VIEWS.items() if name in words]
     return sorted({name for found in named or TABLES_AND_VIEWS.values() for name in found.names})
 
 
 def _said(message: str) -> str:
-    """DuckDB's first sentence, and in which line of the question it sees it."""
     first = _KIND.sub("", message.strip().split("\n\n")[0].split("\n\t")[0])
     line = _LINE.search(message)
     where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""
@@ -296,20 +293,18 @@ def _cure(kind: str) -> str:
     return f"correct the SQL; tables and columns: {_LIST}"
 
 
-# Values of an answer as JSON, CSV and terminals hold them; whatever DuckDB may answer has a form here.
+# Values of an answer for JSON, CSV and terminals; whatever DuckDB may return has a form here.
 
 
 def plain_rows(table: Any) -> list[tuple[Plain, ...]]:
-    """Of a table or a batch of rows."""
     return list(zip(*(map(_plain, _values(column)) for column in table.columns), strict=True))
 
 
 def _values(column: Any) -> list[Any]:
-    """Of one Arrow column. A moment is in UTC; those that Python's calendar does not know, and what Arrow
-    alone knows, are texts."""
+    """The values of an Arrow column. Times are in UTC; values that Python cannot represent become text."""
     arrow = needed("pyarrow", "store")
     if arrow.types.is_timestamp(column.type):
-        # Without its zone, which only some machines have a table of: what is counted is UTC.
+        # Drop the time zone, because some machines have no table of zones; the value is UTC anyway.
         column = column.cast(arrow.timestamp("us"), safe=False)
     with contextlib.suppress(ValueError, OverflowError, arrow.ArrowException):
         return list(column.to_pylist())
@@ -347,7 +342,7 @@ def _text(value: Any) -> str:
 
 
 def json_value(value: Plain) -> Plain:
-    """JSON knows neither NaN nor infinities: null stands there."""
+    """Replace NaN and infinities, which JSON lacks, by null."""
     match value:
         case float() if not math.isfinite(value):
             return None
@@ -359,7 +354,7 @@ def json_value(value: Plain) -> Plain:
 
 
 def cell(value: Plain) -> str | int | float | None:
-    """A value in a table: lists and structures as JSON, flags in words."""
+    """A value for a table: lists and structures as JSON, booleans as words."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -368,11 +363,11 @@ def cell(value: Plain) -> str | int | float | None:
     return value
 
 
-# An answer as a file, written batch by batch: it may be larger than the memory.
+# Answers as files, written batch by batch: they may be larger than memory.
 
 
 def write_csv(path: Path, coming: AnswerStream) -> int:
-    """The number of rows; nothing known is an empty cell, lists are JSON."""
+    """Write an answer and return the number of rows; nulls are empty cells, lists are JSON."""
     rows = 0
     with files.writing_to(path) as stream:
         stream.write(files.encoded(f"{csv_line(coming.schema.names)}\n"))
@@ -384,7 +379,7 @@ def write_csv(path: Path, coming: AnswerStream) -> int:
 
 
 def write_parquet(path: Path, coming: AnswerStream) -> int:
-    """The number of rows; types are those of the answer."""
+    """Write an answer with its own types and return the number of rows."""
     arrow, parquet = needed("pyarrow", "store"), needed("pyarrow.parquet", "store")
     _check_types(arrow, parquet, coming)
     rows = 0
@@ -399,7 +394,7 @@ def write_parquet(path: Path, coming: AnswerStream) -> int:
 
 
 def _check_types(arrow: Any, parquet: Any, coming: AnswerStream) -> None:
-    """Parquet knows fewer types than DuckDB; said before anything is written."""
+    """Refuse types that Parquet lacks, before anything is written."""
     for field, kind in zip(coming.schema, coming.types, strict=True):
         try:
             with parquet.ParquetWriter(io.BytesIO(), arrow.schema([field])):

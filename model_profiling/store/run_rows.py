@@ -1,6 +1,6 @@
-"""A run directory as rows of the store's tables: everything that is asked of many runs, taken from its files.
+"""Turns a run directory into rows of the store's tables.
 
-Milliseconds stand only where times may be shown, and latencies only where they are some, by `Times`.
+`Times` decides: milliseconds are there only if times may be shown, latencies only if times are latencies.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from model_profiling.store.connection import moment_of, month_of, now
 from model_profiling.store.labels import Labels
 from model_profiling.store.tables import Row, Value
 
-# Which run a run directory holds, told from what was measured: the same wherever it lies or is copied to.
-# A run that was continued is another one, with the same beginning.
+# The identity of a run, from what was measured: the same wherever the run is moved or copied to. A run that
+# was continued is another run, with the same beginning.
 
 _ID_LETTERS = 32
-"""Of SHA-256: 128 bits, which no two runs share by chance."""
+"""Hex digits of SHA-256: 128 bits, which no two runs share by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     run_id: str
     begun: str
-    """The same for all that a run ever was, as it was continued."""
+    """The same for all states of a run that was continued."""
     processes: int
-    """How many had ended in it: of two with the same beginning, the one with more is the later."""
+    """How many processes had ended in it: of two runs with the same beginning, the one with more is later."""
 
 
 def identity_of(run: Run) -> Identity:
@@ -77,7 +77,7 @@ def _beginning(run: Run) -> list[object]:
 
 
 def _files(run: Run) -> list[str]:
-    """Runs without a journal are what their dumps and latencies are."""
+    """Hashes of the dumps and latencies, which identify a run without a journal."""
     named = [dump.path for dump in run.dumps]
     kept = [inside(run.path, result.latency) for result in run.results if result.latency]
     return sorted(files.sha256(path) for path in (*named, *filter(is_there, kept)))
@@ -94,19 +94,16 @@ _REPORT = Path(names.REPORT).with_suffix(names.HTML).name
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """One run, ready to be added: rows by table."""
-
     identity: Identity
     run_dir: Path
     month: str
-    """When it was measured, 2026-11; what its files are kept by."""
+    """The month, such as 2026-11, by which its files are grouped."""
     tables: Mapping[str, Sequence[Row]]
     analysed: bool
-    """Whether dumps had to be read, because no analysis of them was kept."""
 
 
 def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> RunRows:
-    """For the store in `root`. What cannot be read is a FormatError or InputError that names the file."""
+    """Rows for the store in `root`. An unreadable file is a FormatError or InputError that names it."""
     added = now()
     analysis = analysis_rows(run)
     measured = moment_of(run.manifest.started) if run.manifest else None
@@ -164,7 +161,7 @@ def _run(
 
 
 def variant_of(run: Run) -> tuple[str, str, str]:
-    """The model, its dtype and its backend, by the program's name and what the manifest says of it."""
+    """Return the model, its dtype and its backend, from the program's name and the manifest."""
     program = _program(run)
     if not program:
         return _UNKNOWN, "", ""
@@ -177,8 +174,7 @@ def variant_of(run: Run) -> tuple[str, str, str]:
 
 
 def _program(run: Run) -> str:
-    """The program's name; of a folder of dumps, that of the program which lies beside them under their name.
-    Empty where nothing says."""
+    """The program's name, or that of the .pte file named like the dumps; empty if unknown."""
     if run.model_name:
         return run.model_name
     stems = {dump.stem for dump in run.dumps}
@@ -194,7 +190,7 @@ def _experiment(run: Run, series: Series) -> MeasuredSeries:
 
 
 def _rounds(run: Run, series: Series) -> tuple[Round, ...]:
-    """By the journal, which knows launches and moments; else as the statistics keep them."""
+    """From the journal, which knows launches and start times, else from the statistics."""
     entries = run.journal.ended_well("untraced", series) if run.journal else []
     if entries:
         return tuple(
@@ -232,7 +228,7 @@ def _environment(run: Run) -> Iterator[Row]:
 
 
 def _flat(prefix: str, told: object) -> Iterator[tuple[str, Value]]:
-    """Each fact under the names that lead to it; what is not known is left out."""
+    """Yield each known fact under its dotted name."""
     if dataclasses.is_dataclass(told) and not isinstance(told, type):
         told = {field.name: getattr(told, field.name) for field in dataclasses.fields(told)}
     if isinstance(told, Mapping):

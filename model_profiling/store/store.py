@@ -1,4 +1,4 @@
-"""A store of runs, opened: `Store.open(address)` finds it, `add` puts runs in, `connection` asks DuckDB.
+"""Stores of runs: `Store.open(address)` opens one, `add` adds runs, `connection` queries it with DuckDB.
 
 store.json                                   which files count
 data/<table>/month=2026-11/<name>.parquet    rows, by the month they were measured in
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 _FEWEST_LETTERS = 4
-"""Of a run_id, to name it."""
+"""The shortest prefix of a run_id that names a run."""
 
 
 class Store:
-    """Made by `open`. It sees what is in the store when it is asked; nothing is held locked.
+    """Opened by `open`. Each call sees the store as it is then; no lock is kept between calls.
 
-    What only some of its methods need is imported there: asking loads none of what runs are read with.
+    Modules that only some methods need are imported there: a query does not load the code that reads runs.
     """
 
     def __init__(self, address: str, root: Path) -> None:
@@ -49,8 +49,7 @@ class Store:
 
     @classmethod
     def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
-        """The store at `address`, else at $SME2PROF_STORE, else in `sme2prof_store`; with `make` an empty one
-        where there is none."""
+        """Open (with `make`, create) the store at `address`, else $SME2PROF_STORE, else `sme2prof_store`."""
         named = store_address(address)
         if is_remote(named):
             if make:
@@ -78,10 +77,10 @@ class Store:
     ) -> Added:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 
-        A run that is there is not added twice, however it was moved; one that was continued replaces what it
-        was. What cannot be read is in `refused`, and the others are added; files that are named beside
-        folders are left out. Without a commit in `labels` it is the one that CI names, or that of git in the
-        current folder.
+        A run that is already in the store is not added again, even if it was moved; a continued run replaces
+        its earlier state. Runs that cannot be read are in `refused`, and the others are added; files that are
+        named beside folders are skipped. If `labels` has no commit, it is the one that CI names, or git's in
+        the current folder.
         """
         self._check_writable()
         from model_profiling.run.folders import expand_runs
@@ -94,7 +93,7 @@ class Store:
         return replace(adder.add(expand_runs(folders or named)), files_left_out=tuple(left_out))
 
     def compact(self, *, grace_s: float | None = None) -> Compacted:
-        """Merge all files of each table and month; remove what nothing has named for `grace_s`, or a day."""
+        """Merge the files of each table and month; remove files not named for `grace_s`, or a day."""
         self._check_writable()
         from model_profiling.store.maintenance import GRACE_S, compact
 
@@ -107,7 +106,7 @@ class Store:
     def tag(
         self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
     ) -> None:
-        """Give runs tags, or take them away."""
+        """Give runs tags, or remove them."""
         self._check_writable()
         from model_profiling.store.adding import add_tags
 
@@ -122,7 +121,7 @@ class Store:
         add_tags(self.root, [(run_id, tag, now(), note) for run_id in run_ids for tag in named])
 
     def check(self, progress: Progress | None = None) -> CheckList:
-        """Whether everything is there, as it was written; each line with its cure."""
+        """Check that every file is there as it was written; each line says how to fix a problem."""
         from model_profiling.store.maintenance import check_store
 
         return check_store(self.root, progress)
@@ -135,7 +134,7 @@ class Store:
         return repair_store(self.root, progress)
 
     def find(self, word: str) -> str:
-        """The run_id that `word` begins, or of the only run that has this name."""
+        """Return the run_id that begins with `word`, or that of the only run named `word`."""
         rows = self.rows(
             "SELECT run_id, starts_with(run_id, $1) AS begins FROM runs "
             "WHERE name = $1 OR (length($1) >= $2 AND begins)",
@@ -150,34 +149,33 @@ class Store:
         return str(found[0])
 
     def files(self) -> dict[str, list[str]]:
-        """The files of each table that count, checked to be what the index says of them."""
+        """Return the files of each table that count, checked against the index."""
         index = read_index(self.root)
         return {
             name: [str(checked_path(self.root, found)) for found in index.of_table(name)] for name in TABLES
         }
 
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB with a view of each table, as the store is now; close it when done."""
+        """Return a DuckDB connection with a view of each table as the store is now; close it when done."""
         return connect(self.files())
 
     def rows(self, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """What one question of the kit's own answers; for several, `connection` and `rows_of`."""
+        """Return the rows of one of the kit's own queries; for several, use `connection` and `rows_of`."""
         with self.connection() as made:
             return rows_of(made, sql, params)
 
     def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
-        """What a question in SQL answers, asked where it opens nothing else and within `limits`."""
+        """Return the answer to an SQL query, which can open nothing but the store, within `limits`."""
         with open_answer(self, sql, params, limits) as coming:
             return coming.whole()
 
 
 def is_store(folder: Path) -> bool:
-    """Whether `folder` says that it is one."""
     return is_there(folder / INDEX)
 
 
 def _make_store(root: Path) -> None:
-    """An empty store, unless another process has just made it."""
+    """Create an empty store, unless another process has just done so."""
     if root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()) and not is_store(root):
         raise InputError(f"{root} holds other files, and no store", "name another folder for the store")
     files.make_folder(root)
@@ -185,8 +183,6 @@ def _make_store(root: Path) -> None:
         if not is_store(root):
             write_index(root, Index(), Index())
 
-
-# The runs of a store in short, the newest first.
 
 _RUNS = """
     SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, platform, times,
@@ -222,14 +218,14 @@ class ListedRun:
     run_dir: str
     tags: tuple[str, ...]
     median_ms: float | None
-    """Of its fastest experiment; None where times are no latencies."""
+    """Of its fastest experiment; None if its times are not latencies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     runs: tuple[ListedRun, ...]
     matching: int
-    """How many there are, of which `runs` are the newest."""
+    """How many runs match; `runs` are the newest of them."""
 
 
 def list_runs(
@@ -240,7 +236,6 @@ def list_runs(
     tag: str | None = None,
     last: int = 50,
 ) -> Listing:
-    """The newest runs that fit."""
     rows = store.rows(_RUNS, [model, device, tag, last])
     matching = int(rows[0]["matching"]) if rows else 0
     found = []

@@ -1,7 +1,7 @@
-"""The tables of a store: each one list of columns with what they hold and mean.
+"""The tables of a store, with the kind and meaning of each column.
 
-Files are written by these columns, checked against them when they are read, and documented from them
-(`docs/store.md`). A column may be added, with None in older files; none changes its kind or its meaning.
+Files are written with these columns, checked against them when they are read, and documented from them
+(`docs/store.md`). A column may be added, with None in older files; no column changes its kind or meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model_profiling.facts.runs import (
 SCHEMA_VERSION = 1
 
 Value = str | int | float | bool | None | list[str] | list[float]
-"""What stands in a column; a moment as microseconds since 1970, in UTC."""
+"""The value of a column; a time is microseconds since 1970, in UTC."""
 Row = tuple[Value, ...]
 
 
@@ -96,7 +96,7 @@ ROUNDS = Table(
 )
 
 OPERATOR_COLUMNS = tuple(fact for fact in facts_for("csv") if fact.name != "mean_ms")
-"""Those that the files of a run keep for all rounds."""
+"""The columns that a run's files keep for all rounds."""
 OPERATORS = Table(
     "operators",
     "a row for every operator of every experiment, from traced runs",
@@ -143,12 +143,12 @@ TABLES: Mapping[str, Table] = {
 }  # fmt: skip
 
 
-# PyArrow without numpy and pandas, for processes that only pass rows on and are waited for.
+# PyArrow without numpy and pandas, for short-lived processes that somebody waits for.
 
 
 class OnlyArrow:
-    """A finder of modules for `sys.meta_path`. Where numpy and pandas are installed, pyarrow loads them, for
-    nothing: that takes as long as a question."""
+    """An import finder for `sys.meta_path` that hides numpy and pandas. Where they are installed, pyarrow
+    loads them for nothing, which takes as long as a query."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         del path, target
@@ -158,8 +158,8 @@ class OnlyArrow:
 
 @contextlib.contextmanager
 def only_arrow() -> Iterator[None]:
-    """What is loaded in the block is loaded so. Not for a library's callers: pyarrow never asks again, and
-    `to_pandas` fails from then on."""
+    """Import pyarrow without numpy and pandas in this block. Not for a library: pyarrow never tries again,
+    and `to_pandas` fails from then on."""
     finder = OnlyArrow()
     sys.meta_path.insert(0, finder)
     try:

@@ -1,7 +1,6 @@
-"""Views over the tables of a store: the joins that most questions begin with, each decided here once.
+"""Views over the tables of a store: the joins that most queries begin with.
 
-A view is its columns, each with what it is made of and what it means, and where they come from;
-`sme2prof query --views` and `docs/store.md` tell of them from here.
+`sme2prof query --views` and `docs/store.md` describe them from these definitions.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from model_profiling.store.tables import TABLES, Table
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A column of a view, and what it is made of."""
-
     made_of: str
     column: Column
 
@@ -27,7 +24,7 @@ class View:
     meaning: str
     shown: tuple[Shown, ...]
     source: str
-    """What follows the columns in its SELECT."""
+    """The SQL after the columns of its SELECT."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -44,7 +41,6 @@ class View:
 
 
 def _of(table: str, *names: str) -> tuple[Shown, ...]:
-    """Columns of a table as they are."""
     known = {column.name: column for column in TABLES[table].columns}
     return tuple(Shown(f'{table}."{name}"', known[name]) for name in names)
 
@@ -58,10 +54,9 @@ def _rest_of(table: str, *without: str) -> tuple[Shown, ...]:
 
 
 _WHOSE = _of("runs", "run_id", "measured_at", "model", "dtype", "backend", "device", "device_name")
-"""What was measured, and where."""
 _VERSION = _of("runs", "commit", "branch", "dirty", "executorch", "kit", "sweep", "name")
 _SAME = "runs.model, runs.dtype, runs.backend, runs.device"
-"""Runs that agree in these measure the same thing in the same place."""
+"""Runs with the same values here measure the same thing in the same place."""
 _NEWEST = "ORDER BY runs.measured_at DESC NULLS LAST, runs.added_at DESC, runs.run_id"
 _WHEN = (
     _made("first_at", "moment", "when it was first measured, in UTC", "min(runs.measured_at)"),
@@ -200,4 +195,4 @@ _ALL = (
 )
 VIEWS: Mapping[str, View] = {view.name: view for view in _ALL}
 TABLES_AND_VIEWS: Mapping[str, Table | View] = {**TABLES, **VIEWS}
-"""Everything that a question may name."""
+"""Everything that a query may name."""

@@ -1,1 +1,1 @@
-"""Many cells on many devices: what is exported where, whose turn a device is at, on Dask."""
+"""Sweeps: many cells measured on many devices, with Dask."""

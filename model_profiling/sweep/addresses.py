@@ -1,4 +1,4 @@
-"""Where a Dask scheduler is, and what proves who may talk to it."""
+"""The address of a Dask scheduler, and the certificates for talking to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM: the authority both sides trust, and this side's certificate with its key."""
+    """PEM files: the authority that both sides trust, and this side's certificate with its key."""
 
     ca: Path
     cert: Path
@@ -27,7 +27,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A scheduler's address, checked; with `tls` nothing is said to one that cannot prove itself."""
+    """A checked address; with `tls`, a peer that cannot prove its identity is not talked to."""
 
     address: str
     tls: Tls | None = None
@@ -38,7 +38,6 @@ class Scheduler:
         return found is not None and is_loopback(found.group(2))
 
     def security(self) -> Any:
-        """What Dask calls it; None without TLS."""
         if self.tls is None:
             return None
         cert, key = str(self.tls.cert), str(self.tls.key)
@@ -53,7 +52,7 @@ class Scheduler:
 
 
 def parse_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
-    """All three files, or none of them."""
+    """Check that all three files are given, or none."""
     given = [path for path in (ca, cert, key) if path is not None]
     if not given:
         return None
@@ -66,7 +65,7 @@ def parse_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | Non
 
 
 def parse_scheduler(text: str, tls: Tls | None = None) -> Scheduler:
-    """`HOST:PORT`, with `tcp://` or `tls://` before it if wanted."""
+    """Parse `HOST:PORT`, with `tcp://` or `tls://` before it if wanted."""
     found = _ADDRESS.fullmatch(text)
     if found is None or not 0 < int(found.group(3)) < 65536:
         raise InputError(f"{text!r} is no scheduler's address", "write HOST:PORT, as 127.0.0.1:8786")

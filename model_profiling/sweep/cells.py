@@ -1,4 +1,4 @@
-"""Which cells and jobs a sweep comes to, and which combinations it leaves out, with the reason."""
+"""The cells and jobs of a sweep, and the combinations that it leaves out, with the reason."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ from model_profiling.runner.machine import PowerMode, TargetChoice, place_of
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 
-# What a sweep is made of, and what became of each part.
-# A cell is what people count: one model in one dtype for one backend, with so many threads, on one rung, on
-# one target. A job is all cells of one program on one target: they take turns in one run directory. The
-# record of all cells (`cells.json`) is written whole at every change, so that a killed sweep says where it
-# was.
+# A cell is what people count: one model in one dtype for one backend, with a number of threads, on one rung,
+# on one target. A job is all cells of one program on one target: they take turns in one run directory. Every
+# change rewrites the record of all cells (`cells.json`), so that it shows where a killed sweep was.
 
 CELLS = "cells.json"
 SWEEP = "sweep.json"
@@ -42,8 +40,8 @@ ENDED: frozenset[CellState] = frozenset({"done", "failed", "left out"})
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One export. `model` is a path of a .pte, which is one already, or what `find_or_export` takes; `name`
-    is the file's stem, and no two programs of a sweep share one."""
+    """One export. `model` is a .pte file or what `find_or_export` takes; `name`, the file's stem, is
+    unique."""
 
     name: str
     model: str
@@ -52,7 +50,6 @@ class Program:
 
     @property
     def exported(self) -> bool:
-        """Whether there is nothing to export."""
         return self.model.endswith(".pte")
 
 
@@ -69,12 +66,12 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """`toy_cnn_xnnpack_fp16/android-SERIAL/off/t4`: the same in every process and every session."""
+        """`toy_cnn_xnnpack_fp16/android-SERIAL/off/t4`: the same in every process and session."""
         return f"{self.job_id}/{self.rung}/t{self.threads}"
 
     @property
     def values(self) -> dict[str, object]:
-        """What it is of everything that a sweep varies, as exclusions name it."""
+        """Its value of each thing that a sweep varies, as exclusions name them."""
         return {
             "model": self.program.model,
             "dtype": self.program.dtype,
@@ -91,8 +88,6 @@ def job_id(program: Program, target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How the cells of a sweep are measured: the same for all of them."""
-
     runs: int = 10
     warmup: int = 3
     schedule: Schedule = field(default_factory=Schedule)
@@ -107,7 +102,6 @@ class Job:
     target: str
     cells: tuple[Cell, ...]
     rungs: tuple[Rung, ...]
-    """Those of its cells, in the order of the sweep."""
     measure: Measure = field(default_factory=Measure)
 
     @property
@@ -121,12 +115,11 @@ class Job:
 
     @property
     def choice(self) -> TargetChoice:
-        """What opens its target, on the machine that reaches it."""
         return choice_of(self.target, self.measure.power_mode)
 
     def config(self, program: Path, output_root: Path, target: Target) -> ProfileConfig:
-        """What is measured: one experiment for each rung, each other rung compared with `on`. `target` is
-        open; a ladder asks it for its CPU's features."""
+        """What to measure: one experiment per rung, each other rung compared with `on`. `target` must be
+        open, because a ladder asks it for its CPU's features."""
         asked = tuple(RungAsked(rung.name, rung.disable, self.threads_of(rung.name)) for rung in self.rungs)
         measure = self.measure
         return make_rung_config(
@@ -139,8 +132,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class CellRecord:
-    """What became of a cell; `reason` and `fix` of one that is failed or left out, and of a waiting one what
-    it waits for. `run_dir` is relative to the sweep's folder."""
+    """The state of a cell. `reason` and `fix` are for a failed or left-out cell, or say what a waiting one
+    waits for. `run_dir` is relative to the sweep's folder."""
 
     cell: Cell
     state: CellState = "waiting"
@@ -162,7 +155,7 @@ class SweepRecord:
     began: str
     ended: str | None = None
     devices: dict[str, str] = field(default_factory=dict)
-    """Which device of the workers a target that names none (`host`) was measured on."""
+    """The worker's device on which a target that names none (`host`) was measured."""
     cells: tuple[CellRecord, ...] = ()
 
     def counts(self) -> dict[CellState, int]:
@@ -186,7 +179,7 @@ def read_sweep_record(folder: Path) -> SweepRecord:
 
 
 def write_sweep_record(folder: Path, record: SweepRecord) -> None:
-    """A line for each cell: quick to write at every change, and readable."""
+    """Write one line per cell: quick to write at every change, and readable."""
     content = record_json(record)
     cells = content.pop("cells")
     head = json.dumps(content, ensure_ascii=False).removesuffix("}")
@@ -198,12 +191,11 @@ def write_sweep_record(folder: Path, record: SweepRecord) -> None:
 class _Found:
     program: Program
     model: str
-    """As exclusions name it."""
     left_out: str = ""
 
 
 def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
-    """Every combination once, in the order of the file: waiting, or left out with its reason."""
+    """Every combination once, in the order of the file: waiting, or left out with a reason."""
     return tuple(
         CellRecord(cell, "left out", reason)
         if (reason := found.left_out or _excluded(sweep, cell))
@@ -217,12 +209,11 @@ def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
 
 
 def cells(sweep: SweepConfig) -> tuple[Cell, ...]:
-    """Those that are measured."""
     return tuple(each.cell for each in all_cells(sweep) if each.state != "left out")
 
 
 def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
-    """What is measured, by program and target, in the order of the file."""
+    """The cells that are measured, by program and target, in the order of the file."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells(sweep):
         groups.setdefault(cell.job_id, []).append(cell)
@@ -265,7 +256,7 @@ def _unsupported(model: str, dtype: str) -> str:
 
 
 def _excluded(sweep: SweepConfig, cell: Cell) -> str:
-    """By which exclusion, and why; empty for a cell that is measured."""
+    """The exclusion that applies, and why; empty for a cell that is measured."""
     values = cell.values
     for place, exclusion in enumerate(sweep.exclude):
         if all(values[name] in wanted for name, wanted in exclusion.matched.items()):
@@ -273,27 +264,27 @@ def _excluded(sweep: SweepConfig, cell: Cell) -> str:
     return ""
 
 
-# What a sweep is going to cost: launches, time and disk, as far as that can be known before it runs.
-# Where latencies are measured, the schedule bounds the time. Under emulation the program's arithmetic tells
-# it, so that one which is not exported yet has no known cost.
+# The cost of a sweep: launches, time and disk, as far as known before it runs. Where latencies are measured,
+# the schedule limits the time. Under emulation it follows from the program's arithmetic, so that a program
+# which is not exported yet has no known cost.
 
 NOT_EXPORTED = "not known before it is exported"
 NOT_MEASURED = "not known before it is measured"
 _PAGES = 2_500_000
-"""Bytes of a run's reports, whatever its program."""
+"""Bytes of a run's reports, for any program."""
 _PER_OPERATOR = 140
-"""Bytes of dump and tables for one operator in one traced inference."""
+"""Bytes of dump and tables per operator and traced inference."""
 _TURN = 4
-"""Inferences that a traced turn has at most."""
+"""The most inferences in a traced turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
-    """Of one job. None is what cannot be known yet, and `unknown` says why."""
+    """None means not known yet, and `unknown` says why."""
 
     job: Job
     launches: tuple[int, int]
-    """At least and at most."""
+    """Minimum and maximum."""
     seconds: float | None
     bytes: int | None
     unknown: str = ""
@@ -303,7 +294,6 @@ class JobCost:
 class SweepCost:
     jobs: tuple[JobCost, ...]
     exports: int
-    """Programs that have to be exported first."""
 
     @property
     def launches(self) -> tuple[int, int]:
@@ -311,17 +301,15 @@ class SweepCost:
 
     @property
     def bytes(self) -> int:
-        """Of the jobs where it is known."""
+        """Of the jobs whose size is known."""
         return sum(each.bytes or 0 for each in self.jobs)
 
     @property
     def unknown(self) -> int:
-        """Jobs of which no time is known."""
         return sum(each.seconds is None for each in self.jobs)
 
     def seconds(self, *, alone: bool) -> float:
-        """How long it takes by what is known: targets are measured side by side, those of this machine one
-        after the other where it works `alone`."""
+        """The known duration: targets in parallel, but those of this machine in turn if it works `alone`."""
         return longest(
             (lane_of(each.job.target) if alone else each.job.target, each.seconds or 0.0)
             for each in self.jobs
@@ -329,7 +317,7 @@ class SweepCost:
 
 
 def longest(parts: Iterable[tuple[str, float]]) -> float:
-    """The most that any lane takes, where parts of one lane come one after the other."""
+    """The duration of the slowest lane; the parts of a lane come one after the other."""
     lanes: dict[str, float] = {}
     for lane, seconds in parts:
         lanes[lane] = lanes.get(lane, 0.0) + seconds
@@ -342,7 +330,6 @@ def lane_of(target: str) -> str:
 
 
 def sweep_cost(jobs: Iterable[Job], artifacts: Path) -> SweepCost:
-    """The cost of `jobs`; programs that are exported already lie in `artifacts`."""
     listed = tuple(jobs)
     paths = {job.program: program_path(job.program, artifacts) for job in listed}
     costs = tuple(job_cost(job, paths[job.program]) for job in listed)
@@ -350,7 +337,6 @@ def sweep_cost(jobs: Iterable[Job], artifacts: Path) -> SweepCost:
 
 
 def program_path(program: Program, artifacts: Path) -> Path | None:
-    """Where a program lies; None where it has to be exported."""
     path = Path(program.model) if program.exported else artifacts / f"{program.name}.pte"
     return path if path.is_file() else None
 
@@ -371,7 +357,7 @@ def job_cost(job: Job, program: Path | None) -> JobCost:
 
 
 def _series(job: Job) -> int:
-    """How many series it has at most: a ladder's depend on the CPU."""
+    """The most series it can have: a ladder's depend on the CPU."""
     rungs = len(FEATURES) + 1
     return sum(rungs if cell.rung == LADDER else 1 for cell in job.cells)
 
@@ -383,7 +369,7 @@ def _launches(schedule: Schedule) -> tuple[int, int]:
 
 
 def _measured_seconds(job: Job, series: int) -> float | None:
-    """As the schedule bounds it; a slow model takes longer: it is launched as often as a verdict needs."""
+    """The schedule's limit. A slow model takes longer: it is launched as often as a verdict needs."""
     schedule = job.measure.schedule
     if schedule.time_limit_s is None:
         return None
@@ -395,7 +381,7 @@ def _operators(program: Path) -> int:
     try:
         methods = read_program(program).methods
     except (FormatError, OSError):
-        return 0  # whoever runs it says what is wrong with it
+        return 0  # running it will say what is wrong
     return sum(
         len(method.instructions) + sum(len(each.nodes) for each in method.delegates) for method in methods
     )

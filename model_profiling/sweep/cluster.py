@@ -1,5 +1,4 @@
-"""A sweep's side of Dask: the scheduler it was told or one of its own in this process, the workers there and
-what they offer, and asking them."""
+"""A sweep's side of Dask: connects to a scheduler or starts one in this process, and asks its workers."""
 
 from __future__ import annotations
 
@@ -27,32 +26,31 @@ _ANSWER_S = 60
 
 
 class WorkerLost(Exception):
-    """A worker that was asked something is not there any more."""
+    """A worker that was asked something is gone."""
 
 
 class SchedulerLost(SetupError):
-    """Nobody can be asked anything any more."""
+    """The scheduler is gone, so no worker can be asked."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Workers that can be asked. What they do for long is submitted to Dask, which finds one with what it
-    takes and, if that one is lost, another; small things (files, offers) are said to one of them at once."""
+    """The workers of a sweep. Long tasks go to Dask, which finds a worker with the resources and another if
+    that one is lost; small things (files, offers) go to one worker at once."""
 
     client: Any
     own: bool
-    """Whether it lives in this process."""
     _call: Callable[..., bytes | None] = field(default_factory=remote_call)
     _offers: dict[str, Offer | None] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse to go on without a scheduler. One that comes back knows nothing of what it was asked."""
+        """Raise if the scheduler is gone. One that comes back knows nothing of earlier tasks."""
         if self.client.status not in ("running", "newly-created"):
             raise SchedulerLost("the scheduler went away", "start it again, then continue with --resume")
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
-        """Dask's own errors are many, and all say that nobody answers."""
+        """Turn any error of Dask, all of which mean that nobody answers, into SchedulerLost."""
         try:
             yield
         except Exception as problem:
@@ -63,15 +61,14 @@ class Cluster:
             ) from problem
 
     def abandon(self) -> None:
-        """End what is measured and exported here: a launch may take minutes, and nobody is there for what it
-        would bring. Workers of others end their piece."""
+        """Kill what runs in this process: a launch may take minutes, and nobody needs its result."""
         if self.own:
             process.kill_running()
 
     def submit(
         self, method: str, ask: object, resources: Mapping[str, float], workers: Sequence[str] = ()
     ) -> Any:
-        """A Dask future of the answer, for `answer_of`; of one of `workers`, where some are named."""
+        """Return a Dask future for `answer_of`; from one of `workers`, if given."""
         with self._reached():
             return self.client.submit(
                 self._call,
@@ -84,7 +81,7 @@ class Cluster:
 
     @staticmethod
     def answer_of(future: Any) -> object:
-        """What a future that is done came to; raises what went wrong, whatever that was."""
+        """Return the result of a future that is done, or raise whatever went wrong."""
         try:
             packed = future.result(timeout=_ANSWER_S)
         except concurrent.futures.CancelledError as problem:
@@ -96,7 +93,7 @@ class Cluster:
         return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/sweeps.md says who is trusted
 
     def send(self, worker: str, method: str, *arguments: object) -> None:
-        """Give one worker something large; Dask carries it in frames of its own."""
+        """Send something large to one worker, in Dask's own frames."""
         try:
             packed = self.client.scatter(pickle.dumps(arguments), workers=[worker], hash=False)
             self.client.submit(self._call, method, packed, workers=[worker], pure=False).result()
@@ -106,13 +103,13 @@ class Cluster:
             raise WorkerLost(str(problem)) from problem
 
     def tell_all(self, method: str, *arguments: object) -> None:
-        """Say something to every worker; one that is gone need not hear it."""
+        """Tell every worker something; those that are gone do not matter."""
         with contextlib.suppress(Exception):
             self.check()
             self.client.run(self._call, method, pickle.dumps(arguments), on_error="ignore")
 
     def offers(self) -> tuple[Offer, ...]:
-        """What the workers there are now offer; each is asked once. Others' workers offer nothing."""
+        """Return what the present workers offer; each is asked once. Other people's workers offer nothing."""
         with self._reached():
             there = list(self.client.nthreads())
         new = [worker for worker in there if worker not in self._offers]
@@ -128,7 +125,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(scheduler: Scheduler | None, targets: Sequence[str]) -> Iterator[Cluster]:
-    """The team's cluster, or without an address one of this process that reaches `targets` from here."""
+    """Connect to a scheduler or, without one, start a cluster in this process that reaches `targets`."""
     if scheduler is None:
         with (
             tempfile.TemporaryDirectory(prefix="sme2prof-sweep-") as folder,
@@ -153,8 +150,8 @@ def connected(scheduler: Scheduler | None, targets: Sequence[str]) -> Iterator[C
 
 @contextlib.contextmanager
 def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
-    """Scheduler and worker in this process: nobody else can reach them. What takes long runs in processes of
-    its own all the same, and those end with this one."""
+    """Run scheduler and worker in this process, where nobody else can reach them. Long tasks still run in
+    child processes, which end with this one."""
     distributed = needed("distributed", EXTRA)
     quieten()
     here = HOST + machine_name()
@@ -179,7 +176,6 @@ def _own(folder: Path, targets: Sequence[str]) -> Iterator[Cluster]:
 
 
 def check_versions(offers: Sequence[Offer]) -> None:
-    """Refuse workers that would measure with something else than this sweep says."""
     own = own_versions()
     for offer in offers:
         if offer.versions != own:
@@ -190,8 +186,7 @@ def check_versions(offers: Sequence[Offer]) -> None:
 
 
 def device_of(target: str, offers: Sequence[Offer], known: str | None = None) -> str | None:
-    """The device that a sweep's target means among those offered; None while nobody offers it. Once it is
-    `known`, it is that one: a run does not move to another machine that comes along."""
+    """The offered device that `target` means, if any. A `known` one stays: a run does not change machines."""
     offered = {device for offer in offers for device in offer.devices}
     if known is not None or target != "host":
         meant = known or target
@@ -208,8 +203,8 @@ def device_of(target: str, offers: Sequence[Offer], known: str | None = None) ->
 def workers_for(
     device: str, offers: Sequence[Offer], versions: Versions, before: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Who is asked to measure on `device`. Several may reach it, and the one that has it open keeps others
-    off: it is the one that was asked `before`, while that is there. Emulation is nobody's alone."""
+    """Return which workers to ask for `device`. If several reach it, the one asked `before` has it open and
+    keeps the others off, so it is asked again while it is there. Any worker may emulate."""
     able = [each.worker for each in offers if device in each.devices and each.versions == versions]
     if device == EMULATED:
         return tuple(able)
@@ -217,7 +212,6 @@ def workers_for(
 
 
 def other_versions(device: str, offers: Sequence[Offer], versions: Versions) -> tuple[str, str]:
-    """Why nobody who offers `device` can measure on it, and what to do."""
     offer = next(offer for offer in offers if device in offer.devices)
     return f"worker {offer.name} runs {offer.versions}, this sweep {versions}", "install the same on both"
 

@@ -1,4 +1,4 @@
-"""The queue of each device in a sweep, and how far all of them are."""
+"""The queue of each device in a sweep, and the progress of the sweep."""
 
 from __future__ import annotations
 
@@ -22,43 +22,36 @@ from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.messages import EMULATED, Exported, Hashes, Listing
 from model_profiling.workflow.profile import current_export
 
-# What is under way: each job with how far it is, and each device with the jobs that take turns on it.
-
 _PAUSES_S = (1.0, 2.0, 5.0, 15.0)
-"""Between tries of a device that went away."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One job on its way."""
-
     job: Job
     seconds_left: float | None = None
-    """As the last visit said; None before the first."""
+    """From the last visit; None before the first."""
     over: bool = False
-    """Whether there is nothing left to measure, however that came."""
+    """Whether nothing is left to measure, for whatever reason."""
 
 
 @dataclass(slots=True, eq=False)
 class DeviceQueue:
-    """A device and the jobs on it: one visit at a time, so that nothing disturbs what is measured. Emulation
-    measures no time, so each of its jobs has a queue of its own."""
+    """A device and its jobs: one visit at a time, so that nothing disturbs a measurement. Emulation measures
+    no time, so each of its jobs has its own queue."""
 
     target: str
     works: list[Work]
     device: str | None = None
-    """What the workers call it, once one of them offers it."""
+    """The workers' name for it, once one of them offers it."""
     turns: Interleaved = field(default_factory=lambda: Interleaved(secrets.randbits(32)))
-    """Whose launch is next."""
     visiting: Work | None = None
     future: Any = None
     workers: tuple[str, ...] = ()
-    """Who was asked last."""
     lacked: int = 0
-    """How often in a row the worker lacked something for the visit that is due."""
+    """How often in a row the worker lacked files for the next visit."""
     was_there: bool = False
     lost_at: float | None = None
-    """Since when visits of it fail; None while they do not."""
+    """Since when visits fail; None while they succeed."""
     why: str = ""
     fix: str = ""
     tries: int = 0
@@ -69,7 +62,7 @@ class DeviceQueue:
         return [work for work in self.works if not work.over]
 
     def next(self) -> Work | None:
-        """Whose piece is next: the same until something is said of it."""
+        """The job whose piece is next; the same until its turn is recorded."""
         turn = self.turns.next()
         return next((work for work in self.left if work.job.id == turn), None)
 
@@ -78,7 +71,7 @@ class DeviceQueue:
         self.turns.leave(work.job.id)
 
     def lost(self, why: str, fix: str) -> None:
-        """It cannot be reached for now; who looks after it asks again after a pause."""
+        """Record that it cannot be reached for now; it is tried again after a pause."""
         now = time.monotonic()
         self.lost_at = now if self.lost_at is None else self.lost_at
         self.why, self.fix = why, fix
@@ -86,23 +79,21 @@ class DeviceQueue:
         self.tries += 1
 
     def drop(self) -> None:
-        """Nobody waits for the visit that is under way any more."""
         if self.future is not None:
             with contextlib.suppress(Exception):  # there may be no scheduler to tell
                 self.future.cancel()
         self.future = self.visiting = None
 
     def found(self) -> None:
-        """A visit was made."""
         self.was_there, self.lost_at, self.lacked, self.tries, self.not_before = True, None, 0, 0, 0.0
 
     def waited_s(self) -> float:
-        """For how long it cannot be reached; 0 while it can."""
+        """For how long it has been out of reach; 0 while it is not."""
         return time.monotonic() - self.lost_at if self.lost_at is not None else 0.0
 
 
 def queues_of(jobs: list[Job]) -> list[DeviceQueue]:
-    """One for each target, in the order of the sweep."""
+    """One queue per target, or per emulated job, in the order of the sweep."""
     queues: dict[str, DeviceQueue] = {}
     for job in jobs:
         key = job.id if job.target == EMULATED else job.target
@@ -112,13 +103,10 @@ def queues_of(jobs: list[Job]) -> list[DeviceQueue]:
     return list(queues.values())
 
 
-# How far a sweep is, and how long the rest takes, as the person watching it is told.
-
-
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """Tells `progress` of a sweep. `costs` are those reckoned before, by job; `alone` says that this machine
-    does everything, so that it emulates and measures one after the other."""
+    """Reports a sweep to `progress`. `costs` are the estimates by job; `alone` means that this machine does
+    everything, so it emulates and measures one after the other."""
 
     progress: Progress
     costs: Mapping[str, JobCost]
@@ -131,8 +119,8 @@ class SweepProgress:
         visited: Iterable[Job],
         exported: tuple[int, int] | None = None,
     ) -> None:
-        """Say how many cells have ended, how long the rest takes, and what is measured where; before that how
-        many programs of how many are `exported`, which nobody knows the time of."""
+        """Report how many cells have ended, the time left, and what is measured where. During exports, report
+        the count of programs `exported` instead: nobody knows their time."""
         cells = [each for each in record.cells if each.state != "left out"]
         ended = sum(each.ended for each in cells)
         failed = sum(each.state == "failed" for each in cells)
@@ -144,8 +132,7 @@ class SweepProgress:
             self.progress.advance(ended, len(cells), "; ".join(said), self.seconds_left(works))
 
     def seconds_left(self, works: Sequence[Work]) -> float | None:
-        """How long what is left takes; None where of nothing a time is known. A job without one is taken to
-        last as long as the others do."""
+        """Estimate the time left, if any is known. A job without a time counts as the mean of the others."""
         known = {work.job.id: seconds for work in works if (seconds := self._seconds(work)) is not None}
         if not known:
             return None
@@ -157,36 +144,32 @@ class SweepProgress:
         )
 
     def _seconds(self, work: Work) -> float | None:
-        if work.seconds_left:  # before a launch was timed its run tells of none
+        if work.seconds_left:  # unknown until a launch was timed
             return work.seconds_left
         cost = self.costs.get(work.job.id)
         return cost.seconds if cost else None
 
 
-# The programs of a sweep: each is exported once, by whichever worker has time, or taken as it is.
+# The programs of a sweep: each is exported once, by whichever worker has time, or used as it is.
 
 _BESIDE = (".etrecord", ".json")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyProgram:
-    """A program that can be sent: where it lies, and what lies beside it."""
-
     path: Path
     files: Listing
 
 
 @dataclass(slots=True)
 class Programs:
-    """Which programs there are, and where the rest is made."""
-
     artifacts: Path
     hashes: Hashes
     resume: bool
     ready: dict[Program, ReadyProgram] = field(default_factory=dict)
     failed: dict[Program, ProfilingError] = field(default_factory=dict)
     under_way: dict[Any, Program] = field(default_factory=dict)
-    """By Dask's future, or by one of this process."""
+    """By the future of Dask or of this process."""
     _exporters: Exporters = field(default_factory=Exporters)
     _pool: ThreadPoolExecutor = field(init=False)
 
@@ -198,12 +181,12 @@ class Programs:
 
     @property
     def exported(self) -> tuple[int, int] | None:
-        """How many there are of how many that are wanted; None once all are settled."""
+        """Settled and wanted programs; None once all are settled."""
         settled = len({*self.ready, *self.failed})
         return (settled, settled + len(self.under_way)) if self.under_way else None
 
     def find(self, program: Program) -> bool:
-        """Whether it needs no export: it is one, or was exported before and would come out the same."""
+        """Whether it needs no export: it is a .pte file, or an earlier export is still current."""
         try:
             if program.exported:
                 path = Path(program.model)
@@ -217,7 +200,7 @@ class Programs:
         return self.settled(program)
 
     def _earlier(self, program: Program) -> Path | None:
-        """A sweep that is continued goes on with the programs it has."""
+        """A continued sweep keeps the programs it has."""
         path = self.artifacts / f"{program.name}.pte"
         if self.resume and path.is_file():
             try:
@@ -232,7 +215,6 @@ class Programs:
         self.ready[program] = ReadyProgram(path, {each.name: self.hashes.of(each) for each in beside})
 
     def take(self, program: Program, answer: Exported) -> None:
-        """Keep what a worker exported."""
         wanted = f"{program.name}.pte"
         if answer.program_file != wanted or not all(
             name.startswith(wanted) for name in (wanted, *answer.files.listing)
@@ -245,7 +227,7 @@ class Programs:
         self.add(program, self.artifacts / wanted)
 
     def export_here(self, program: Program, wake: Callable[[Any], None]) -> None:
-        """Export in a process of this one: what a model of the user's own imports is not known elsewhere."""
+        """Export in a child process here: a user's own model may import what other machines do not have."""
         future = self._pool.submit(self._exporters.export, program, self.artifacts)
         self.under_way[future] = program
         future.add_done_callback(wake)
@@ -259,7 +241,7 @@ class Programs:
 
 
 def exports_anywhere(program: Program) -> bool:
-    """Whether any machine with the kit makes the same of it: a model of the kit's own, from no file."""
+    """Whether any machine with the kit exports the same: a model of the kit or ExecuTorch, from no file."""
     chosen = registry.choose(program.model)
     if chosen is None:
         return False

@@ -1,8 +1,8 @@
 """A worker's side of a sweep: its devices, the runs that are open on them, and the files it was sent.
 
-A visit measures one piece of one job from the run directory as the sweep has it. Between visits runs stay
-open, so that a device is made ready once; where what lies here is not what the sweep has (this worker was
-lost for a while, or another one went on), the sweep's word counts and the run is continued from there.
+A visit measures one piece of one job from the run directory as the sweep has it. Runs stay open between
+visits, so that a device is made ready once. If the files here differ from the sweep's (this worker was lost
+for a while, or another one continued), the sweep's are taken and the run continues from them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from model_profiling.targets import open_target
 from model_profiling.targets.remote.target import RemoteTarget
 
 NAME = "sme2prof"
-"""Of the plugin that a Dask worker of the kit's has."""
+"""The plugin's name on the kit's Dask workers."""
 _IDLE_S = 90.0
-"""After which a device that no sweep asks for is let go: a sweep that was killed tells nobody."""
+"""How long a device that no sweep asks for stays open: a killed sweep tells nobody."""
 
 
 @dataclass(slots=True)
 class _Bench:
-    """One device: made ready, with the runs that are open on it. All of them are one sweep's."""
+    """A device that is ready, with the runs that are open on it, all of one sweep."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     sweep: str = ""
@@ -63,7 +63,7 @@ class _Bench:
     timer: threading.Timer | None = None
 
     def clear_later(self) -> None:
-        """Let go of everything, unless there is another visit before long. Whoever calls it has the lock."""
+        """Close everything unless another visit comes soon. The caller holds the lock."""
         self.visits += 1
         last = self.visits
 
@@ -80,7 +80,7 @@ class _Bench:
         self.timer.start()
 
     def clear(self, reason: BaseException | None = None) -> None:
-        """Let go of every run, and of the device; each run says for what `reason`, where there is one."""
+        """Close every run, and the device; each run records `reason`, if there is one."""
         runs, self.runs = self.runs, {}
         ready, self.ready = self.ready, None
         with contextlib.ExitStack() as ends:
@@ -91,14 +91,14 @@ class _Bench:
             for run in runs.values():
                 ends.callback(run.close)
             if ready is not None and reason is not None:
-                # A device that is lost cannot be put back either: the runs keep that, the sweep its reason.
+                # A lost device cannot be restored either: the runs record that, the sweep its reason.
                 with contextlib.suppress(ProfilingError, OSError):
                     ready.give_up(reason)
 
 
 @dataclass(slots=True)
 class DeviceServer:
-    """What one worker has and does; Dask's worker carries it as a plugin (`worker.py`)."""
+    """What one worker has and does; a plugin of Dask's worker carries it (`worker.py`)."""
 
     name: str
     folder: Path
@@ -114,7 +114,7 @@ class DeviceServer:
 
     @property
     def resources(self) -> dict[str, float]:
-        """What Dask is told this worker has: one of each device, and as many quiet cores as it keeps."""
+        """This worker's Dask resources: one of each device, its export slots and its quiet cores."""
         found = {resource_of(device): 1.0 for device in self.devices}
         if self.exports:
             found[EXPORTS] = float(self._exporters.count)
@@ -124,11 +124,10 @@ class DeviceServer:
 
     @property
     def threads(self) -> int:
-        """What may be under way at once."""
         return len(self.devices) + (self._exporters.count if self.exports else 0)
 
     def answer(self, method: str, packed: bytes) -> bytes:
-        """Do what a sweep asks for. Both ways it is bytes, so that a scheduler needs no kit to pass it on."""
+        """Do what a sweep asks. Both ways it is bytes, so that a scheduler needs no kit to pass it on."""
         known: dict[str, Callable[..., object]] = {
             "offer": self.offer,
             "export": self.export,
@@ -137,14 +136,13 @@ class DeviceServer:
             "rest": self.rest,
             "forget": self.forget,
         }
-        arguments = pickle.loads(packed)  # noqa: S301  from whom Dask takes code anyway: docs/sweeps.md
+        arguments = pickle.loads(packed)  # noqa: S301  Dask runs code of this sender anyway: docs/sweeps.md
         return pickle.dumps(known[method](*arguments))
 
     def offer(self) -> Offer:
         return Offer(self.address, self.name, self.versions, self.devices, self.quiet_cores, self.exports)
 
     def put(self, ask: VisitAsk, program: SentFiles, run: SentFiles) -> None:
-        """Take the files that a visit lacked."""
         with self._lock:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
@@ -155,8 +153,7 @@ class DeviceServer:
                 sent.lay_out(folder, self._hashes, "what the sweep sent")
 
     def _program(self, ask: VisitAsk) -> Path:
-        """Where its program lies. Programs that are the same under two names are two, and each device has its
-        own: what lies beside them may differ."""
+        """Each job has its own folder for its program: the files beside equal programs may differ."""
         return self._home(ask.sweep) / "programs" / ask.job.id
 
     def _run_dir(self, ask: VisitAsk) -> Path:
@@ -168,7 +165,7 @@ class DeviceServer:
         return self.folder / "sweeps" / sweep
 
     def export(self, ask: ExportAsk) -> Exported | Failed:
-        """Export a program. One of the kit's own models needs no file of the sweep's machine."""
+        """Export a program; the kit's own models need no file of the sweep's machine."""
         if ask.versions != self.versions:
             return self._other_versions(ask.versions)
         home = self._home(ask.sweep) / "exports" / ask.program.name
@@ -183,8 +180,8 @@ class DeviceServer:
         return Exported(self.name, pte.name, SentFiles.of(home, listing, {}))
 
     def visit(self, ask: VisitAsk) -> Visited | Lacking | Failed:
-        """Measure the next piece of a job. What ends it for a reason that is not the program's own closes
-        everything on the device: the next visit begins with a device made ready anew."""
+        """Measure the next piece of a job. After an error that is not the program's own the device is closed,
+        and the next visit makes it ready again."""
         if ask.versions != self.versions:
             return self._other_versions(ask.versions)
         with self._lock:
@@ -211,12 +208,11 @@ class DeviceServer:
                     bench.clear_later()
 
     def rest(self) -> None:
-        """No more exports are wanted: the memory is for others."""
+        """Free the memory of the exporters: no more exports are wanted."""
         self._exporters.rest()
 
     def forget(self, sweep: str) -> None:
-        """A sweep has ended: let go of its devices and its files, once what is under way for it has ended.
-        Whoever asks does not wait for that."""
+        """Close an ended sweep's devices and delete its files, in a thread that waits for its last tasks."""
         home = self._home(sweep)
 
         def let_go() -> None:
@@ -231,7 +227,7 @@ class DeviceServer:
         threading.Thread(target=let_go, daemon=True).start()
 
     def close(self) -> None:
-        """Let go of everything; what is in the middle of a piece ends with the process."""
+        """Close everything; a piece in progress ends with the process."""
         for bench in list(self._benches.values()):
             if bench.lock.acquire(timeout=1):
                 with contextlib.suppress(ProfilingError, OSError):
@@ -261,7 +257,6 @@ class DeviceServer:
         return SentFiles.of(run_dir, self._hashes.listing(run_dir), ask.run)
 
     def _opened(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> OpenRun:
-        """The open run, or what the sweep has of it, continued."""
         if bench.sweep != ask.sweep:
             bench.clear()
             bench.sweep = ask.sweep
@@ -277,7 +272,7 @@ class DeviceServer:
         return run
 
     def _on_quiet_cores(self, config: ProfileConfig) -> ProfileConfig:
-        """`config` on the cores that this worker keeps for measuring, unless it says which itself."""
+        """Pin `config` to this worker's quiet cores, unless it names cores itself."""
         if not self.quiet_cores:
             return config
         most = max(count for each in config.experiments for count in each.threads)

@@ -1,9 +1,7 @@
-"""Runs a sweep: exports each program once, lets the jobs of each device take turns on it, launch by launch,
-and publishes what came of each.
+"""Runs a sweep: exports programs, lets the jobs of each device take turns, and publishes the results.
 
-This process has the truth: the run directories in the sweep's folder. A visit of a worker starts from them
-and brings back what one piece of measuring added, so a worker that is lost costs one piece, and a sweep that
-is killed goes on where it was.
+The run directories in the sweep's folder are authoritative. Each visit of a worker starts from them and
+brings back one piece of measuring, so a lost worker costs one piece, and a killed sweep can continue.
 """
 
 from __future__ import annotations
@@ -64,18 +62,18 @@ from model_profiling.sweep.messages import (
 from model_profiling.sweep.publishing import publish, put_aside
 
 _LOOK_S = 0.5
-"""How often is looked whether a device or a worker has come or gone."""
+"""How often to check whether a device or a worker has come or gone."""
 _LOST_S = 30.0
-"""How long a visit waits for a device that it lost; other visits of that worker may wait for it."""
+"""How long a visit waits for a device that it lost; other visits of that worker may wait meanwhile."""
 _MOST_LACKED = 3
-"""Times in a row that a worker is sent what it says it lacks."""
+"""How many times in a row a worker is sent the files it says it lacks."""
 _RESUME = "then continue the sweep with --resume"
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """Where to, on which workers, and what to do with what is there. `device_wait_s` is how long a device
-    that nobody offers, or that went away, is waited for."""
+    """Where to write, which workers to use, and what to do with an earlier sweep. `device_wait_s` is how long
+    to wait for a device that nobody offers or that went away."""
 
     outdir: Path
     scheduler: Scheduler | None = None
@@ -83,7 +81,7 @@ class SweepOptions:
     force: bool = False
     device_wait_s: float = 300.0
     store: Store | None = None
-    """Where each run is added as soon as it is published."""
+    """Each run is added to it as soon as it is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +89,18 @@ class SweepOutcome:
     folder: Path
     record: SweepRecord
     published: tuple[Path, ...] = ()
-    """Run directories that were made in this session."""
     moved: Path | None = None
-    """Where an earlier sweep was kept."""
+    """Where an earlier sweep was moved to."""
 
 
 def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepOutcome:
-    """Measure every cell of `sweep` into `options.outdir`. Each ends done or failed with its reason, and only
-    what concerns the whole sweep is an error: no scheduler, workers of another version, a folder in use."""
+    """Measure every cell of `sweep` into `options.outdir`. Each ends done, or failed with a reason. Only
+    problems of the whole sweep are errors: no scheduler, workers of another version, a folder in use."""
     with connected(options.scheduler, sweep.targets) as cluster:
         check_versions(cluster.offers())
-        for target in () if options.resume else sweep.targets:  # one that goes on knows which it means
+        for target in () if options.resume else sweep.targets:  # a continued sweep knows its devices
             device_of(target, cluster.offers())
-        # Last: an earlier sweep is kept aside only by one that can begin.
+        # Last, so that an earlier sweep is moved aside only by one that can begin.
         with open_sweep(options.outdir, sweep, resume=options.resume, force=options.force) as folder:
             coordinator = _Coordinator(folder, cluster, options, progress or Silent())
             with coordinator.at_work():
@@ -139,7 +136,7 @@ class _Coordinator:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """However it ends, nothing is left under way, and no worker keeps anything of it."""
+        """However the block ends, nothing is left running, and no worker keeps anything of this sweep."""
         try:
             yield
         except BaseException:
@@ -148,7 +145,7 @@ class _Coordinator:
         finally:
             for queue in self.queues:
                 queue.drop()
-                for work in queue.left:  # it was interrupted, or cannot go on
+                for work in queue.left:  # interrupted, or unable to continue
                     with contextlib.suppress(ProfilingError):
                         self._put_aside(work, "the sweep ended before it", _RESUME.removeprefix("then "))
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -241,7 +238,7 @@ class _Coordinator:
             if queue.visiting is not None or not queue.left or now < queue.not_before:
                 continue
             if not all(self.programs.settled(work.job.program) for work in queue.works):
-                continue  # all of a device's jobs begin together, so that drift meets them alike
+                continue  # a device's jobs all begin together, so that drift affects them alike
             offers = self.cluster.offers()
             device = device_of(queue.target, offers, queue.device)
             if device is None:
@@ -280,8 +277,7 @@ class _Coordinator:
         queue.future.add_done_callback(self._wake)
 
     def _resources(self, device: str, job: Job) -> dict[str, float]:
-        """What a visit takes: the device alone and, on a machine that keeps cores for it, as many of those as
-        there are threads."""
+        """What a visit takes: the device and, if its machine reserves cores, one of those per thread."""
         found = {resource_of(device): 1.0}
         kept = [len(offer.quiet_cores) for offer in self.cluster.offers() if device in offer.devices]
         if device.startswith(HOST) and kept and min(kept):
@@ -355,12 +351,11 @@ class _Coordinator:
             self._give_up(queue)
 
     def _bring(self, answer: Visited | Failed, work: Work) -> None:
-        """Make the run directory here what it is on the worker."""
         run_dir = self.folder.run_dir(work.job)
         run_dir.mkdir(parents=True, exist_ok=True)
         answer.files.lay_out(run_dir, self._hashes, f"worker {answer.name}")
 
-    # What becomes of jobs.
+    # Outcomes of jobs.
 
     def _publish(self) -> None:
         for future, work in list(self._publishing.items()):
@@ -373,7 +368,7 @@ class _Coordinator:
         for work in list(self._to_publish):
             job = work.job
             if job.target != EMULATED and job.program in emulating:
-                continue  # what emulation proves about the program belongs into its report
+                continue  # its report includes what emulation proves about the program
             self._to_publish.remove(work)
             program = self.programs.ready[job.program].path
             future = self._pool.submit(
@@ -432,7 +427,7 @@ class _Coordinator:
         self._shown.show(self.folder.record, works, visited, self.programs.exported)
 
     def _reckoned(self) -> SweepProgress:
-        """Progress with what the jobs cost by what is exported so far."""
+        """Progress with the costs of jobs, from the programs exported so far."""
         cost = sweep_cost((work.job for queue in self.queues for work in queue.works), self.folder.artifacts)
         costs = {each.job.id: each for each in cost.jobs}
         return SweepProgress(self.progress, costs, alone=self.options.scheduler is None)

@@ -1,5 +1,5 @@
-"""Exports in a process of their own that is kept between them: loading torch takes longer than most exports,
-and what an export leaves in memory, or crashes, is no worker's.
+"""Exports in a child process that stays, because loading torch takes longer than most exports. What an export
+leaves in memory, or a crash, does not hurt the worker.
 
 The process reads one JSON line for each export and answers with one.
 """
@@ -25,19 +25,18 @@ from model_profiling.targets.host import available_memory
 
 _MOST_AT_ONCE = 4
 _MEMORY = 4 << 30
-"""What one export is given; few models that are measured on phones take more."""
+"""Memory for one export; few models that are measured on phones need more."""
 _CRASHED = "export it by hand to see why: sme2prof export {model}"
 
 
 class Exporter:
-    """Starts the process when there is something to export, and ends it when told to."""
+    """Starts the process for the first export, and ends it when told to."""
 
     def __init__(self) -> None:
         self._child: Child | None = None
         self._lock = threading.Lock()
 
     def export(self, program: Program, folder: Path) -> Path:
-        """Export into `folder`; the .pte file."""
         asked = {
             "model": program.model, "dtype": program.dtype, "backend": program.backend, "folder": str(folder)
         }  # fmt: skip
@@ -63,7 +62,7 @@ class Exporter:
         raise kind(answer["problem"], answer["fix"])
 
     def rest(self) -> None:
-        """End the process, unless somebody's export is under way."""
+        """End the process, unless an export is in progress."""
         if self._lock.acquire(blocking=False):
             try:
                 self._end()
@@ -71,7 +70,7 @@ class Exporter:
                 self._lock.release()
 
     def close(self) -> None:
-        """End the process, whatever it does: who waits for it is told so."""
+        """Kill the process, whatever it does; a waiting caller gets an error."""
         child = self._child
         if child is not None and not process.has_ended(child):
             process.kill(child)
@@ -98,8 +97,6 @@ class Exporter:
 
 
 class Exporters:
-    """As many at once as this machine has cores and memory for."""
-
     def __init__(self, count: int | None = None) -> None:
         self.count = count or exports_at_once()
         self._all = [Exporter() for _ in range(self.count)]
@@ -108,8 +105,7 @@ class Exporters:
             self._free.put(each)
 
     def export(self, program: Program, folder: Path) -> Path:
-        """Export into `folder` as soon as one of them has time: the one that has just exported, if it has,
-        because its process is there already."""
+        """Use the next free exporter; the last used one comes first, because its process is running."""
         mine = self._free.get()
         try:
             return mine.export(program, folder)
@@ -153,7 +149,7 @@ def _export(model: str, dtype: str, backend: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    # What models and compilers print is no answer.
+    # What models and compilers print must not mix with the answers.
     own = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(own, "wb") as answers:

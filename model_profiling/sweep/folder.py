@@ -1,13 +1,13 @@
-"""The folder of a sweep: who may begin or continue one there, and the record of its cells.
+"""The folder of a sweep: beginning or continuing one there, and the record of its cells.
 
     OUTDIR/sweep.json     what was asked for
-    OUTDIR/cells.json     what became of each cell
+    OUTDIR/cells.json     the state of each cell
     OUTDIR/artifacts/     programs
     OUTDIR/runs/<program>/<place>/    a run directory for each job
     OUTDIR/report.md, report.html     everything side by side
 
-A sweep that has ended is kept under its date and time when a new one begins there, so that the same command
-can run every night; an unfinished one is continued (`resume`) or kept aside too (`force`).
+When a new sweep begins, one that has ended is moved aside under its date and time, so that the same command
+can run every night; an unfinished one is continued (`resume`) or moved aside too (`force`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ from model_profiling.sweep.cells import (
 from model_profiling.workflow.measure import LADDER, experiment_of_rung
 
 _FREE_TO_CHANGE = frozenset({"notes", "store"})
-"""What may differ when a sweep is continued: nothing is measured by it."""
+"""Settings that may differ when a sweep is continued, because they do not affect measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """How a cell ended."""
-
     state: CellState
     reason: str = ""
     fix: str = ""
@@ -57,15 +55,14 @@ class CellOutcome:
 
 @dataclass(slots=True)
 class SweepFolder:
-    """An open sweep; whoever holds it has it alone. Every change is on disk when the call returns."""
+    """An open sweep, locked for its holder. Every change is on disk when the call returns."""
 
     path: Path
     sweep: SweepConfig
     record: SweepRecord
     moved: Path | None = None
-    """Where an earlier sweep was kept."""
+    """Where an earlier sweep was moved to."""
     _places: dict[str, int] = field(init=False)
-    """Where each cell stands in the record, which keeps its order."""
 
     def __post_init__(self) -> None:
         self._places = {each.cell.id: place for place, each in enumerate(self.record.cells)}
@@ -78,33 +75,29 @@ class SweepFolder:
         return self.path / job.run_dir
 
     def of(self, job: Job) -> tuple[CellRecord, ...]:
-        """What is known of the cells of a job."""
         return tuple(self.record.cells[self._places[cell.id]] for cell in job.cells)
 
     def waiting(self, job: Job) -> bool:
-        """Whether any of its cells is still to be measured."""
         return any(not each.ended for each in self.of(job))
 
     def mark(self, job: Job, state: CellState, reason: str = "", fix: str = "") -> None:
-        """All cells of a job came to `state`; those that have ended stay as they are."""
+        """Set the state of all cells of a job that have not ended."""
         outcome = CellOutcome(state, reason, fix)
         self._set(job, {each.cell.id: outcome for each in self.of(job) if not each.ended})
 
     def conclude(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
-        """The cells of a job ended, each as `outcomes` says of its id."""
+        """Record how each cell of a job ended; `outcomes` is by cell id."""
         self._set(job, {cell.id: outcomes[cell.id] for cell in job.cells})
 
     def settle_device(self, target: str, device: str) -> None:
-        """`target` means `device` from now on, also when the sweep is continued."""
+        """Record that `target` means `device`, also when the sweep is continued."""
         if self.record.devices.get(target) != device:
             self._write(replace(self.record, devices={**self.record.devices, target: device}))
 
     def end(self) -> None:
-        """Nothing more is going to happen in this session."""
         self._write(replace(self.record, ended=moment()))
 
     def _set(self, job: Job, outcomes: Mapping[str, CellOutcome]) -> None:
-        """A run directory that is known stays known."""
         run_dir = job.run_dir if self.run_dir(job).is_dir() else None
         cells = list(self.record.cells)
         for cell_id, found in outcomes.items():
@@ -130,7 +123,7 @@ class SweepFolder:
 def open_sweep(
     path: Path, sweep: SweepConfig, *, resume: bool = False, force: bool = False
 ) -> Iterator[SweepFolder]:
-    """The folder `path` for `sweep`, begun or continued, and nobody else's for the length of the block."""
+    """Begin or continue `sweep` in the folder `path`, which is locked during the block."""
     check_folder(path)
     lock = LockFile(
         path.parent / f".{path.name}.lock", str(path), "wait for it to end, or choose another --outdir"
@@ -148,12 +141,11 @@ def open_sweep(
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a sweep in `path` is to be continued, or kept aside by --force."""
     return is_there(path / CELLS) and not read_sweep_record(path).has_ended
 
 
 def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path | None:
-    """Make room for the sweep in `path`, or refuse; where an earlier one was moved to."""
+    """Make room for the sweep in `path`, or refuse; return where an earlier one was moved to."""
     if not is_there(path / CELLS):
         if path.is_dir() and any(path.iterdir()):
             raise InputError(
@@ -181,12 +173,11 @@ def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path
 
 
 def written(sweep: SweepConfig) -> dict[str, object]:
-    """The JSON of a sweep; `parse_sweep` reads it back."""
+    """The sweep as JSON that `parse_sweep` reads back."""
     return sweep.model_dump(mode="json", exclude_none=True)
 
 
 def read_sweep_of(path: Path) -> SweepConfig:
-    """What was asked for in the sweep's folder `path`."""
     fix = "begin the sweep anew with --force"
     sweep, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
     if sweep is None:
@@ -195,7 +186,6 @@ def read_sweep_of(path: Path) -> SweepConfig:
 
 
 def _changed(path: Path, sweep: SweepConfig) -> list[str]:
-    """The settings in which the sweep that was begun in `path` differs."""
     earlier = read_sweep_of(path)
     moved = {old: new for old, new in zip(earlier.models, sweep.models, strict=False) if _was_moved(old, new)}
     before, now = written(_with_models(earlier, moved)), written(sweep)
@@ -204,7 +194,7 @@ def _changed(path: Path, sweep: SweepConfig) -> list[str]:
 
 
 def _was_moved(old: str, new: str) -> bool:
-    """Whether both name one file, which lay at the old place: people move a sweep with its models."""
+    """Whether both name one file, which was moved since: people move a sweep with its models."""
     before, now = (
         Path(model if model.endswith(".pte") else model.rpartition(":")[0]) for model in (old, new)
     )
@@ -223,7 +213,7 @@ def _with_models(sweep: SweepConfig, renamed: Mapping[str, str]) -> SweepConfig:
 
 
 def _continued(path: Path, sweep: SweepConfig) -> SweepRecord:
-    """The record as it was; what was cut short or failed is tried again."""
+    """The record to continue from; interrupted and failed cells are tried again."""
     record = read_sweep_record(path)
     known = {each.cell.id: each for each in record.cells}
     cells = tuple(_again(known.get(each.cell.id), each) for each in all_cells(sweep))
@@ -236,15 +226,15 @@ def _again(before: CellRecord | None, now: CellRecord) -> CellRecord:
     return before if before.state == "done" else replace(now, run_dir=before.run_dir)
 
 
-# What a finished run says of each cell of its job.
+# The outcome of each cell, from the finished run of its job.
 
 _NOT_MEASURED = "its run ended without measuring it"
 _CONTINUE = "continue the sweep with --resume"
 
 
 def cell_outcomes(job: Job, run_dir: Path) -> dict[str, CellOutcome]:
-    """How each cell of `job` ended, by its id, as the manifest in `run_dir` tells. Experiments that the CPU
-    cannot tell apart were measured as one, which is done for all of them."""
+    """Return how each cell of `job` ended, by id, from the manifest in `run_dir`. Experiments that the CPU
+    cannot tell apart are measured once, which counts for all of them."""
     manifest = read_manifest(run_dir)
     if manifest is None:
         missing = CellOutcome("failed", "there is no run of it", _CONTINUE)
@@ -253,7 +243,7 @@ def cell_outcomes(job: Job, run_dir: Path) -> dict[str, CellOutcome]:
 
 
 def results_of(cell: Cell, manifest: Manifest) -> tuple[Result, ...]:
-    """What was measured for a cell: one result, or of a ladder one for each of its rungs."""
+    """What was measured for a cell: one result, or one per rung of a ladder."""
     wanted = experiment_of_rung(manifest.target.platform, cell.rung)
 
     def is_of_cell(result: Result) -> bool:

@@ -1,9 +1,8 @@
-"""One measurement on a machine at a time, and nothing beside it on the CPUs it runs on.
+"""Locks for one measurement at a time on a machine, with nothing beside it on its CPUs.
 
-Whoever measures on this machine has it alone; exports and emulation may run beside each other, and beside a
-measurement that is pinned to CPUs they keep off. Every process of the kit's workers asks here, whichever
-sweep it works for. The locks are the kernel's: they go with their holder, however that ends. They are this
-user's.
+A measurement has the machine alone; exports and emulation may run beside each other, and beside a measurement
+that is pinned to CPUs they keep off. Every process of the kit's workers uses these locks, whichever sweep it
+works for. The kernel frees them however their holder ends. They are per user.
 """
 
 from __future__ import annotations
@@ -24,34 +23,31 @@ from model_profiling.runner.cache import state_root
 _POLL_S = 0.02
 _MOST_CPUS = 1 << 16
 _MEASURING = _MOST_CPUS
-"""The byte of the file that stands for the machine; those below stand for a CPU each."""
+"""The byte of the lock file for the whole machine; each lower byte is for one CPU."""
 Told = Callable[[], object]
 
 
 @contextlib.contextmanager
 def measuring_alone(cpus: Iterable[int] = (), *, waiting: Told | None = None) -> Iterator[None]:
-    """Measure on `cpus`, or on all there are: alone on the machine, and with no other work on these.
-    `waiting` is called once if that has to be waited for."""
+    """Measure on `cpus`, or on all, alone on the machine. `waiting` is called once if there is a wait."""
     with _locked(exclusive=True, cpus=cpus, waiting=waiting):
         yield
 
 
 @contextlib.contextmanager
 def working_beside(*, waiting: Told | None = None) -> Iterator[None]:
-    """Work on the CPUs that this thread may run on, while nobody measures on any of them. Not to be taken
-    again by who has it: a measurement that waits lets nobody else in."""
+    """Work while nobody measures on this thread's CPUs. Never nest: a waiting measurement lets nobody in."""
     with _locked(exclusive=False, cpus=allowed_cpus(), waiting=waiting):
         yield
 
 
 def allowed_cpus() -> frozenset[int]:
-    """Those that this thread may run on; none where the system does not say, which stands for all."""
+    """CPUs that this thread may run on; empty, which means all, where the system does not say."""
     return frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset()
 
 
 def keep_off(cores: Iterable[int]) -> None:
-    """Keep this thread, and whatever it starts from now on, off the cores that measuring is pinned to. Where
-    there are no others, it stays as it is and takes turns with what is measured."""
+    """Keep this thread, and what it starts, off the cores for measuring; without others, it takes turns."""
     if sys.platform != "linux":
         return
     others = allowed_cpus() - frozenset(cores)
@@ -65,7 +61,7 @@ def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> It
     with contextlib.ExitStack() as held:
         handle = _opened(held, ".this-machine.lock")
         with contextlib.ExitStack() as door:
-            # Who waits at the door lets nobody pass: a measurement is not kept waiting by ever new work.
+            # Whoever waits for the lock keeps the door shut: new work cannot delay a measurement forever.
             _take(_opened(door, ".this-machine-door.lock"), 0, 1, exclusive=True, tell=tell)
             if exclusive:
                 _take(handle, _MEASURING, 1, exclusive=True, tell=tell)
@@ -89,7 +85,6 @@ def _opened(until: contextlib.ExitStack, name: str) -> int:
 
 
 def _ranges(cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The CPUs as runs of neighbours: where and how many."""
     wanted = sorted(set(cpus))
     if not wanted:
         yield 0, _MOST_CPUS
@@ -119,13 +114,13 @@ def _take(handle: int, start: int, length: int, *, exclusive: bool, tell: Told) 
 
 
 def _try_range(handle: int, start: int, length: int, *, exclusive: bool) -> None:
-    """Lock these bytes for whoever has `handle`, not for the whole process: its threads are several."""
+    """Lock the bytes for this open file, not for the process, which has several threads."""
     kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
     fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0))
 
 
 def _try_whole(handle: int, start: int, length: int, *, exclusive: bool) -> None:
-    """Where nothing can be pinned the machine is one."""
+    """Lock the whole machine, because nothing can be pinned here."""
     del start, length
     fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 

@@ -1,4 +1,4 @@
-"""What a sweep and its workers send each other: messages, and the files that changed with their hashes."""
+"""Messages between a sweep and its workers, with the files that changed and their hashes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from model_profiling.pipeline.remaining import RemainingWork
 from model_profiling.run import names
 from model_profiling.sweep.cells import Job, Program
 
-# A run directory is told as a listing of all its files; with it go the contents of those that the other side
-# does not have. What arrives is checked by its hash, and laid out under names that stay inside the folder.
+# A run directory is sent as a listing of all its files, with the contents of those that the other side lacks.
+# What arrives is checked by its hash, and written under names that stay inside the folder.
 
 _LAST = (names.JOURNAL, names.MANIFEST)
-"""Written after everything else, in this order: the journal's lines make what was measured count."""
+"""Written last, in this order: what was measured counts only once the journal lists it."""
 
 Listing = dict[str, str]
-"""Names below a folder, with `/`, and the SHA-256 of what each holds."""
+"""Relative names, with `/`, and the SHA-256 of each file."""
 
 
 @dataclass(slots=True)
 class Hashes:
-    """The SHA-256 of files, computed again only for those that have changed."""
+    """SHA-256 of files, computed again only after a change."""
 
     _known: dict[Path, tuple[tuple[int, ...], str]] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class Hashes:
         return known[1]
 
     def listing(self, folder: Path) -> Listing:
-        """Every file of a run or of an export, where there is one; hidden ones are work in progress."""
+        """Every file of a run or an export, if there is one; hidden files are work in progress."""
         return {path.relative_to(folder).as_posix(): self.of(path) for path in _files_in(folder)}
 
 
@@ -57,11 +57,10 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class SentFiles:
-    """All files of a folder, with the contents of those that whoever gets it does not have."""
+    """The listing of a folder, with the contents of the files that the receiver lacks."""
 
     listing: Listing = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
-    """By name."""
 
     @classmethod
     def of(cls, folder: Path, listing: Mapping[str, str], have: Mapping[str, str]) -> SentFiles:
@@ -69,8 +68,8 @@ class SentFiles:
         return cls(dict(listing), {name: (folder / name).read_bytes() for name in changed})
 
     def lay_out(self, folder: Path, hashes: Hashes, where: str, *, exactly: bool = True) -> None:
-        """Make `folder` hold what is listed, and if `exactly` nothing else. However it is cut short, doing it
-        again ends the same, and the journal never tells of files that are not there yet."""
+        """Make `folder` hold the listed files, and if `exactly` nothing else. It can be repeated after any
+        interruption, and the journal never lists files that are not there yet."""
         _check_names(self.listing, where)
         have = hashes.listing(folder)
         changed = [name for name, sha256 in self.listing.items() if have.get(name) != sha256]
@@ -87,7 +86,6 @@ class SentFiles:
 
 
 def _check_names(listing: Iterable[str], where: str) -> None:
-    """Every name stays inside, and is one that is listed."""
     for name in listing:
         if any(part.startswith(".") for part in Path(stays_inside(name, where)).parts):
             raise FormatError(f"{where}: {name!r} is hidden", "a run names only files of its own")
@@ -97,25 +95,22 @@ def _place_in_order(name: str) -> tuple[int, str]:
     return (_LAST.index(name) + 1 if name in _LAST else 0), name
 
 
-# What a sweep and its workers say to each other.
-
 EXPORTS = "sme2prof:exports"
-"""The Dask resource of a worker that exports; one export takes one of it."""
+"""The Dask resource of a worker that exports; one export takes one."""
 QUIET = "sme2prof:quiet-cores"
-"""The Dask resource of a worker that has cores set aside for measuring: how many."""
+"""The Dask resource of a worker that reserves cores for measuring: how many."""
 _DEVICE = "device:"
 HOST = "host@"
 EMULATED = "emulated"
 
 
 def resource_of(device: str) -> str:
-    """The Dask resource that a device is; each worker that reaches it has one."""
     return f"{_DEVICE}{device}"
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What must be the same on both sides for runs to be one sweep's."""
+    """What must be the same on both sides of a sweep."""
 
     kit: str
     executorch: str
@@ -134,7 +129,7 @@ def own_versions() -> Versions:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one worker can do. Devices are told as a sweep names them, its own machine as `host@MACHINE`."""
+    """What one worker can do. Devices are named as in a sweep, the worker's own machine `host@MACHINE`."""
 
     worker: str
     name: str
@@ -153,8 +148,8 @@ class ExportAsk:
 
 @dataclass(frozen=True, slots=True)
 class VisitAsk:
-    """One piece of one job: `program` lists the program and what lies beside it, `run` the run directory as
-    the sweep has it, from which the piece is measured."""
+    """Asks for one piece of one job. `program` lists the program and the files beside it, `run` the run
+    directory as the sweep has it, from which the piece is measured."""
 
     sweep: str
     job: Job
@@ -164,12 +159,12 @@ class VisitAsk:
     run: Listing
     versions: Versions
     patience_s: float
-    """How long a device that is lost in the middle is waited for there; longer waits are the sweep's."""
+    """How long the worker waits for a device that is lost midway; the sweep does longer waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What `worker` has of the program and of the run, which is not what it was asked to measure."""
+    """What `worker` has of the program and the run, if it differs from what it was asked to measure."""
 
     worker: str
     program: Listing
@@ -179,31 +174,28 @@ class Lacking:
 @dataclass(frozen=True, slots=True)
 class Exported:
     name: str
-    """Of the worker."""
+    """The worker's name."""
     program_file: str
     files: SentFiles
 
 
 @dataclass(frozen=True, slots=True)
 class Visited:
-    """A run directory after one piece."""
-
     name: str
     files: SentFiles
     over: bool
-    """Whether nothing is left to measure; the run is then complete but for what is made of it."""
+    """Whether nothing is left to measure; then only analysis and report are missing."""
     left: RemainingWork
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why something could not be done. `device_gone` where it may be, once the device or worker is well
-    again: then nothing is wrong with what was asked."""
+    """Why something failed. With `device_gone` it may work later, once the device or worker is well again."""
 
     name: str
     problem: str
     fix: str
     device_gone: bool = False
     in_use: bool = False
-    """Whether somebody else has the device; it is waited for, as one that is gone."""
+    """Whether somebody else has the device; the sweep waits for it as for a lost one."""
     files: SentFiles = field(default_factory=SentFiles)

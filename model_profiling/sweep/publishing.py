@@ -1,4 +1,4 @@
-"""What a sweep makes of a job whose measuring is over: figures, analysis and report, in its own folder."""
+"""Analyses and reports the finished jobs of a sweep, and the sweep as a whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from model_profiling.workflow.measure import RunOptions, run_config
 def publish(
     job: Job, run_dir: Path, program: Path, sweep: str, store: Store | None
 ) -> dict[str, CellOutcome]:
-    """Analyse and report the run of `job`, and add it to `store`; how each of its cells ended. A store that
+    """Analyse and report the run of `job`, add it to `store`, and return how each cell ended. A store that
     cannot be written now is tried again when the sweep ends."""
     with working_beside():
         manifest = _bring_home(run_dir, program)
@@ -43,13 +43,13 @@ def publish(
 
 
 def add_to_store(store: Store, runs: Sequence[Path], sweep: str, progress: Progress | None = None) -> Added:
-    """Add runs of the sweep named so, while nothing is measured here; what is there is not added twice."""
+    """Add runs of a sweep while nothing is measured here; runs that are in the store are not added twice."""
     with working_beside():
         return store.add(runs, Labels(sweep=sweep), progress)
 
 
 def put_aside(run_dir: Path, program: Path, problem: str, fix: str) -> None:
-    """Say in a run that is not measured any further in this session why, so that it is one to continue."""
+    """Record in an interrupted run why it stopped, so that it can be continued."""
     manifest = read_manifest(run_dir)
     if manifest is None:
         return
@@ -71,7 +71,7 @@ def _bring_home(run_dir: Path, program: Path) -> Manifest:
 
 
 def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
-    """A worker measured it with paths of its own; here the program and the run lie elsewhere."""
+    """Replace the worker's paths by those of the program and the run here."""
     run_dir, program = run_dir.resolve(), program.resolve()
     own = {"model": str(program), "output_root": str(run_dir)}
     record = record_beside(program)
@@ -84,12 +84,9 @@ def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
     )
 
 
-# What is made of a sweep when its measuring is over: its pages, and its runs in the store.
-
-
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """`added` is None where no store was wanted, or nothing was measured that could be added."""
+    """`added` is None if no store was wanted, or nothing was measured that could be added."""
 
     report: Path
     found: SweepResults
@@ -98,8 +95,7 @@ class SweepResult:
 
 
 def check_store(address: str | None) -> Store:
-    """The store that the runs of a sweep will be added to, made where there is none: nobody wants to hear
-    after hours of measuring that it cannot be written."""
+    """Open or create the store before measuring; hours later is too late to learn it is not writable."""
     for module in ("duckdb", "pyarrow"):
         try:
             needed(module, "store")
@@ -111,8 +107,7 @@ def check_store(address: str | None) -> Store:
 def conclude(
     folder: Path, record: SweepRecord, store: Store | None, progress: Progress | None = None
 ) -> SweepResult:
-    """Write the pages of the sweep in `folder` and add its runs to `store`, where one is wanted; those that
-    are there already are not added twice."""
+    """Write the pages of the sweep in `folder` and add its runs to `store`, if given, each once."""
     progress = progress or Silent()
     report, found = write_sweep_report(folder, record, progress)
     runs = run_dirs(folder, record)

@@ -1,7 +1,6 @@
-"""The page of a sweep: what came of it, what failed and why, the fastest of each model, every cell.
+"""The page of a sweep: its results, what failed and why, the fastest of each model, every cell.
 
-Figures are those of the runs' own `metrics.json`; a page about the runs side by side lies beside it, and each
-run has its own report.
+Figures come from the runs' own `metrics.json`. A page beside it compares the runs; each has its own report.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ from model_profiling.workflow.report import write_combined_report, write_page
 _PAGE = Path(names.REPORT).with_suffix(names.HTML).name
 _MOST_REASONS = 8
 MOST_SIDE_BY_SIDE = 24
-"""Runs on one page; of more, nobody sees anything any more."""
+"""The most runs on one page: with more, nobody sees anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cells that were measured as one, or a single cell, with what was measured."""
+    """One cell, or several that were measured as one, with the results."""
 
     cells: tuple[CellRecord, ...]
     latency: LatencySummary | None = None
     kernels: str = ""
-    """What it proves of SME2; empty where nothing was tested."""
+    """What it proves about SME2; empty if nothing was tested."""
     baseline: bool = False
     """Whether the CPU could not tell its rungs apart."""
 
@@ -68,18 +67,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SweepResults:
-    """A sweep with what its runs say."""
-
     record: SweepRecord
     rows: tuple[Row, ...]
     about: tuple[tuple[str, str], ...] = ()
-    """Targets, and what their times are."""
+    """Each target with the meaning of its times."""
     pairs: tuple[tuple[CellRecord, PairReport], ...] = ()
-    """What was compared where latencies were measured, each with the first cell of its run."""
+    """Comparisons of latencies, each with the first cell of its run."""
 
     @property
     def fastest(self) -> tuple[Row, ...]:
-        """Of each model on each target, the row with the smallest median; in the order of the sweep."""
+        """The row with the smallest median of each model on each target, in the order of the sweep."""
         best: dict[tuple[str, str], tuple[float, Row]] = {}
         for row in self.rows:
             key = (row.first.cell.program.model, row.first.cell.target)
@@ -89,7 +86,6 @@ class SweepResults:
 
 
 def gather(folder: Path, record: SweepRecord) -> SweepResults:
-    """What the runs of the sweep in `folder` say of its cells."""
     rows: list[Row] = []
     about: dict[str, str] = {}
     pairs: list[tuple[CellRecord, PairReport]] = []
@@ -111,7 +107,6 @@ def gather(folder: Path, record: SweepRecord) -> SweepResults:
 
 
 def _opened(run_dir: Path) -> ReportData | None:
-    """Its figures without its dumps; None where nothing was measured."""
     try:
         run = Run.open(run_dir)
     except ProfilingError:
@@ -146,7 +141,7 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
 
 
 def sweep_document(found: SweepResults, side_by_side: str | None) -> list[Block]:
-    """The whole page; `side_by_side` is the file about all runs, None where there is none."""
+    """The whole page; `side_by_side` is the file that compares all runs, if there is one."""
     return [
         Heading(sweep_title(found.record), 1),
         _opening(found, side_by_side),
@@ -170,7 +165,7 @@ def sweep_title(record: SweepRecord) -> str:
 
 
 def count_text(record: SweepRecord) -> str:
-    """`30 of 34 cells done, 4 failed`, without those that were never to be measured."""
+    """`30 of 34 cells done, 4 failed`, without cells that were left out."""
     counts = record.counts()
     wanted = sum(count for state, count in counts.items() if state != "left out")
     others = [f"{counts[state]} {state}" for state in ("failed", "running", "waiting") if state in counts]
@@ -201,7 +196,6 @@ def _opening(found: SweepResults, side_by_side: str | None) -> Block:
 
 
 def _places(cells: Iterable[CellRecord]) -> str:
-    """Which runs they belong to, as far as a line has room."""
     jobs = list(dict.fromkeys(f"{each.cell.program.name} on {each.cell.target}" for each in cells))
     others = [f"{len(jobs) - 3} more"] if jobs[3:] else []
     return listing(jobs[:3] + others)
@@ -246,7 +240,7 @@ def fastest_table(found: SweepResults) -> Table:
 
 
 def cells_table(found: SweepResults) -> Table:
-    """Every cell that was to be measured, those that were measured as one in one row."""
+    """Every cell that was to be measured; cells that were measured as one share a row."""
     columns = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
     return _table((row for row in found.rows if row.first.state != "left out"), columns)
 
@@ -274,7 +268,6 @@ _COLUMNS: dict[str, Callable[[Row], Text | None]] = {
 
 
 def _linked(each: CellRecord) -> Text:
-    """The program's name, which leads to the report of its run."""
     name = each.cell.program.name
     return Link(name, f"{each.run_dir}/{_PAGE}") if each.run_dir and each.state == "done" else Code(name)
 
@@ -295,7 +288,6 @@ def _by_reason(cells: Iterable[CellRecord]) -> dict[tuple[str, str], list[CellRe
 
 
 def failures(record: SweepRecord) -> Iterator[str]:
-    """One line for each reason."""
     for (reason, fix), cells in _by_reason(each for each in record.cells if each.state == "failed").items():
         first = cells[0].cell.id
         others = f" and {plural(len(cells) - 1, 'other cell')}" if cells[1:] else ""
@@ -303,12 +295,12 @@ def failures(record: SweepRecord) -> Iterator[str]:
 
 
 def model_name(program: Program) -> str:
-    """As people call it: without the path of a file, or what its export is."""
+    """The model without the path of its file or the variant of its export."""
     return names.variant_of(Path(f"{program.name}.pte"))[0]
 
 
 def run_dirs(folder: Path, record: SweepRecord) -> list[Path]:
-    """The runs of which anything ended, in the order of the sweep."""
+    """Runs with at least one cell done, in the order of the sweep."""
     found = dict.fromkeys(each.run_dir for each in record.cells if each.run_dir and each.state == "done")
     return [folder / run_dir for run_dir in found if (folder / run_dir / names.MANIFEST).is_file()]
 
@@ -316,7 +308,6 @@ def run_dirs(folder: Path, record: SweepRecord) -> list[Path]:
 def write_sweep_report(
     folder: Path, record: SweepRecord, progress: Progress | None = None
 ) -> tuple[Path, SweepResults]:
-    """Write the pages of the sweep in `folder`; returns the first and what it shows."""
     progress = progress or Silent()
     progress.stage("writing the report of the sweep")
     runs = run_dirs(folder, record)

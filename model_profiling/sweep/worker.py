@@ -1,7 +1,7 @@
-"""A worker: one process that offers devices, a machine and its quiet cores to sweeps, as Dask's resources.
+"""A worker: a process that offers devices, a machine and its quiet cores to sweeps, as Dask resources.
 
-It is Dask's own worker with a `DeviceServer` as its plugin. Nothing else of it listens, and it listens on
-loopback unless it is told an address.
+It is Dask's own worker with a `DeviceServer` as plugin. Nothing else listens, and it listens on loopback
+unless it is given an address.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ from model_profiling.sweep.messages import EMULATED, HOST
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST_CONNECTION_S = 20
 _MOST_WORKERS = 64
-"""Of one user on one machine, as long as they need not be named."""
+"""The most unnamed workers of one user on one machine."""
 _AGAIN_S = 600
-"""How long a worker looks for a scheduler that went away."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """`devices` are phones and machines behind ssh, as a sweep names them; `host` offers this machine itself,
-    as `host@MACHINE`. `quiet_cores` are those of it that measuring is pinned to, and that whatever else this
-    worker does keeps off."""
+    """`devices` are phones and machines behind ssh, as a sweep names them; `host` offers this machine as
+    `host@MACHINE`. Measuring is pinned to its `quiet_cores`, and this worker's other work keeps off them."""
 
     scheduler: Scheduler
     devices: tuple[str, ...] = ()
@@ -54,12 +52,11 @@ class WorkerOptions:
 
 
 def machine_name() -> str:
-    """What a sweep calls this machine in `host@MACHINE`."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname().partition(".")[0]).strip("-.") or "machine"
 
 
 def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
-    """Offer what `options` say until interrupted; `said` is told what happens, a line at a time."""
+    """Offer what `options` say until interrupted; `said` gets a line about each event."""
     needed("distributed", EXTRA)
     if options.listen is None and not options.scheduler.is_loopback:
         raise InputError(
@@ -75,7 +72,6 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
 
 @contextlib.contextmanager
 def _opened_server(options: WorkerOptions) -> Iterator[DeviceServer]:
-    """What this worker is, in a folder that no other worker of this user has."""
     for name in filter(None, (options.name, options.machine)):
         if not _NAME.fullmatch(name):
             raise InputError(f"{name!r} names no worker or machine", "use letters, digits, '.', '_' and '-'")
@@ -92,7 +88,7 @@ def _opened_server(options: WorkerOptions) -> Iterator[DeviceServer]:
 
 @contextlib.contextmanager
 def _name_held(wanted: str | None) -> Iterator[str]:
-    """A name that no other worker of this user has: `wanted`, or the machine's with a number."""
+    """Hold a name that no other worker of this user has: `wanted`, or the machine's with a number."""
     folder = state_root() / "workers"
     names = [wanted] if wanted else [f"{machine_name()}-{number}" for number in range(1, _MOST_WORKERS + 1)]
     for name in names:
@@ -124,7 +120,7 @@ def offered_devices(options: WorkerOptions) -> tuple[str, ...]:
 
 
 def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
-    """`cores`, if this machine has each of them and this process may use it."""
+    """Return `cores` if this machine has each of them and this process may use it."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if cores and not usable:
         raise InputError("this system pins nothing to a core", "leave --quiet-cores out")
@@ -135,7 +131,7 @@ def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
 
 
 async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[str], None]) -> None:
-    """Serve until the scheduler goes away, then wait for its return, so that a worker outlives a restart."""
+    """Serve until the scheduler goes away, then wait for it, so that a worker outlives a restart."""
     address, patience = options.scheduler.address, _FIRST_CONNECTION_S
     while True:
         worker = dask_worker(server, options.scheduler, options.listen or LOOPBACK, patience)
@@ -174,8 +170,8 @@ def dask_worker(server: DeviceServer, scheduler: Scheduler, host: str, patience_
 
 
 def worker_settings(server: DeviceServer) -> dict[str, Any]:
-    """What every worker of the kit's is made with: a thread for each device and each export; no page for
-    browsers but on loopback; files are for the kit to move, so memory needs no watching."""
+    """Settings of every worker of the kit: a thread for each device and export, a web page on loopback only,
+    and no watch on memory, because the kit moves the files itself."""
     return {
         "name": server.name,
         "nthreads": server.threads,
@@ -189,7 +185,7 @@ def worker_settings(server: DeviceServer) -> dict[str, Any]:
 
 
 def quieten() -> None:
-    """Dask tells what it does on stderr; people are told by the kit."""
+    """Silence Dask's messages on stderr; the kit tells people what happens."""
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
@@ -198,7 +194,7 @@ def _plugin(server: DeviceServer) -> Any:
     distributed = needed("distributed", EXTRA)
 
     class Plugin(distributed.WorkerPlugin):  # type: ignore[misc,name-defined]
-        """Dask finds the server by this name; `remote_call` asks it."""
+        """Dask finds the server by this plugin's name; `remote_call` asks it."""
 
         name = NAME
 
@@ -213,8 +209,8 @@ def _plugin(server: DeviceServer) -> Any:
 
 
 def remote_call() -> Callable[..., bytes | None]:
-    """What a sweep sends to workers. It is made here and not a function of the module, so that it travels as
-    itself: a scheduler that unpacks it needs no kit."""
+    """The function that a sweep sends to workers. It is nested so that Dask sends its code, not its name: a
+    scheduler that unpacks it needs no kit."""
     name = NAME
 
     def call(method: str, packed: bytes, dask_worker: Any = None) -> bytes | None:

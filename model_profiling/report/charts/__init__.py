@@ -1,1 +1,1 @@
-"""Pictures of a run's numbers, each declared once with Altair: live in report.html, SVG beside report.md."""
+"""Charts of a run's numbers, each declared once as Vega-Lite: live in report.html, SVG beside report.md."""

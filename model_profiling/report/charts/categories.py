@@ -1,4 +1,4 @@
-"""Where the time goes, as pictures: of one run, of several, of number formats."""
+"""Charts of where the time goes: in one run, in several, in number formats."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from model_profiling.statistics.latency import LatencySummary
 if TYPE_CHECKING:
     from model_profiling.report.dtypes import Dtypes
 
-# Where the time goes, stacked: before and after one above the other, so that the shift is seen; where times
-# mean nothing, where the work is.
+# Where the time goes, as stacked bars, before and after one below the other, so that the shift shows; where
+# times mean nothing, where the work is.
 
 _STACK = 76
 _NAMED, _LABELLED = 0.34, 0.1
-"""Which part of the axis a segment fills before its name, or its share alone, fits into it on a phone."""
+"""The share of the axis that a segment must fill to hold its name, or its share alone, on a phone."""
 
 
 def category_shift(pairing: Pairing, name: str) -> Chart:
-    """Milliseconds of each part before and after; the part that is the largest after is followed across."""
+    """Milliseconds of each part before and after; the part that is largest afterwards is followed across."""
     sides = {"before": break_down(pairing.baseline), "after": break_down(pairing.candidate)}
     before, after = (part.name for part in largest_parts(pairing))
     was, now = (sides[side].parts[after].cells[1] for side in sides)
@@ -66,7 +66,6 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
 
 
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
-    """One series."""
     shown, label = break_down(series), named(series.name)
     largest = max(shown.parts, key=lambda part: shown.parts[part].percent)
     spec, spoken = _stacked({label: shown}, {label: largest})
@@ -75,7 +74,6 @@ def categories_of(series: SeriesAnalysis, name: str) -> Chart:
 
 
 def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tuple[Row, str]:
-    """The picture, and the same in words."""
     longest = max(shown.end_to_end.ms for shown in sides.values())
     segments: list[Row] = []
     rows: list[Row] = []
@@ -102,7 +100,7 @@ def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tup
     layers = [
         *([followed] if len(path) > 1 else []),
         layer("segments", "bar", x="_start", x2="_end", **BOX, color=colour, tip=tip),
-        # The largest is underlined, so that it is told without colours.
+        # The largest part is underlined, so that it is seen without colours.
         layer("segments", "rule", where="datum.largest", x="_start", x2="_end", y="_bottom", strokeWidth=3),
         layer("segments", "text", x="_centre", y="_middle", text="_text", color=ink, clip=True),
     ]
@@ -133,11 +131,11 @@ def _segments(place: int, side: str, shown: ShownTimes, largest: str, longest: f
 
 
 Work = tuple[str, str, float, float]
-"""A row about work: name, label, and its part of the arithmetic and of the data."""
+"""A row about work: name, label, and its share of the arithmetic and of the data."""
 
 
 def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
-    """For runs without time: which part of the arithmetic and of the data each category has."""
+    """For runs without times: the share of each category in the arithmetic and in the data."""
     known = [operator for operator in series.operators if operator.source.flops is not None]
     flops = sum(operator.source.flops or 0 for operator in known)
     moved = sum(operator.source.bytes_moved or 0 for operator in known)
@@ -164,7 +162,7 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
 def _work(
     work: Iterable[Work], field: str, unit: str, title: str | Sequence[str], colour: object
 ) -> tuple[Row, str]:
-    """In each row a share of the arithmetic and below it, fainter, of the data; and the same in words."""
+    """Rows with the share of the arithmetic and, fainter below it, of the data; and the same in words."""
     rows: list[Row] = []
     bars: list[Row] = []
     for place, (name, said, arithmetic, data) in enumerate(work):
@@ -187,36 +185,30 @@ def _work(
     return labelled({"rows": rows, "bars": bars}, [drawn], axis(title, {"domain": [0, 100]})), sentence(rows)
 
 
-# Several runs in one picture: what each takes end to end, and where its time goes.
-
 _SWITCHES = {"on": "#e07b1f", "off": "#3b7dd8"}
 _OTHER = "#8a8f98"
 _RUNS: Channel = {"type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
 _STEP = {"step": 22}
 _TOLD = 8
-"""How many bars are told in words before only the ends are."""
+"""How many bars are described in words at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyBar:
-    """One series of one run."""
-
     label: str
     sme2: str
-    """`on`, `off`, or what else there is to say of the switch."""
+    """`on`, `off`, or another state of the switch."""
     latency: LatencySummary
 
 
 @dataclass(frozen=True, slots=True)
 class PartsBar:
-    """One series of one run, cut into its parts."""
-
     label: str
     shown: ShownTimes
 
 
 def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
-    """Medians as bars, nine in ten inferences as a line across each."""
+    """Medians as bars, with a line over nine in ten inferences."""
     rows: list[Row] = [
         {
             "run": bar.label,
@@ -244,7 +236,7 @@ def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
 
 
 def parts_bars(bars: Sequence[PartsBar], *, shares: bool) -> Chart:
-    """Each bar cut into categories and overheads, in milliseconds or as shares of its own whole."""
+    """Bars split into categories and overheads, in milliseconds or as shares of each bar."""
     rows: list[Row] = [
         {"run": bar.label, "part": part, "ms": found.ms, "share": found.percent, "place": place}
         for bar in bars
@@ -264,8 +256,8 @@ def parts_bars(bars: Sequence[PartsBar], *, shares: bool) -> Chart:
     return Chart(name, title, summary, spec, f"{names.ANALYSIS} of each run")
 
 
-# Number formats of one model side by side: latency, with the projection below it where there is one; where
-# none was measured, arithmetic and data.
+# Number formats of one model side by side: latency, with its projection if there is one; without latencies,
+# arithmetic and data.
 
 _TALL_ROW = 60
 

@@ -1,8 +1,8 @@
 """Primitives of every chart: colours, axes, layers of marks, and charts as SVG files.
 
-A chart declares rows of data and the layers drawn from them; only this module knows how Vega-Lite says it.
-Text, rules and axes have no colour of their own: the theme of the page gives them one. Names come from files
-that anybody may have written, so they are only ever data: never a field's name, an expression or a link.
+A chart declares rows of data and the layers drawn from them; this module makes Vega-Lite of them. Text, rules
+and axes have no colour of their own: the page's theme gives them one. Names come from files that anybody may
+have written, so they are only ever data: never a field's name, an expression or a link.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PARTS = {
     "Framework overhead": "#8a8f98",
     "Unattributed": "#b9bec6",
 }
-"""Categories and overheads in the order they are stacked, in colours that colour-blind readers tell apart."""
+"""Categories and overheads in stacking order, in colours that colour-blind readers can tell apart."""
 SERIES = ("#0e8a93", "#b5532f", "#7a841a", "#5468ad", "#a2467f", "#5f6b73")
-"""Experiments in the order of the run; none of these is the colour of a category."""
+"""Colours of experiments in the order of the run; none is the colour of a category."""
 BEFORE, AFTER = "#8a8f98", "#0e8a93"
 VEGA_LITE = "6.1"
 ROW = 46
-"""Pixels of a row that has its label above its marks: names are long, and phones narrow."""
+"""Pixels of a row with its label above its marks: names are long, and phones narrow."""
 
 _WIDTH = 640
 _TITLE = 84
-"""Letters of a title that fit into that width."""
+"""Characters of a title that fit into that width."""
 _LONGEST_NAME = 90
 _LOOK = {
     "font": "Helvetica, Arial, sans-serif",
@@ -51,20 +51,17 @@ _LOOK = {
     "rule": {"color": "#1c1f23"},
     "view": {"stroke": None},
 }
-"""Look of the SVG files beside a Markdown page, which are always on white."""
+"""Style of the SVG files beside a Markdown page, which are always on white."""
 
 Row = dict[str, object]
-"""Data of one mark. Fields that only say where and how it is drawn begin with `_`; the others are the numbers
-of the chart, which a page also shows as a table."""
+"""Data of one mark. Fields that only say where and how it is drawn begin with `_`; the others are the chart's
+numbers, which a page also shows as a table."""
 Channel = dict[str, object]
-"""A channel of Vega-Lite: what decides the place or the look of a mark."""
 Layer = dict[str, Any]
-"""A layer of Vega-Lite."""
 T = TypeVar("T")
 
 
 def axis(title: str | Sequence[str], scale: Mapping[str, object] | None = None, **ticks: object) -> Channel:
-    """A quantity along an edge of the chart, which all layers share."""
     return {
         "type": "quantitative",
         "title": title if isinstance(title, str) else list(title),
@@ -79,12 +76,11 @@ def span(low: float, high: float) -> Channel:
 
 
 BOX: Layer = {"y": "_top", "y2": "_bottom"}
-"""A mark as high as its `band`."""
 OWN_COLOUR: Channel = {"field": "_colour", "type": "nominal", "scale": None}
 
 
 def band(place: int, top: float, bottom: float) -> Row:
-    """Where a mark lies in a row of the chart, as parts of the row's height."""
+    """The place of a mark in a row of the chart, as fractions of the row's height."""
     return {
         "_row": place,
         "_top": round(place + top, 4),
@@ -99,9 +95,8 @@ def layer(
 ) -> Layer:
     """Marks drawn from the rows called `data`.
 
-    Of `given`, a text for a place (`x`, `x2`, `y`, `y2`, `text`) is the field it is read from, a mapping is a
-    channel as Vega-Lite says it, and all else is the look of the mark. `tip` names the fields that a pointer
-    shows.
+    In `given`, a text for a place (`x`, `x2`, `y`, `y2`, `text`) is the field it is read from, a mapping is a
+    Vega-Lite channel, and all else is the look of the mark. `tip` names the fields of the tooltip.
     """
     channels: Row = {}
     look: Row = {"type": mark}
@@ -121,8 +116,7 @@ def layer(
 def layered(
     data: Mapping[str, Sequence[Row]], layers: Sequence[Layer], x: Channel, y: Channel, height: object = 220
 ) -> Row:
-    """Layers over each other on the same axes. Width and colours of text are left to the page: it may be
-    light, dark or narrow."""
+    """Layers over each other on the same axes. Width and text colours are up to the page."""
     for each in layers:
         channels = each["encoding"]
         for name, shared in (("x", x), ("y", y)):
@@ -145,7 +139,7 @@ def labelled(
 
 
 def projection(tip: Mapping[str, str]) -> list[Layer]:
-    """What was projected, drawn apart from measurements: a shaded range in a dashed outline."""
+    """Projected values, drawn unlike measurements: a shaded range in a dashed outline."""
     return [
         layer("projected", "bar", x="from", x2="to", **BOX, color=BEFORE, opacity=0.4),
         layer(
@@ -156,7 +150,7 @@ def projection(tip: Mapping[str, str]) -> list[Layer]:
 
 
 def palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
-    """A colour for each value of a field; no legend where nothing is said of it."""
+    """A colour for each value of a field; no legend unless options for it are given."""
     return {
         "field": field,
         "type": "nominal",
@@ -166,14 +160,14 @@ def palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel
 
 
 def category_colours(rows: Iterable[Row]) -> Channel:
-    """Of marks that have a `category`; the legend names those that are there."""
+    """Colours by `category`, with a legend of the categories that are there."""
     present = {row["category"] for row in rows}
     colours = {name: colour for name, colour in PARTS.items() if name in present}
     return palette("category", colours, orient="top", columns=2, symbolType="square", symbolStrokeWidth=0)
 
 
 SERIES_LEGEND = {"orient": "top", "columns": 1, "labelLimit": 320}
-"""Names of series are long: one below the other."""
+"""Names of series are long, so they go one below the other."""
 
 
 def series_colours(field: str, names: Iterable[str], **legend: object) -> Channel:
@@ -186,7 +180,7 @@ def series_colour(place: int) -> str:
 
 
 def sentence(rows: Iterable[Row]) -> str:
-    """The labels of a chart's rows, for those who do not see it."""
+    """The labels of a chart's rows, for those who cannot see it."""
     return f"{'; '.join(str(row['_label']) for row in rows)}."
 
 
@@ -198,7 +192,7 @@ def draw_svg(chart: Chart) -> str:
 
 @lru_cache(maxsize=256)
 def _svg(spec: str, width: int) -> str:
-    """Reports of one run are written again when something was added to it; most charts stay the same."""
+    """Cached: a report is written again after each addition to a run, and most charts stay the same."""
     import vl_convert
 
     whole = {"width": width, **json.loads(spec), "background": "white", "config": _LOOK}
@@ -207,7 +201,7 @@ def _svg(spec: str, width: int) -> str:
 
 
 def named(text: str) -> str:
-    """A name from a file, fit to be drawn: one line, not endless, nothing that an SVG file cannot hold."""
+    """A name from a file, fit to be drawn: one line of limited length that an SVG file can hold."""
     line = " ".join(text.split())
     safe = "".join(
         "\ufffd" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn") else letter for letter in line
@@ -216,30 +210,27 @@ def named(text: str) -> str:
 
 
 def thinned(values: Sequence[T], most: int) -> list[T]:
-    """At most `most` of them in even steps, the first and the last included."""
+    """At most `most` of the values in even steps, with the first and the last."""
     if len(values) <= most:
         return list(values)
     return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
 
 
-# Latencies of each series of a run, as charts show them: every one, with their statistics.
-
 MOST_SAMPLES = 600
-"""In one chart: more are not told apart, and a page is to stay small."""
+"""In one chart: more cannot be told apart, and a page must stay small."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySamples:
-    """One series; milliseconds."""
+    """Latencies of one series, in milliseconds."""
 
     series: Series
     summary: LatencySummary
     rounds: Sequence[Sequence[float]]
-    """Every latency in the order it was measured, by launch or round; empty where none is kept."""
+    """Every latency in the order of measuring, by launch or round; empty if none is kept."""
     unit: str
     """launch, or round."""
     source: str
-    """The file they are from."""
 
     @property
     def label(self) -> str:
@@ -251,7 +242,7 @@ class LatencySamples:
 
 
 def latency_samples(data: ReportData) -> list[LatencySamples]:
-    """Latencies without the tracer where they were measured; else times of dumps, which have it on."""
+    """Latencies without the tracer if they were measured, else times of dumps, which have it on."""
     measured = [(found, found.latency.end_to_end_ms) for found in data.experiments if found.latency]
     known = [_measured(data, found, summary) for found, summary in measured if summary]
     return known or [

@@ -1,4 +1,4 @@
-"""End-to-end latency as pictures: what was compared, every sample, distribution and drift."""
+"""Charts of end-to-end latency: comparisons, every sample, distribution and drift."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from model_profiling.run import names
 _SAMPLED_ROW = 72
 _LANE = 96
 _LEAST_RANGE = 2.0
-"""Percent up and down: below it a lane would blow up the clock's steps."""
+"""Percent up and down; a smaller range would magnify the steps of the clock."""
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [12, 4])
 _MOST_SERIES = 6
-"""That lines and colours still tell apart."""
+"""The most series that lines and colours can tell apart."""
 _FEWEST_SAMPLES = 8
 
 
 def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
-    """Every comparison's ratio with its interval; 1 is no change."""
+    """The ratio of every comparison with its interval; 1 is no change."""
     rows: list[Row] = []
     ends = [1.0]
     for pair in pairs:
@@ -82,7 +82,7 @@ def speedups_chart(pairs: Sequence[PairReport]) -> Chart | None:
 
 
 def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -> Chart | None:
-    """Every series with its median, the middle nine in ten, and its samples: one row of dots for a launch."""
+    """Every series with its median, the middle nine in ten, and its samples in one row of dots per launch."""
     if not found:
         return None
     last = _usual_end(found)
@@ -120,7 +120,7 @@ def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -
 
 
 def _samples(place: int, found: LatencySamples, most: int, last: float) -> Iterator[Row]:
-    """Of every launch as many, evenly by size, its fastest and slowest among them; of many launches some."""
+    """Equally many samples of every launch, evenly by size, with its extremes; of many launches, some."""
     lanes = thinned(
         [(number, sorted(ms)) for number, ms in enumerate(found.rounds, start=1) if ms], most // 2
     )
@@ -148,7 +148,7 @@ def _axis_title(found: Sequence[LatencySamples], shown: int, last: float) -> lis
 
 
 def _usual_end(found: Sequence[LatencySamples]) -> float:
-    """Where an axis of latencies ends: stragglers far away must not squeeze all others into a line."""
+    """The end of a latency axis: stragglers far away must not squeeze all others into a line."""
     far = max(each.summary.p95 + 1.5 * (each.summary.p95 - each.summary.p5) for each in found)
     return min(far, max(each.summary.maximum for each in found))
 
@@ -162,7 +162,7 @@ def _files(found: Sequence[LatencySamples]) -> str:
 
 
 def distribution_chart(found: Sequence[LatencySamples]) -> Chart | None:
-    """Which share of inferences takes at most so long: two groups show as a step, stragglers as a tail."""
+    """The share of inferences that take at most so long: two groups show as a step, stragglers as a tail."""
     shown = _drawn(found)
     if not shown:
         return None
@@ -206,8 +206,8 @@ def _two_groups(found: LatencySamples) -> str:
 
 
 def over_time_chart(found: Sequence[LatencySamples]) -> Chart | None:
-    """Each series in a lane of its own, in the order it was measured, as percent of its own median: drift and
-    jumps show, and what happens to all at once."""
+    """Each series in its own lane, in the order of measuring, as percent of its own median. It shows drift
+    and jumps, and what happens to all at once."""
     shown = _drawn(found)
     if not shown:
         return None
@@ -255,7 +255,6 @@ def over_time_chart(found: Sequence[LatencySamples]) -> Chart | None:
 
 
 def _moment(lane: int, found: LatencySamples, number: int, ms: float, edge: float) -> Row:
-    """A latency of a launch, and where in its lane it lies."""
     middle = found.summary.median
     away = 100 * (ms / middle - 1) if middle > 0 else 0.0
     return {
@@ -269,7 +268,7 @@ def _moment(lane: int, found: LatencySamples, number: int, ms: float, edge: floa
 
 
 def _usual_range(found: LatencySamples) -> float:
-    """How far nine in ten lie from the median, in percent, with some room."""
+    """How far nine in ten are from the median, in percent, with some room."""
     summary = found.summary
     far = max(summary.p95 - summary.median, summary.median - summary.p5)
     return 150 * far / summary.median if summary.median > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Operators as pictures: the longest, under the roof of the machine, and what SME2 could bring."""
+"""Charts of operators: the longest, the roofline, and what SME2 could bring."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
 
 
 def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name: str) -> Chart | None:
-    """One series: bars, coloured by category."""
     shown = break_down(series)
     bars = []
     for operator in [each for each in longest if each.typical_ms > 0][:_SHOWN]:
@@ -96,7 +95,7 @@ def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name:
 
 
 def arithmetic_of_operators(operators: Sequence[tuple[Operator, str]], whose: str, name: str) -> Chart | None:
-    """For runs without time: the operators with most arithmetic, and what their kernels became."""
+    """For runs without times: the operators with most arithmetic, and what their kernels became."""
     bars = []
     for operator, became in [each for each in operators if each[0].source.flops][:_SHOWN]:
         millions = f"{(operator.source.flops or 0) / 1e6:.1f}"
@@ -126,17 +125,17 @@ def _bars(
     return Chart(name, title, f"{said}.", labelled({"rows": rows}, layers, axis(unit)), source)
 
 
-# Operators under the roof of what the machine was seen to do: work per second over work per byte.
+# Roofline: work per second over work per byte, under the best that was seen on this machine.
 
 _MOST = 300
 _NAMED = 3
 _FEWEST = 2
 _BELOW, _LABEL_STEP = 1.22, 1.45
-"""How much lower, as factors, a label stands than its point, and the next label at least."""
+"""How much lower than its point, and than the label above, a label is, as factors."""
 
 
 def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | None:
-    """None where no program gives the operators' cost, or too few are long enough for a rate."""
+    """None if no program gives the operators' cost, or too few run long enough for a rate."""
     roof = seen_roofline(series.operators)
     if roof is None:
         return None
@@ -203,7 +202,7 @@ def _intensity(gap: RoofGap) -> float:
 
 
 def _labels(shown: Sequence[RoofGap], middle: float) -> list[Row]:
-    """The longest few by name beside their points, moved down where they would cover each other."""
+    """Names of the longest few beside their points, moved down where they would cover each other."""
     rows: list[Row] = []
     free = math.inf
     for gap in sorted(shown[:_NAMED], key=lambda gap: -(gap.operator.gflops or 0.0)):
@@ -240,7 +239,7 @@ _MOST_PROJECTIONS = 4
 
 
 def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
-    """For every series the latency that was measured, and below it the range of the projection, striped."""
+    """For every series the measured latency and, striped below it, the projected range."""
     known = [(found, found.latency_ms) for found in projections if found.latency_ms is not None]
     known = known[:_MOST_PROJECTIONS]
     if not known:

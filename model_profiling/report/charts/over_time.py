@@ -1,4 +1,4 @@
-"""Latencies over time: of a series over its runs, and of programs that took turns."""
+"""Charts of latencies over time: of a series over its runs, and of programs that took turns."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ from model_profiling.run import Run, names
 from model_profiling.run.comparability import shared_launches, timed, way_of
 from model_profiling.statistics.lockstep import paired_cycles
 
-# A series over its runs: medians with their intervals, levels, changes, and what else changed.
-
 MOST_POINTS = 400
-"""Of a series, the newest: more would lie on each other."""
+"""The most points of a series, the newest: more would overlap."""
 _SLOWER = "#c0392b"
 
 
 def history_chart(series: HistorySeries, number: int = 1) -> Chart:
-    """`number` tells the charts of a page apart."""
+    """`number` distinguishes the charts of a page."""
     left = max(0, len(series.points) - MOST_POINTS)
     shown = series.points[left:]
     changes = _change_rows(series, left)
@@ -57,7 +55,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> Chart:
         "steps": [row for row in changes if not row["_drift"]],
         "marks": _mark_rows(series, left),
     }
-    # Wide enough for every median; an interval that goes far beyond is cut.
+    # Show every median; cut an interval that goes far beyond.
     least, most = (pick(point.median_ms for point in shown) for pick in (min, max))
     room = max(0.15 * (most - least), 0.02 * most)
     y = axis("ms, median with its interval", span(round(max(0.0, least - room), 6), round(most + room, 6)))
@@ -133,7 +131,7 @@ def _change_rows(series: HistorySeries, left: int) -> list[Row]:
 
 
 def _mark_rows(series: HistorySeries, left: int) -> list[Row]:
-    """What changed around the model."""
+    """Changes around the model."""
     found: dict[int, list[str]] = {}
     for mark in series.marks:
         if mark.first >= left and mark.telling:
@@ -141,7 +139,7 @@ def _mark_rows(series: HistorySeries, left: int) -> list[Row]:
     return [{"run": first + 0.5, "what": named("; ".join(texts))} for first, texts in found.items()]
 
 
-# Turns of two programs beside the ratio of the two, so that the machine's noise is seen to cancel.
+# Turns of two programs and their ratio, which shows how the machine's noise cancels.
 
 _MOST_TURNS = 240
 _LINES = {"before": BEFORE, "after": AFTER, "ratio": "#b5532f"}
@@ -149,14 +147,14 @@ _LEAST_RANGE = 2.0
 
 
 def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
-    """How far each turn of either side, and their ratio, lies from its own median; None unless they took
-    turns and got their answer from that."""
+    """How far each turn of either side, and their ratio, is from its own median; None unless the answer comes
+    from turns."""
     found = pair.speedup
     if pair.with_tracer or found.ratio is None or found.unit != "launch":
         return None
     try:
         journal = run.journal
-    except FormatError:  # which is among the report's warnings
+    except FormatError:  # it is among the report's warnings
         return None
     if journal is None:
         return None

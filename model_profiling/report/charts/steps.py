@@ -1,4 +1,4 @@
-"""What each step brings, and which kernels ran how often."""
+"""Charts of what threads and CPU features bring, and of how often kernels ran."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _MOST_EXPERIMENTS = 6
 _KERNELS_SHOWN = 8
 _MOST_COUNTED = 4
 _LABEL, _BAR = 26, 15
-"""Pixels of a kernel's name, and of each bar below it."""
+"""Pixels for a kernel's name, and for each bar below it."""
 
 
 def threads_chart(data: ReportData) -> Chart | None:
-    """Latency over the number of threads, for every experiment that has several."""
+    """Latency over the number of threads, for every experiment with several."""
     members: dict[str, list[tuple[int, LatencySummary]]] = {}
     for found in data.experiments:
         if found.series.threads and found.summary is not None:
@@ -90,8 +90,8 @@ def threads_chart(data: ReportData) -> Chart | None:
 
 
 def ladder_chart(data: ReportData) -> Chart | None:
-    """The rungs of an ablation ladder, on the fewest threads: latency and what each rung's feature buys;
-    without latencies, how many kinds of kernels ran there."""
+    """The rungs of an ablation ladder, on the fewest threads: latency and what each rung's feature brings;
+    without latencies, how many kinds of kernels ran."""
     found = _rungs(data.experiments)
     said = (_timed_rungs if data.timed else _kernel_rungs)(data, found)
     if not any(value for _, value in said):
@@ -118,7 +118,7 @@ def ladder_chart(data: ReportData) -> Chart | None:
 
 
 def _rungs(experiments: Sequence[ExperimentReport]) -> list[ExperimentReport]:
-    """Experiments that differ in what is off, on the fewest threads; none where there is no ladder."""
+    """Experiments that differ in what is off, on the fewest threads; empty if there is no ladder."""
     known = [found for found in experiments if found.result is not None and not found.problem]
     fewest = min((found.series.threads or 0 for found in known), default=0)
     rungs: dict[tuple[str, ...], ExperimentReport] = {}
@@ -152,7 +152,7 @@ def _kernel_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[t
 
 
 def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
-    """The kernels called most; a bar for each series, so that what one of them lacks is seen."""
+    """The kernels called most, with a bar for each series, so that a missing one shows."""
     counted = [found for found in place.kernels if found.counted][:_MOST_COUNTED]
     series = [named(str(found.series)) for found in counted]
     calls: dict[Kernel, dict[str, int]] = {}

@@ -1,7 +1,6 @@
-"""What a browser lets a reader sort, search and open: operators, modules, one run's timeline.
+"""Data that a reader sorts, searches and opens in a browser: operators, modules, one run's timeline.
 
-Each is data made once, small enough that a page stays below its limit whatever the run holds; what had to be
-left out is said.
+It is kept small enough for the page's limit, whatever the run holds; the page says what was left out.
 """
 
 from model_profiling.report.explorer.modules import explore_modules, explore_timeline

@@ -3,8 +3,8 @@
     {unit, categories: [[name, colour]...],
      views: [{label, place, sides: [name...], tree, note}...]}
 
-A tree is [name, [value for each side], [share for each side], operators, place in categories, speedup,
-[tree...]]; values and shares are as they are shown, and add up.
+A tree is [name, [value for each side], [share for each side], operators, index in categories, speedup,
+[tree...]]; values and shares are rounded as shown, and add up.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ _BOTH = ("before", "after")
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A module as it is shown."""
-
     path: str
     name: str
     values: tuple[str, ...]
@@ -54,7 +52,7 @@ class _Node:
 
 
 def explore_modules(data: ReportData) -> list[Block]:
-    """Nothing where no module is known."""
+    """Return nothing if no module is known."""
     views = [view for view in views_of(data) if _has_modules(view)]
     if not views:
         return []
@@ -74,7 +72,7 @@ def _unit(view: View) -> str:
 
 
 def _sides(view: View) -> tuple[str, ...]:
-    """One is enough where the work is shown: it is the same before and after."""
+    """One side is enough for work, which is the same before and after."""
     return _BOTH if view.pairing is not None and view.timed else ("",)
 
 
@@ -87,7 +85,7 @@ def _tree(view: View) -> _Node:
 
 
 def _by_time(module: Module, inside: Sequence[ShownTime], shown: Sequence[ShownTimes], view: View) -> _Node:
-    """A module that is shown with `inside`; what it holds is rounded from exact times within that."""
+    """A module shown with `inside`; its children are rounded so that they add up to that."""
     times = [sum(operator.typical_ms for operator in side) for side in module.operators]
     overheads = []
     held = list(inside)
@@ -138,7 +136,7 @@ def _by_work(module: Module, whole: int) -> _Node:
 
 
 def _main_category(operators: Sequence[Operator]) -> str:
-    """What most of its time, or of its operators, is."""
+    """The category of most of its time or, without times, of most of its operators."""
     spent = {
         category.value: (
             sum(operator.typical_ms for operator in operators if operator.category is category),
@@ -167,7 +165,7 @@ def _data(views: Sequence[View], trees: Sequence[_Node], limit: int) -> Data:
 
 
 def _smallest(tree: _Node, limit: int) -> float:
-    """The weight that a module needs to be among the `limit` largest."""
+    """The weight of the smallest of the `limit` largest modules."""
     weights = sorted((node.weight for node in tree.every()), reverse=True)
     return weights[min(limit, len(weights)) - 1]
 
@@ -217,12 +215,12 @@ def _table(view: View, nodes: Sequence[_Node]) -> Table:
     return make_table(headers, rows, numbers=range(1, len(headers)))
 
 
-# One typical run of each series as it went: execute holds calls, calls hold operators.
+# One typical run of each series over time: execute holds calls, calls hold operators.
 #     {texts, categories: [[name, colour]...],
 #      views: [{label, file, run, lead, note,
 #               events: [[name, category, depth, start ns, duration ns]...]}...]}
-# Names are numbers of texts; a category is -1 for what is no operator. The run is of the first dump, so that
-# its timeline file holds the same.
+# Names are indices into texts; the category is -1 for what is not an operator. The run is of the first dump,
+# so that its timeline file holds the same.
 
 _CALLS = {
     "delegate": "delegate call", "operator": "operator call", "move": "move", "jump": "jump", "free": "free",
@@ -244,11 +242,11 @@ class _Run:
     number: int
     """As the timeline file counts it."""
     events: Sequence[_Event]
-    """In the order they start."""
+    """Ordered by start."""
 
 
 def explore_timeline(data: ReportData) -> list[Block]:
-    """Nothing where times mean nothing."""
+    """Return nothing where times mean nothing."""
     if data.analysis is None or not data.times.are_shown:
         return []
     runs = [_typical(series) for series in data.analysis.series if series.times.are_shown]

@@ -6,7 +6,7 @@
      operators: [{operator: [text number or -1 for each fact]}... for each series],
      code: [{operator: text number}... for each series]}
 
-`inside` names the operators that a row opens; one that is in no `operators` has no more to show than its row.
+`inside` names the operators that a row opens; those not in `operators` have no more to show than their row.
 """
 
 from __future__ import annotations
@@ -36,21 +36,18 @@ from model_profiling.report.views import (
 )
 from model_profiling.run import names
 
-# How data is kept small: texts are written once and named by number, and what is too much is left out.
+# Data is kept small: texts are written once and named by number, and what is too much is left out.
 
 OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES = 800_000, 150_000, 180_000
-"""The most that each explorer may take of a page; a page of 2.5 MB also holds the script that draws charts,
-the charts and the tables."""
+"""The most bytes of each explorer, so that a page with its charts, tables and scripts stays within 2.5 MB."""
 _LONGEST = 400
-"""Characters of a text that are kept; a name longer than that is nobody's."""
+"""Characters of a text that are kept; no real name is longer."""
 _NEARLY = 0.95
 
 Data = Mapping[str, object]
 
 
 class Texts:
-    """Texts of a page's data, each once."""
-
     def __init__(self) -> None:
         self._place: dict[str, int] = {}
 
@@ -68,15 +65,14 @@ class Texts:
 
 
 def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
-    """`make(limit)` with a limit up to `count` that takes no more than `most` bytes and nearly as many; the
-    least there is where even that takes more."""
+    """`make(limit)` that nearly fills `most` bytes, with a limit up to `count`; at least `make(1)`."""
     best, low, high = make(1), 1, count
     whole = make(count)
     small, large = json_size(best), json_size(whole)
     if large <= most:
         return whole
     while high - low > 1 and small < _NEARLY * most:
-        # Data grows about evenly, so that the next guess is nearly right.
+        # Data grows about evenly, so that this guess is nearly right.
         guess = low + int((high - low) * (_NEARLY * most + most - 2 * small) / 2 / (large - small))
         guess = min(max(guess, low + 1), high - 1)
         data = make(guess)
@@ -101,20 +97,20 @@ class _Row:
     cells: tuple[str, ...]
     inside: tuple[tuple[SeriesAnalysis, Operator], ...]
     weight: float
-    """What rows are ordered by: the longest, or most arithmetic, first."""
+    """Rows are sorted by it: the longest, or most arithmetic, first."""
 
 
 _Listed = tuple[View, Sequence[_Row]]
 
 
 def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
-    """The explorer with `instead` for pages that cannot be opened; just that where there are no dumps."""
+    """The explorer, with `instead` for pages without scripts; only `instead` if there are no dumps."""
     listed = [(view, sorted(_rows(view), key=lambda row: -row.weight)) for view in views_of(data)]
     if not listed:
         return list(instead)
     known = _Known(data)
     most = max(len(rows) for _, rows in listed)
-    # What a row opens is left out before the row itself is.
+    # Drop the details of rows before the rows themselves.
     found = fit(
         lambda limit: _data(listed, known, min(limit, most), max(limit - most, 1)), 2 * most, OPERATORS_BYTES
     )
@@ -122,7 +118,6 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
 
 
 def _figures(view: View) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The headers that depend on the view, and which columns are numbers."""
     if not view.timed:
         return ("million operations", "data"), (2, 3)
     if view.pairing is None:
@@ -220,8 +215,6 @@ def _note(view: View, rows: Sequence[_Row], most_rows: int, most_opened: int) ->
 
 
 class _Known:
-    """What is known about single operators."""
-
     def __init__(self, data: ReportData) -> None:
         self._coverage = data.outlook.coverage
         self._switched = data.has_sme2 is not False
@@ -232,7 +225,7 @@ class _Known:
         self._kept: dict[tuple[int, int], list[str]] = {}
 
     def of(self, series: SeriesAnalysis, operator: Operator) -> list[str]:
-        """A text for each of `FACTS`, empty where it is not known."""
+        """A text for each of `FACTS`, empty if unknown."""
         place = id(series), series.place(operator)
         if place not in self._kept:
             facts = self._facts(series, operator)
@@ -253,7 +246,6 @@ class _Known:
         return facts | (_spread(operator) if timed else {})
 
     def _sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
-        """By the operator's place: whether it was proven to run on SME2."""
         if id(series) not in self._proven:
             self._proven[id(series)] = self._sme2_of(series)
         return self._proven[id(series)]

@@ -1,4 +1,4 @@
-"""A page as one HTML file that opens from disk: no network, nothing but what it carries runs."""
+"""A page as one HTML file that opens from disk, needs no network and runs only what it carries."""
 
 from model_profiling.report.html.page import render_html
 

@@ -43,22 +43,20 @@ from model_profiling.report.document import (
 from model_profiling.run import names
 from model_profiling.runner.cache import cache_root, cached
 
-# Data as it stands in a page.
-
 
 def json_text(data: object) -> str:
-    """JSON that cannot end the element it stands in; ASCII, so that its length is its size."""
+    """JSON that cannot end the HTML element around it; ASCII, so that its length is its size."""
     text = json.dumps(printable_data(data), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def json_size(data: object) -> int:
-    """How many bytes `json_text` has, nearly: characters that are not seen are a byte longer there."""
+    """About the size of `json_text` in bytes: invisible characters take a byte more there."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return len(text) + 5 * (text.count("<") + text.count("&"))
 
 
-# Each block as HTML; every text is escaped here, data stands in the page as JSON that scripts read.
+# Each block as HTML. Every text is escaped here; data is in the page as JSON that scripts read.
 
 
 def block_html(block: Block) -> str:  # noqa: PLR0911  one for each kind
@@ -95,7 +93,7 @@ def _blocks(blocks: Iterable[Block]) -> str:
 
 
 def _chart(chart: Chart) -> str:
-    """A picture for those who see it, its summary for those who do not, its numbers for both."""
+    """A picture for those who can see it, its summary for those who cannot, its numbers for both."""
     return (
         f'<figure class="chart" id="chart-{escape(chart.name)}"{_source(chart.source)}>'
         f"<figcaption>{escape(chart.title)}</figcaption>"
@@ -106,7 +104,7 @@ def _chart(chart: Chart) -> str:
 
 
 def _explorer(explorer: Explorer) -> str:
-    """The script hides what stands instead once it has drawn the data; charts there are not replaced."""
+    """Once the script has drawn the data it hides `instead`, except for the charts."""
     charts = "\n".join(_chart(block) for block in explorer.instead if isinstance(block, Chart))
     instead = tuple(block for block in explorer.instead if not isinstance(block, Chart))
     return (
@@ -161,9 +159,9 @@ def _inline(part: Inline) -> str:
             return escape(part)
 
 
-# Blocks as HTML for a notebook's cell: no scripts, charts as pictures, the notebook's own colours.
+# Blocks as HTML for a notebook's cell: no scripts, charts as pictures. A notebook is light or dark, so text
+# keeps its colour, and lines are faint in both.
 
-# A notebook is light or dark; text keeps its colour, and lines are faint in both.
 _STYLE = (
     ".sme2prof table{font-size:inherit;border-collapse:collapse;margin:.5em 0}"
     ".sme2prof th,.sme2prof td{text-align:left;padding:.2em .7em;border-bottom:1px solid #8886}"
@@ -178,8 +176,8 @@ def render_fragment(blocks: Iterable[Block]) -> str:
 
 
 def _still(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The same without what needs a script. A picture is an image of its own: drawings of several cells would
-    share the names of their parts, and nothing in an image runs."""
+    """The same blocks without scripts. Each picture is an image of its own: inline drawings of several cells
+    would share the names of their parts, and nothing in an image runs."""
     for block in blocks:
         match block:
             case Chart():
@@ -193,16 +191,16 @@ def _still(blocks: Iterable[Block]) -> Iterator[Block]:
                 yield block
 
 
-# The script that draws charts, from the vl-convert package, which carries it: no network is needed.
-# Putting it together takes seconds, so it is kept in the kit's cache by the versions it was made of.
+# The script that draws charts comes with the vl-convert package, so that no network is needed. Building it
+# takes seconds, so it is kept in the kit's cache, by the versions it was made of.
 
 _FILE = "vega.js"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def vega_script() -> str:
-    """It runs in the browser of whoever opens a page, so it is taken from the cache only as it was put there;
-    where the cache cannot be used it is made again."""
+    """Return the script, from the cache or newly built. It runs in the browser of whoever opens a page, so
+    the cached copy counts only if it is unchanged."""
     home = cache_root() / "vega" / f"{version('vl-convert-python')}-{VEGA_LITE}"
     try:
         kept = cached(home, _make, "the script that draws charts", fetch=True) / _FILE
@@ -219,13 +217,12 @@ def _put_together() -> str:
     import vl_convert
 
     script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE)
-    # Inside a page, the end of a script element ends it wherever it stands.
+    # In a page, the text of this end tag ends the script wherever it is.
     return script.replace("</script", "<\\/script")
 
 
-# Blocks as one HTML page: a head with the answers, contents, a section for each heading of the second level.
-# Everything shown is escaped, and a policy in the page lets only its own scripts and styles run, so a model
-# named `<script>` is only a name.
+# A page: a head with the answers, contents, a section for each heading of the second level. All text is
+# escaped, and a policy lets only the page's own scripts and styles run: a model named `<script>` is safe.
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")
@@ -235,7 +232,7 @@ _VEGA = (
     "Interactive Data Lab, BSD-3-Clause licence."
 )
 _CONTENTS_FROM = 3
-"""How many sections a page has before it gets contents."""
+"""The fewest sections for which a page gets contents."""
 
 
 @dataclass
@@ -246,7 +243,7 @@ class _Section:
 
 
 def render_html(blocks: Iterable[Block], title: str) -> str:
-    """One page that carries its style and scripts; its policy lets nothing else run or load."""
+    """One page that carries its styles and scripts; its policy lets nothing else run or load."""
     blocks = list(blocks)
     heading, answers, sections = _parts(blocks, title)
     has_charts = any(True for _ in charts_in(blocks))
@@ -290,7 +287,6 @@ def _hash(text: str) -> str:
 
 
 def _parts(blocks: Sequence[Block], title: str) -> tuple[str, list[Block], list[_Section]]:
-    """The page's heading, what stands before the first section, and the sections."""
     heading, answers, sections = title, list[Block](), list[_Section]()
     taken: Counter[str] = Counter()
     for block in blocks:
@@ -329,7 +325,6 @@ def _section(section: _Section) -> str:
 
 
 def _sources(block: Block) -> list[str]:
-    """The files that a block's numbers are from."""
     match block:
         case Table(source=source) | Chart(source=source):
             return _files(source)
@@ -341,6 +336,6 @@ def _sources(block: Block) -> list[str]:
 
 
 def _files(source: str) -> list[str]:
-    """The files that a source names; those of several series by what they have in common."""
+    """The files that a source names; files of several series as one pattern."""
     named = re.sub(r"[#:] ?.*$", "", source).removeprefix("the files ").split(", ") if source else []
     return [f"*{names.ROBUST_STATS}" if name.endswith(names.ROBUST_STATS) else name for name in named]

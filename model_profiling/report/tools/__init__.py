@@ -1,6 +1,6 @@
-"""Files for other tools: one module for each, and the table of them. Each takes what a report takes.
+"""Files for other tools: one module for each, and a table of them. Each takes what a report takes.
 
-What a tool needs installed is asked for when its file is made, and only then.
+A package that a tool needs is asked for only when its file is made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def no_dumps(data: ReportData) -> NothingToShow:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A format: how it is asked for, how its files are opened, and the module that writes them."""
+    """A format: its name, how to open its files, and the module that writes them."""
 
     name: str
     module: str
@@ -39,7 +39,7 @@ class Tool:
     """What to do with the files, for people."""
 
     def write(self, data: ReportData, folder: Path) -> tuple[Path, ...]:
-        """Write its files into `folder`; NothingToShow where the run has nothing for it."""
+        """Write its files into `folder`; raises NothingToShow if the run has nothing for it."""
         module = importlib.import_module(f"model_profiling.report.tools.{self.module}")
         writer = cast("Callable[[ReportData, Path], tuple[Path, ...]]", module.write)
         return writer(data, files.real_folder(folder.parent, folder))
@@ -66,15 +66,14 @@ TOOLS = {
 
 
 def whole_text(text: str) -> str:
-    """Without halves of characters, which no file of UTF-8 holds."""
+    """Replace halves of characters, which UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Plain ASCII, so that whatever a name holds is a text to any reader."""
+    """Write plain ASCII, so that any reader can read any name."""
     files.write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def file_word(text: str) -> str:
-    """Any name as a part of a file's name."""
     return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("._")[:100] or "unnamed"

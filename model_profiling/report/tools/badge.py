@@ -1,4 +1,4 @@
-"""A run's answer in two words, as a shields.io endpoint badge reads it."""
+"""A run's answer in two words, for a shields.io endpoint badge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = {Verdict.FASTER: "brightgreen", Verdict.SLOWER: "red"}
 
 
 class Badge(NamedTuple):
-    """What stands left and right, and the colour of the right."""
+    """The left text, the right text, and the colour of the right."""
 
     label: str
     message: str
@@ -29,7 +29,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
 
 
 def make_badge(data: ReportData) -> Badge:
-    """What SME2 brings; where that was not measured the latency; where there is none, what kernels prove."""
+    """What SME2 brings, else the latency, else what the kernels prove."""
     switched = sme2_pair(data) if data.timed else None
     if switched is not None:
         found = switched.speedup

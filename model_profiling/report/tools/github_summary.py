@@ -1,4 +1,4 @@
-"""A job's summary on GitHub: the answers, the speedups and the names of the files, in short Markdown."""
+"""The summary of a GitHub job: the answers, the speedups and the names of the files, in short Markdown."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ _MOST_ROWS = 30
 
 
 def run_summary(data: ReportData, report: Path) -> list[Block]:
-    """A run: what its report opens with, and where it is."""
     table = [_short(block) for block in speedups(data) if isinstance(block, Table)] if data.timed else []
     files = ("Report: ", Code(str(report)), ", files for other tools: ", Code("sme2prof report --for all"))
     return [Heading(data.title, 3), *answers(data).opening(), *table, Paragraph(files)]
 
 
 def comparison_summary(comparison: Comparison) -> list[Block]:
-    """A comparison without its folded details."""
     shown = [block for block in comparison_document(comparison) if not isinstance(block, Folded)]
     return [_short(block) if isinstance(block, Table) else _lower(block) for block in shown]
 

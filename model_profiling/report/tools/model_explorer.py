@@ -1,8 +1,9 @@
 """Node data for Model Explorer: colours and numbers on the graph that its adapter makes of the same program.
 
-`pte-adapter-model-explorer` calls the graph of a method by the method's name and its nodes
-`<method>_<chain>_<instruction>`. Each instruction that calls a delegate has a graph of its own, called
-`<file>.pte::<node>`, whose nodes are numbered as in the delegate's payload. A test holds both against it.
+`pte-adapter-model-explorer` names the graph of a method after the method and its nodes
+`<method>_<chain>_<instruction>`. Each instruction that calls a delegate has its own graph,
+`<file>.pte::<node>`, whose nodes are numbered as in the delegate's payload. A test checks both against the
+adapter.
 """
 
 from __future__ import annotations
@@ -70,7 +71,6 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
 
 
 def _sets(data: ReportData, explained: Sequence[SeriesAnalysis]) -> Iterator[tuple[str, Json]]:
-    """Every set of node data with the name of its file."""
     graph = explained[0].graph
     assert graph is not None
     program = graph.program
@@ -87,7 +87,7 @@ def _sets(data: ReportData, explained: Sequence[SeriesAnalysis]) -> Iterator[tup
     for pair in data.pairs:
         if saved := _saved(pair, node_of):
             yield f"saved_{file_word(pair.label)}", _node_data(f"ms saved: {pair.label}", saved)
-    # Preparation before the work itself, so that the work names the node they share.
+    # Preparation comes first, so that the work itself overwrites it on a node they share.
     by_importance = sorted(
         explained[0].operators, key=lambda each: (each.origin != "backend", each.times.typical_ns)
     )
@@ -101,7 +101,7 @@ def _sets(data: ReportData, explained: Sequence[SeriesAnalysis]) -> Iterator[tup
 
 
 def _times(series: SeriesAnalysis, node_of: Callable[[Operator], Node]) -> Values:
-    """Instructions whole; inside delegates each node with all operators that ran for it."""
+    """Instructions as a whole; inside delegates, each node with all operators that ran for it."""
     spent = {instruction_node(*place): ms for place, ms in instruction_ms(series).items() if place[0]}
     for operator in series.operators:
         if operator.source.node_index >= 0:
@@ -144,7 +144,7 @@ def _node_data(name: str, values: Values, gradient: Sequence[Json] = ()) -> Json
 
 
 def _value(value: float | str, colour: str = "") -> Json:
-    """A number or a word on a node, and its colour where the number does not decide it."""
+    """A number or a word on a node, and its colour if the number does not decide it."""
     return {"value": value, **({"bgColor": colour} if colour else {})}
 
 

@@ -1,6 +1,6 @@
-"""Every event of every dump of a run as one Parquet file, a dump after another in groups of rows.
+"""Every event of every dump of a run in one Parquet file, one dump after another in row groups.
 
-The columns of `read_etdump(...).to_pandas()` under the same names, after those that say whose event it is.
+The columns of `read_etdump(...).to_pandas()` under the same names, after those that identify the dump.
 Operators have the most exact times there are (`analysis/operators.py`).
 """
 
@@ -28,9 +28,8 @@ COLUMNS = {
     "instruction_id": "int32", "delegate_name": "string", "delegate_id": "int32", "is_delegated": "bool_",
     "chain_index": "int32", "block_index": "int32",
 }  # fmt: skip
-"""Name to type, in the file's order."""
 _ROWS = 1 << 17
-"""In a group: few enough that a file of any size is made in bounded memory."""
+"""Rows per group: few enough that a file of any size is made in bounded memory."""
 
 
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:

@@ -1,8 +1,8 @@
-"""A Perfetto trace by Perfetto's own definitions: a process for each experiment, a track for each run, nested
-slices with what is known about every operator.
+"""A Perfetto trace, by Perfetto's own definitions: a process for each experiment, a track for each run,
+nested slices with what is known about every operator.
 
-Times are those of the dumps, on the machine's clock where the journal tells it. What is no time (an
-emulator's, a run's that traces kernels) is left out: slices then keep their order and nesting, and are all
+Times are those of the dumps, on the machine's clock if the journal has it. Times that mean nothing (of an
+emulator, or of a run that traces kernels) are left out: slices then keep their order and nesting, and are all
 equally wide.
 """
 
@@ -29,9 +29,9 @@ from model_profiling.run import Times
 
 FILE = "trace.pftrace"
 _MOST_SLICES = 200_000
-"""A trace of more is slow to make and to look at; then some runs are chosen, and the trace says how many."""
+"""A larger trace is slow to make and to view; then only some runs are chosen, and the trace says how many."""
 _STEP_NS = 1000
-"""How wide a slice is where only the order is shown."""
+"""Width of a slice where only the order is shown."""
 
 Argument = str | int | float | bool
 
@@ -47,27 +47,24 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
 
 
 def times_note(times: Times) -> str:
-    """What the widths of slices mean, in a process's name; empty where they are what one expects."""
+    """What the widths of slices mean, for a process's name; empty if they are what one expects."""
     if times is Times.UNKNOWN:
         return "times as recorded on an unknown machine"
     return "" if times.are_shown else f"times are {times.value}: order only, widths mean nothing"
 
 
 def arguments(operator: Operator) -> dict[str, Argument]:
-    """What is known about an operator, for the panel of a slice."""
     row = OperatorRow(operator, 0.0, 0.0)
     known = {fact.name.replace("_", " "): fact.cell(row) for fact in facts_for("trace") if not fact.timed}
     return {name: value for name, value in known.items() if value is not None and value != ""}
 
 
 class _Trace:
-    """One trace being written, packet by packet."""
-
     def __init__(self, definitions: Any, stream: BinaryIO) -> None:
         self.pb: Any = definitions
         self.stream = stream
         self.interned: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """Texts that were written once and are named by number from then on, by kind."""
+        """Texts by kind that were written once and are then named by number."""
         self.uuid = 0
         """Of the newest track."""
         self.begun = False
@@ -129,7 +126,7 @@ class _Trace:
         note = times_note(series.times)
         runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
         threads = plural(series.series.threads, "thread") if series.series.threads else ""
-        # The number of the process follows in a reader's eye: brackets keep the two apart.
+        # Viewers show the process number after the name: brackets keep the two apart.
         details = "; ".join(text for text in (threads, note) if text)
         name = f"{series.series.experiment} ({details})" if details else series.series.experiment
         described = {
@@ -142,7 +139,7 @@ class _Trace:
         return self.uuid
 
     def _track(self, name: str, **more: int) -> None:
-        """The track that events are on from now on."""
+        """Begin the track for the events that follow."""
         self.uuid += 1
         alone = self.pb.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
         described = {"uuid": self.uuid, "name": name, "sibling_merge_behavior": alone, **more}
@@ -168,7 +165,7 @@ class _Trace:
             self._put(self._event(open_ends.pop()[1] + offset, self.pb.TrackEvent.TYPE_SLICE_END))
 
     def _patterns(self, series: SeriesAnalysis, proven: Mapping[int, str]) -> Callable[[Any, Slice], Any]:
-        """Gives what is the same of an event in every run; new texts are interned with its packet."""
+        """Return a function for the part of an event that is the same in every run; it interns new texts."""
         made: dict[int, Any] = {}
 
         def pattern(packet: Any, found: Slice) -> Any:
@@ -236,7 +233,7 @@ class _Trace:
 
 
 def _run_name(series: SeriesAnalysis, run: RunSlices) -> str:
-    """Its numbers are as long as the longest: Perfetto's page sorts tracks by name."""
+    """Numbers are padded to the same length, because Perfetto's page sorts tracks by name."""
     rounds = len(str(max(dump.dump.round for dump in series.rounds) + 1))
     runs = len(str(max(dump.attribution.runs_in_file for dump in series.rounds)))
     return f"{series.unit} {run.dump.dump.round + 1:0{rounds}}, run {run.number + 1:0{runs}}"
@@ -247,7 +244,7 @@ def _placed(slices: Iterable[Slice]) -> Iterator[tuple[Slice, int, int]]:
 
 
 def _in_order(slices: tuple[Slice, ...]) -> Iterator[tuple[Slice, int, int]]:
-    """One step for each slice that holds no other, whatever time it took."""
+    """Give one step to each slice that holds no other, whatever time it took."""
     depths = [found.depth for found in slices]
     leaves = [after <= depth for depth, after in zip(depths, (*depths[1:], -1), strict=True)]
     begins, at = [], 0

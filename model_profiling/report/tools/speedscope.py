@@ -1,6 +1,6 @@
-"""A speedscope file: where the time of each experiment goes by module, then by operator.
+"""A speedscope file: where the time of each experiment goes, by module, then by operator.
 
-Stacks stand in the order operators run, so "Time Order" shows an inference and "Left Heavy" the modules by
+Stacks are in the order operators run, so "Time Order" shows an inference and "Left Heavy" the modules by
 size. Runs whose times mean nothing are weighed by arithmetic instead.
 """
 
@@ -25,7 +25,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One box: a module, or an operator with the line it was written in."""
+    """One box: a module, or an operator with its source line."""
 
     name: str
     file: str = ""
@@ -63,7 +63,7 @@ def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
         for operator in series.operators
     ]
     if timed:
-        # With the overheads, operators make up the end-to-end time.
+        # Operators and overheads together make up the end-to-end time.
         method = _method(series.operators[0] if series.operators else None)
         weighed += [([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS]
     if not any(weight for _, weight in weighed):
