@@ -1,1 +1,1 @@
-"""pipeline."""
+"""Measures what a config asks for into a run directory."""

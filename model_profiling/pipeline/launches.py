@@ -1,4 +1,4 @@
-"""Programs that take turns: what one launch asks for, and what of it belongs to each experiment."""
+"""Programs that take turns: the job of one launch, and each experiment's share of its result."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from model_profiling.statistics.verdict import EXACT_ROUNDS
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
 
 _TRACED_SHARE = 0.25
-"""Of the time there is, for what needs the event tracer."""
+"""Share of the time budget for runs with the event tracer."""
 _TRACED_TURN = 4
 TRIAL = TurnPlan(turn_length=4, cycles=1)
-"""The launch that is not kept: it tells how long a turn and a start take."""
+"""A launch that is not kept: it shows how long a turn and a start take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long one inference of every program together, and starting them, takes."""
+    """The time of one inference of every program together, and of starting them."""
 
     inferences_ns: float
     start_s: float
 
     @classmethod
     def of(cls, outcome: LockstepOutcome, seconds: float) -> Pace:
-        """As a launch that took `seconds` showed it."""
         taken = [result.iterations_ns for result in outcome.results]
         turns_s = sum(map(sum, taken)) / 1e9
         return cls(sum(median(times[1:] or times) for times in taken), max(0.0, seconds - turns_s))
 
 
 def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_turns: int | None) -> TurnPlan:
-    """Turns and cycles of each launch of a run. `most` is how many launches were asked for; `traced_turns`
-    is the most that are wanted with the event tracer on, None without it."""
+    """Return the turns and cycles of each launch. `most` is the requested number of launches, `traced_turns`
+    the most turns wanted with the event tracer, None without it."""
     launches = None if most is None else max(EXACT_ROUNDS, most)
     share = 1 - _TRACED_SHARE
     if traced_turns is not None:
@@ -54,12 +53,12 @@ def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_tu
     )
     if traced_turns is None:
         return found
-    # Every run of a dump is read and kept: a few are enough.
+    # Every run of a dump is read and kept, so a few are enough.
     return TurnPlan(min(found.turn_length, _TRACED_TURN), min(found.cycles, traced_turns))
 
 
 def plan_kept(journal: Journal, series: Series, kind: Kind) -> TurnPlan | None:
-    """How launches of this kind were laid out before, so that a continued run goes on with launches alike."""
+    """Return the layout of earlier launches of this kind, so that a continued run repeats it."""
     turns = next((entry.turns_ns for entry in journal.ended_well(kind, series) if entry.turns_ns), None)
     return TurnPlan(len(turns[0]), len(turns)) if turns else None
 
@@ -80,7 +79,6 @@ def launch_name() -> str:
 
 
 def with_turns(entry: Entry, outcome: LockstepOutcome, child: int, launch: str) -> Entry:
-    """`entry` with the turns that one child of the launch had."""
     turns = outcome.turns
     own = [number for number, taken in enumerate(turns.child) if taken == child]
     return replace(

@@ -1,4 +1,4 @@
-"""Makes the manifest: what is known before the first process, and what each series came to."""
+"""Makes the manifest: what is known before the first process, and the result of each series."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from model_profiling.statistics.lockstep import PRECISION
 from model_profiling.targets import MachineFacts, Target
 
 _WORDS = {"int8": "int8|q8", "fp16": "fp16|f16"}
-"""By which the name of a program says what it computes in."""
+"""Words in a program's name that tell what it computes in."""
 
 
 def head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
-    """What is known before the first process starts; a run may be continued while this stays the same."""
+    """Return what is known before the first process; to continue a run, this must be unchanged."""
     etrecord = record_beside(config.model)
     build = getattr(target, "build", None)
     known = build if isinstance(build, RunnerBuild) else None
@@ -60,11 +60,10 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
 def schedule_facts(
     config: ProfileConfig, schedule: Schedule, journal: Journal, ended: Ended | None
 ) -> ScheduleFacts:
-    """How the run was laid out, and how far it went."""
     settings, rounds = config.schedule, schedule.rounds
     ours = [experiment.name for experiment in config.experiments]
     if settings.in_lockstep and settings.rounds is None:
-        # How many there will be is not known before they were enough.
+        # The number of rounds is not known in advance.
         rounds = rounds[: max(1, journal.rounds_begun(ours))]
     done = [number for number, steps in enumerate(rounds) if steps and journal.all_done(steps)]
     return ScheduleFacts(
@@ -86,7 +85,7 @@ def schedule_facts(
 def with_results(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles
 ) -> Manifest:
-    """The manifest with what the journal says of this config's series, and which of them may be compared."""
+    """Return the manifest with the journal's results for this config, and which pairs are comparable."""
     ours = frozenset(manifest.experiments)
     others = tuple(result for result in manifest.results if result.experiment not in ours)
     planned = tuple(
@@ -94,7 +93,7 @@ def with_results(
         for experiment in config.experiments
         for series in series_of(experiment)
     )
-    # What is compared is settled before anything has run: a run may be killed at any moment.
+    # Decide the pairs before anything has run: a run may be killed at any moment.
     run = Run(place.path, replace(manifest, results=(*others, *planned), pairs=None))
     earlier = tuple(pair for pair in manifest.pairs or () if pair.candidate.experiment not in ours)
     begun = tuple(result for result in planned if result.processes or result.state == "failed")
@@ -106,7 +105,6 @@ def with_results(
 def _result(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles, series: Series
 ) -> Result:
-    """What is known of one series so far."""
     entries = journal.of(series)
     experiment = experiment_of(config, series)
     done = [entry for entry in entries if entry.state == "done"]
@@ -156,17 +154,16 @@ def _existing(place: names.RunFiles, series: Series, ending: str) -> str | None:
 
 
 def was_quantized(manifest: Manifest) -> bool:
-    """Whether the program of a run computed on 8-bit integers: what its export said, or its name."""
+    """Whether a run's program computed on 8-bit integers, according to its export or its name."""
     return bool(manifest.quantized) or _is_named(Path(manifest.model), "int8")
 
 
 def was_half(manifest: Manifest) -> bool:
-    """Whether the program of a run computed in float16."""
     return _is_named(Path(manifest.model), "fp16") if manifest.half is None else manifest.half
 
 
 def computes_in(model: Path, dtype: str) -> bool:
-    """Whether a program computes in `dtype`, whatever its outputs are: what its export says, or its name."""
+    """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name."""
     try:
         return bool(read_json_object(Path(f"{model}.json"), "", follow=True)["dtype"] == dtype)
     except (ProfilingError, KeyError):

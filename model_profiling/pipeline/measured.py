@@ -1,4 +1,4 @@
-"""What a session leaves in a run directory: every figure computed from the journal, and how the run ended."""
+"""What a session leaves in a run directory: the figures computed from the journal, and how the run ended."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ from model_profiling.run.manifest import Part, State, read_manifest, read_summar
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run directory after a session, with what its files say."""
-
     place: names.RunFiles
     config: ProfileConfig
     journal: Journal
     manifest: Manifest
     metrics: Metrics
     moved: Path | None = None
-    """Where an earlier, finished run was moved to."""
 
     @property
     def failed(self) -> tuple[Result, ...]:
@@ -36,8 +33,7 @@ class Measured:
 
 
 def refresh(measured: Measured, state: State | None = None, *, again: bool = True) -> Measured:
-    """Compute every figure from the journal again and write it; not `again` where the journal is as it was,
-    and only files have been added or the run has ended."""
+    """Compute all figures from the journal and write them; `again=False` if the journal is unchanged."""
     config, journal, place = measured.config, measured.journal, measured.place
     manifest = replace(measured.manifest, state=state or measured.manifest.state)
     manifest = manifests.with_results(manifest, config, journal, place)
@@ -56,7 +52,7 @@ def refresh(measured: Measured, state: State | None = None, *, again: bool = Tru
 
 
 def conclude(measured: Measured) -> Measured:
-    """Say in the manifest that everything a run leaves is in place; only then does it count as ended."""
+    """Mark the run as ended in the manifest, once all its files are in place."""
     return refresh(measured, _final_state(measured.manifest, measured.journal), again=False)
 
 
@@ -75,10 +71,8 @@ def _final_state(manifest: Manifest, journal: Journal) -> State:
 
 
 def reopen(config: ProfileConfig) -> Measured:
-    """A run directory as an earlier session left it, with its figures computed again for `config`.
-
-    The model may be gone: then the run's word for what it was counts. How the run was scheduled is past.
-    """
+    """Reopen the run directory of an earlier session, and compute its figures again for `config`. The model
+    may be gone; then the manifest's record of it counts. The schedule stays as it was measured."""
     refuse_links_out(config.output_root)
     manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
@@ -114,7 +108,7 @@ def reopen(config: ProfileConfig) -> Measured:
 
 
 def _newest(manifest: Manifest, part: Part, **changes: object) -> Manifest:
-    """`manifest` told from the side of `part`, whichever of its parts that is."""
+    """Return `manifest` with `part` as its newest part."""
     if part is manifest:
         return replace(manifest, **changes)  # type: ignore[arg-type]
     own = {name: getattr(part, name) for name in Part.__dataclass_fields__}

@@ -1,8 +1,7 @@
-"""One run's side of measuring: runs a step on a target and keeps what it left, so that it can be cut off at
-any moment and continued.
+"""Measures one run: executes a step on a target and keeps its files, so that it can be stopped at any moment.
 
-A process works in a scratch folder; what it left is moved to its final name; then one journal line makes the
-step count. A kill before the line repeats the step, a kill after it does not.
+A process works in a scratch folder; its files are moved to their final names; then one journal line makes the
+step count. A kill before that line repeats the step, a kill after it does not.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _TEMPERATURE_POLL_S = 2.0
 
 
 class PutAside(Exception):
-    """Nothing went wrong: whoever measured lets it be continued later, or elsewhere."""
+    """Raised when measuring stops without an error, to be continued later or elsewhere."""
 
 
 @contextlib.contextmanager
 def scratch_folder(place: RunFiles) -> Iterator[Path]:
-    """An empty folder for one process or launch, gone afterwards. No two attempts share one, so a process
+    """An empty folder for one process or launch, removed afterwards. Attempts never share one, so a process
     that outlived a killed pipeline cannot write among the files of its successor."""
     files.make_folder(files.real_folder(place.path, place.work))
     try:
@@ -57,22 +56,22 @@ def scratch_folder(place: RunFiles) -> Iterator[Path]:
 
 
 PieceKind = Literal["evidence", "launch", "energy", "sampling"]
-"""A round of processes that ran by themselves is a launch, too."""
+"""A round of separate processes is a launch, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What of measuring was done at one go; everything of it is in the run directory."""
+    """One unit of measuring; all its results are in the run directory."""
 
     kind: PieceKind
     what: str
-    """The series, or which launch."""
+    """The series, or the number of the launch."""
     seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Measuring:
-    """One session of measuring: where, what, and what has happened so far."""
+    """One session of measuring a run, and its state."""
 
     config: ProfileConfig
     place: RunFiles
@@ -84,19 +83,18 @@ class Measuring:
     """What this session measures."""
     manifest: Manifest
     whole: Schedule
-    """What is to be measured by all sessions."""
+    """What all sessions together measure."""
     warnings: list[Diagnostic] = field(default_factory=list)
     ended: Ended | None = None
-    """What ended the rounds; None while they go on."""
+    """Why the rounds ended; None while they go on."""
     failed: set[Series] = field(default_factory=set)
     between: list[Between] = field(default_factory=list)
-    """What a phone told of itself after each round."""
+    """The state of a phone after each round."""
     moved: Path | None = None
-    """Where an earlier, finished run was moved to."""
     _clusters: tuple[Cluster, ...] | None = None
 
     def write(self, state: State, end: str = "running", reason: BaseException | None = None) -> None:
-        """Write the manifest; `reason` is what ended the session before its time."""
+        """Write the manifest; `reason` is what ended the session early."""
         *past, session = self.manifest.sessions
         known = reason if isinstance(reason, ProfilingError) else None
         session = replace(
@@ -118,12 +116,12 @@ class Measuring:
         write_record(self.place.manifest, self.manifest)
 
     def interrupted(self, reason: BaseException) -> None:
-        """Keep what ended the session before its time, and what can be done about it."""
+        """Record what ended the session early, and what to do about it."""
         end = "put aside" if isinstance(reason, PutAside) else type(reason).__name__
         self.write("interrupted", end, reason)
 
     def gather_evidence(self) -> Iterator[Piece]:
-        """Run what shows kernels and outputs and is never timed."""
+        """Run the processes that show kernels and outputs; they are never timed."""
         steps = self.evidence_left
         if steps:
             self.progress.stage(f"gathering evidence{self._how_long(steps)}")
@@ -137,40 +135,38 @@ class Measuring:
         return self.missing(self.schedule.evidence)
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
-        """Those that are not done; what failed is tried again by the next session, not by this one."""
+        """Return the steps still to do; a failed step is tried again by the next session, not by this one."""
         return [step for step in steps if not self.journal.ended_in(step, self.session)]
 
     def _how_long(self, steps: Sequence[Step]) -> str:
-        """Said where it is worth knowing: nothing moves while an emulator computes."""
+        """Shown because nothing moves while an emulator computes."""
         if self.target.timings_are_latency:
             return ""
         minutes = len(steps) * emulated_seconds(self.config.model) / 60
         return f", about {minutes:.0f} min under emulation" if minutes >= 1 else ""
 
     def steps_of(self, round_number: int) -> tuple[Step, ...]:
-        """What a round has to measure; an experiment that failed is left out."""
+        """Return the steps of a round, without experiments that failed."""
         if round_number >= len(self.schedule.rounds):
             return ()
         return tuple(step for step in self.schedule.rounds[round_number] if step.series not in self.failed)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """What is compared and can be: both sides are measured, and neither failed."""
+        """The pairs whose sides are both measured and did not fail."""
         measured = {step.series for step in self.steps_of(0)}
         return tuple(pair for pair in pairs(self.config) if {pair.baseline, pair.candidate} <= measured)
 
     @property
     def timed_entries(self) -> list[Entry]:
-        """What was measured of this config."""
         return self.journal.timed_of(experiment.name for experiment in self.config.experiments)
 
     @property
     def rounds_begun(self) -> int:
-        """How many rounds have left anything of it."""
         return self.journal.rounds_begun(experiment.name for experiment in self.config.experiments)
 
     def do(self, step: Step, **job: Any) -> None:
-        """Run one process by itself; `job` changes its job."""
+        """Run one process alone; `job` overrides fields of its job."""
         blank = self.blank(step, self.rest())
         began = time.monotonic()
         with scratch_folder(self.place) as scratch:
@@ -178,14 +174,14 @@ class Measuring:
                 outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
                 entry = self.keep(blank, outcome)
             except RunError as problem:
-                # One that crashes must not cost the others their results, nor lost evidence its times.
+                # A crash must not cost others their results; without evidence, timings still count.
                 if step.kind in TIMED:
                     self.failed.add(step.series)
                 entry = self._failure(blank, problem, scratch)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
     def look_at(self, device: MachineFacts, round_number: int) -> None:
-        """Keep what changes on a phone while it is measured."""
+        """Record what changes on a phone while it is measured."""
         if device.device is not None:
             state = device.device
             self.between.append(
@@ -200,7 +196,6 @@ class Measuring:
             )
 
     def blank(self, step: Step, temperature: float | None) -> Entry:
-        """The entry of a process that is about to start."""
         return Entry(
             kind=step.kind,
             experiment=step.series.experiment,
@@ -218,7 +213,7 @@ class Measuring:
         inputs = self.config.inputs
         builtin = experiment.runner is None
         evidence = step.kind == "evidence"
-        # Where times are no latencies, and where a trace was asked for, one process gathers everything.
+        # If times are not latencies, or a trace was requested, one process does everything.
         whole = evidence and (not self.target.timings_are_latency or experiment.mode == "xnntrace")
         once = evidence and not whole
         return Job(
@@ -241,7 +236,7 @@ class Measuring:
         )
 
     def _cpus(self, wanted: Sequence[int | ClusterName]) -> tuple[int, ...]:
-        """The CPUs of this machine that a config means; clusters are found once."""
+        """Return the CPUs that a config means; clusters are looked up once."""
         if any(isinstance(cpu, str) for cpu in wanted) and self._clusters is None:
             self._clusters = self.target.facts().clusters
         found: list[int] = []
@@ -253,10 +248,10 @@ class Measuring:
         return tuple(dict.fromkeys(found))
 
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
-        """Move what the process left to its final names; latencies live in the journal alone."""
+        """Move the process's files to their final names; latencies are stored only in the journal."""
         entry = _measured(blank, outcome)
         step, place = entry.step, self.place
-        # Arm features are not missing where there can be none.
+        # On other CPUs, missing Arm features are no surprise.
         if entry.features_note and self.target.facts().is_arm:
             note = f"CPU features, as the runner found them: {entry.features_note}"
             self.warn(Diagnostic(step.series, "features", note))
@@ -274,7 +269,7 @@ class Measuring:
         if outcome.samples is not None:
             write_record(place.to_write(place.of_series(step.series, SAMPLES)), outcome.samples)
         if log := self._log_name(step):
-            # A launch has one log for all its processes.
+            # Copied, because all processes of a launch share one log.
             entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))
         outputs = tuple(
             replace(
@@ -287,12 +282,11 @@ class Measuring:
         return replace(entry, outputs=outputs)
 
     def keep_told(self, told: Path | None, launch: str) -> str | None:
-        """Keep what the runner wrote of a launch; every run that it measured for has its own."""
+        """Keep the runner's own output for a launch; each run of the launch gets a copy."""
         return self._copy(told, self.place.told_of_launch(launch)) if told is not None else None
 
     def drop_untold(self) -> None:
-        """Remove what runners wrote of launches that do not count: they were killed before the journal had
-        them, or were made again."""
+        """Remove the runner's output for launches that do not count: killed too early, or repeated."""
         folder = self.place.path / LAUNCHES
         told = {entry.told for entry in self.journal.entries()}
         for path in () if folder.is_symlink() else folder.glob(f"*{RUNNER_JSON}"):
@@ -301,7 +295,7 @@ class Measuring:
 
     def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
         step, place = entry.step, self.place
-        # Those that a step left which is now repeated would be of another dump.
+        # A repeated step must not keep the boundaries of its earlier dump.
         place.to_write(place.boundaries(step.series, step.round)).unlink(missing_ok=True)
         entry = replace(entry, etdump=self._move(dump, place.dump(step.series, step.round)))
         if boundaries is None:
@@ -309,7 +303,7 @@ class Measuring:
         return replace(entry, boundaries=self._move(boundaries, place.boundaries(step.series, step.round)))
 
     def _log_name(self, step: Step) -> str | None:
-        """One log beside each dump and one for the evidence; those of further rounds say nothing new."""
+        """One log beside each dump and one for the evidence; logs of later rounds say nothing new."""
         if step.kind == "evidence":
             if experiment_of(self.config, step.series).mode == "xnntrace":
                 return XNNTRACE_LOG
@@ -337,7 +331,7 @@ class Measuring:
         return self.place.relative(name)
 
     def rest(self) -> float | None:
-        """Cool down as asked; the temperature the process starts at, where it matters and can be told."""
+        """Cool down as configured; return the start temperature if there is a limit and it is known."""
         schedule = self.config.schedule
         if schedule.cool_down_s:
             time.sleep(schedule.cool_down_s)
@@ -379,7 +373,6 @@ _SAID_BY_TARGET = (
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:
-    """The entry with what runner and target say under the same names."""
     result = outcome.result
     said = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
     said |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}

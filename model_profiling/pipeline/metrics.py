@@ -1,7 +1,7 @@
-"""What a run measured, as figures: latencies with and without the tracer, comparisons, and output parity.
+"""The figures of a run: latencies with and without the tracer, comparisons, and output parity.
 
-Everything here is computed from the manifest, the journal and the files beside them, so it can be computed
-again. Where times are not latencies, none of these figures exist.
+Everything is computed from the manifest, the journal and the files beside them, so it can be repeated. If
+times are not latencies, there are no such figures.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _THROTTLED = 2
 def compute_metrics(
     manifest: Manifest, journal: Journal, run_dir: Path, known: Mapping[Series, Latency]
 ) -> Metrics:
-    """The content of metrics.json; `known` are the run's `latencies`."""
+    """Return the content of metrics.json; `known` is the result of `latencies`."""
     pairs = manifest.pairs or ()
     results = {result.series: result for result in manifest.results}
-    # Each part of a run is judged by its own settings, which name every pair: they are read once for all.
+    # Each part has its own settings, which name every pair, so parse them once.
     settings = {
         id(part): AnalysisSettings.model_validate(part.settings.get("analysis") or {})
         for part in manifest.parts
@@ -65,7 +65,7 @@ def compute_metrics(
 
 
 def latencies(manifest: Manifest, journal: Journal) -> dict[Series, Latency]:
-    """Of the series that have some, in the order of the manifest."""
+    """Return the latencies of all series that have some, in the order of the manifest."""
     return {
         result.series: _latency(journal, result.series)
         for result in manifest.results
@@ -74,7 +74,7 @@ def latencies(manifest: Manifest, journal: Journal) -> dict[Series, Latency]:
 
 
 def robust_stats(result: Result, found: Latency, journal: Journal, model: str) -> RobustStats:
-    """The content of `_robust_stats.json`: statistics and every latency, by round, in milliseconds."""
+    """Return the content of `_robust_stats.json`: statistics and every latency by round, in milliseconds."""
     series, rounds = result.series, journal.rounds_of(result.series)
     return RobustStats(
         model=Path(model).name,
@@ -112,7 +112,7 @@ def _latency(journal: Journal, series: Series) -> Latency:
 
 
 def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Iterator[Diagnostic]:
-    """Reasons to trust the latencies less: of the machine as a whole, then of each series."""
+    """Yield reasons to trust the latencies less: about the machine, then about each series."""
     for part in manifest.parts:
         threads = [series.threads or 1 for series in known if manifest.part_of(series.experiment) is part]
         for warning in machine_warnings(_conditions(part), threads=max(threads)) if threads else ():
@@ -132,7 +132,7 @@ def _conditions(part: Part) -> Conditions:
     phone = before is not None and before.device is not None
     return Conditions(
         cores=before.cores if before else None,
-        governor=before.governor if before and not phone else None,  # nobody but its maker sets a phone's
+        governor=before.governor if before and not phone else None,  # only its maker sets a phone's governor
         load_before=before.load_average if before else None,
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
@@ -147,7 +147,6 @@ def _in_turns(entries: Sequence[Entry]) -> bool:
 
 
 def _machine_use(entries: Sequence[Entry]) -> MachineUse | None:
-    """What the machine did while a series had its turns; None where it had none."""
     turns = [entry for entry in entries if entry.use and entry.machine_before and entry.machine_after]
     if not turns:
         return None
@@ -213,7 +212,6 @@ def _speedup(settings: AnalysisSettings, journal: Journal, pair: Pair) -> Speedu
 
 
 def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
-    """Whether two of the `known` series computed the same."""
     sides = [known[side] for side in (pair.baseline, pair.candidate) if side in known]
     if len([result for result in sides if result.outputs]) < 2:
         reason = "an evidence process did not finish"

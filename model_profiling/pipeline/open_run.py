@@ -1,8 +1,8 @@
-"""A run that is under way and measured piece by piece: whoever holds it decides when the next one is due.
+"""A run that is measured piece by piece; the caller decides when to measure the next piece.
 
-Several runs can be open on one target at once, so that their launches meet the same hours of a machine. What
-a piece left is in the run directory when `step` returns: a process that is killed, or a machine that is lost,
-costs one piece, and `open_run` with `resume` goes on, there or wherever else the same device is reached.
+Several runs can be open on one target, so that their launches are spread over the same hours. The results of
+a piece are in the run directory when `step` returns: a killed process or a lost machine costs one piece, and
+`open_run` with `resume` goes on, from any host that reaches the same device.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from model_profiling.targets import MachineFacts, Target, TunedTarget
 
 
 class ReadyTarget:
-    """A target made ready once, for every run that is measured on it until it is closed: the runner is there,
-    its settings are set, and what it told of itself before is the same for all."""
+    """A target prepared once for every run measured on it: the runner is installed, its settings are made,
+    and all runs share the facts read before."""
 
     def __init__(self, target: Target, progress: Progress | None = None) -> None:
         self.target = target
         self.runs: list[OpenRun] = []
-        """Those that are measured on it now."""
+        """Runs that are open on it."""
         self._set = contextlib.ExitStack()
         self._notes: list[Diagnostic] = []
         self._remade: list[Diagnostic] = []
@@ -50,30 +50,29 @@ class ReadyTarget:
 
     @cached_property
     def before(self) -> MachineFacts:
-        """The machine before anything was measured on it."""
         return self.target.facts()
 
     def notes(self) -> list[Diagnostic]:
-        """What became of its settings so far; of putting them back it can tell only when it is closed."""
+        """Return notes about its settings so far; `close` may add some about restoring them."""
         if isinstance(self.target, TunedTarget):
             self._notes += (Diagnostic(None, "settings", note) for note in self.target.take_notes())
         return list(self._notes)
 
     def remade(self) -> list[Diagnostic]:
-        """What had to be made again before it could be used."""
+        """Return what had to be built again before use."""
         self._remade += (Diagnostic(None, "cache", note) for note in take_repair_notes())
         return list(self._remade)
 
     def close(self) -> None:
-        """Put back what was set; runs that were not finished are some to continue. Safe to repeat."""
+        """Restore the settings; unfinished runs can be continued. Safe to repeat."""
         try:
             self._set.close()
         finally:
             self._end_runs(PutAside())
 
     def give_up(self, reason: BaseException) -> None:
-        """It cannot be used any more: say why in every run that is open on it. If it cannot be put back
-        either, that is said, and raised, instead."""
+        """Record in every open run why the target cannot be used any more. If its settings cannot be restored
+        either, record and raise that instead."""
         try:
             self._set.__exit__(type(reason), reason, reason.__traceback__)
         except BaseException as told:
@@ -102,10 +101,8 @@ def open_run(
     start: Start | None = None,
     progress: Progress | None = None,
 ) -> OpenRun:
-    """Begin or continue the run of `config` and hold its directory until it is closed.
-
-    A `ReadyTarget` may have several runs open; any other target is made ready for this one alone.
-    """
+    """Begin or continue the run of `config`, and lock its directory until it is closed. A `ReadyTarget` may
+    have several runs open; any other target is prepared for this run alone."""
     with contextlib.ExitStack() as lock:
         lock.enter_context(locked(config.output_root))
         run = open_together([(config, start or Start())], target, progress)
@@ -118,11 +115,8 @@ def open_together(
     target: Target | ReadyTarget,
     progress: Progress | None = None,
 ) -> OpenRun:
-    """Several configs, each with its own output_root, all of whose programs take turns with each other.
-
-    Their schedules must be alike. The caller holds the lock of each directory. Nothing there is touched
-    before the target is ready.
-    """
+    """Open several configs, each with its own output_root, whose programs all take turns. Their schedules
+    must be alike, and the caller holds the locks. Nothing is touched before the target is ready."""
     progress = progress or Silent()
     bare = target.target if isinstance(target, ReadyTarget) else target
     for config, way in asked:
@@ -135,10 +129,8 @@ def open_together(
 def measure_together(
     asked: Sequence[tuple[ProfileConfig, Start]], target: Target, *, progress: Progress | None = None
 ) -> tuple[Measured, ...]:
-    """Run several configs, each into its own output_root, with all their programs taking turns.
-
-    However it ends, each manifest says how, and everything measured until then is kept.
-    """
+    """Run several configs, each into its own output_root, with all their programs taking turns. However it
+    ends, each manifest says how, and all measurements so far are kept."""
     with open_together(asked, target, progress) as runs:
         while runs.step() is not None:
             pass
@@ -146,8 +138,7 @@ def measure_together(
 
 
 class OpenRun:
-    """One run, or several whose programs take turns. Left by an exception, it says in its manifest what ended
-    it; everything measured until then is kept."""
+    """One run, or several whose programs take turns. If an exception ends it, the manifest says why."""
 
     def __init__(
         self,
@@ -157,9 +148,9 @@ class OpenRun:
         *,
         own: bool,
     ) -> None:
-        """Settle what is in the directories, and say in each that a session has begun."""
+        """Deal with earlier runs in the directories, and record in each that a session has begun."""
         self.held = contextlib.ExitStack()
-        """What is let go when it is closed."""
+        """Released on close."""
         self._ready, self._own = ready, own
         self._open, self._measured = True, False
         self._runs: list[Measuring] = []
@@ -167,7 +158,7 @@ class OpenRun:
         with self._kept():
             for config, way in asked:
                 self._runs.append(begin(config, ready.target, ready.before, way, progress))
-            # Whoever fails before there is a run to keep it in says it.
+            # Only now is there a run to record it in; if `begin` fails, the caller reports it.
             self._remark(ready.remade())
             self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)
             self._pieces = self._measure()
@@ -181,9 +172,8 @@ class OpenRun:
             yield from sample(run)
 
     def step(self) -> Piece | None:
-        """Measure the next piece, or return None when none is left. A program that fails is a result; where
-        something else does (the machine is gone, the disk is full), the run is given up and that is raised.
-        """
+        """Measure the next piece, or return None if none is left. A failing program is a result; any other
+        failure (the machine is gone, the disk is full) ends the run and is raised."""
         self._check_open()
         began = time.monotonic()
         with self._kept():
@@ -196,16 +186,15 @@ class OpenRun:
         return replace(piece, seconds=round(time.monotonic() - began, 4))
 
     def left(self) -> RemainingWork:
-        """What is still to be measured, as far as can be told now."""
+        """Return an estimate of what is still to be measured."""
         return left_of(self._rounds) if self._open and not self._measured else RemainingWork()
 
     def finish(self) -> Measured:
-        """Of one run: see `finish_all`."""
         (measured,) = self.finish_all()
         return measured
 
     def finish_all(self) -> tuple[Measured, ...]:
-        """Measure no more, and compute what each run came to. Its directory stays held until it is closed."""
+        """Stop measuring and compute the results of each run. Its directory stays locked until `close`."""
         self._check_open()
         with self._kept():
             after = self._ready.target.facts()
@@ -217,28 +206,28 @@ class OpenRun:
         return tuple(_finish(run, after) for run in self._runs)
 
     def give_up(self, reason: BaseException) -> None:
-        """Say in each run what ended it, so that it can be continued, and let go of everything. Safe to
+        """Record in each run what ended it, so that it can be continued, and release everything. Safe to
         repeat: the first reason counts."""
         if self._own and self._open:
             self._ready.give_up(reason)
         self.end(reason)
 
     def end(self, reason: BaseException) -> None:
-        """Nothing more is measured because of `reason`; the target is whoever made it ready's to care for."""
+        """End the run because of `reason`; the target stays ready for whoever prepared it."""
         if not self._open:
             return
         self._open = False
         if self in self._ready.runs:
             self._ready.runs.remove(self)
-        if self._runs:  # with no record to keep it, the user is told
+        if self._runs:  # without a run to record them in, the user sees the notes
             self._remark(self._ready.notes())
         for run in self._runs:
-            with contextlib.suppress(InputError):  # a full disk: what ended the run matters more
+            with contextlib.suppress(InputError):  # on a full disk, what ended the run matters more
                 run.interrupted(reason)
         self.held.close()
 
     def close(self) -> None:
-        """Let go of the directory; a run that was not finished is one to continue."""
+        """Release the directory; an unfinished run can be continued."""
         if self._own:
             self._ready.close()
         self.end(PutAside())
@@ -254,7 +243,7 @@ class OpenRun:
 
     @contextlib.contextmanager
     def _kept(self) -> Iterator[None]:
-        """What ends this run in the middle of something is kept in it."""
+        """Record in the run any exception that ends it."""
         try:
             yield
         except BaseException as problem:
@@ -278,34 +267,33 @@ def _finish(run: Measuring, after: MachineFacts) -> Measured:
     return refresh(Measured(run.place, run.config, run.journal, run.manifest, Metrics(), run.moved))
 
 
-# In which order the runs of one device get their pieces, when several are measured there at once.
-# First every run gathers its evidence, which nobody times; then each round gives every run one launch, in an
-# order drawn from the seed and the round's number. So whatever changes slowly on the device (heat, clocks,
-# other work) meets all of them alike. What runs long and alone (energy, sampling) waits until no launch is
-# left that it could heat up. Who has ended, well or not, drops out, and the others go on.
+# The order in which several runs on one device get their pieces. First every run collects its evidence, which
+# is not timed. Then each round gives every run one launch, in an order drawn from the seed and the round's
+# number, so that slow changes of the device (heat, clocks, other work) affect all alike. Energy and sampling
+# run long and alone, so they wait until no launch is left that they could heat up.
 
 _Phase = Literal["evidence", "launches", "afterwards"]
 
 
 @dataclass(slots=True)
 class Interleaved:
-    """Whose turn it is. `round` is where to go on: a sweep that is continued draws no order twice."""
+    """Decides which run is next. A continued sweep passes `round`, so that no order is drawn twice."""
 
     seed: int
     round: int = 0
     _phases: dict[str, _Phase] = field(default_factory=dict)
-    """Of every run that has not ended, in the order they joined."""
+    """Every run that has not ended, in the order they joined."""
     _turns: list[str] = field(default_factory=list)
-    """Those that this round has not visited yet, in its order."""
+    """Runs still to visit in this round, in order."""
 
     def join(self, runs: Iterable[str]) -> None:
-        """These are measured, too: their evidence at once, their launches from the next round on."""
+        """Add runs: their evidence comes at once, their launches from the next round on."""
         for run in runs:
             self._phases.setdefault(run, "evidence")
 
     def next(self) -> str | None:
-        """The run to visit; the same one until something is said of it, so that a visit that was lost is made
-        again. None when all have ended."""
+        """Return the run to visit, or None if all have ended. It stays the same until `visited` or `leave` is
+        called, so that a lost visit is repeated."""
         if found := self._first_in("evidence"):
             return found
         if not self._turns:
@@ -313,7 +301,7 @@ class Interleaved:
         return self._turns[0] if self._turns else self._first_in("afterwards")
 
     def visited(self, run: str, left: RemainingWork) -> None:
-        """One piece of it was measured, and so much is left."""
+        """Record that one piece of `run` was measured, and what is left."""
         phase = _phase_of(left)
         if phase is None or run not in self._phases:
             self.leave(run)
@@ -323,14 +311,13 @@ class Interleaved:
             self._turns.remove(run)
 
     def leave(self, run: str) -> None:
-        """It has ended or cannot go on, which is nothing to the others."""
+        """Remove a run that has ended or cannot go on."""
         self._phases.pop(run, None)
         if run in self._turns:
             self._turns.remove(run)
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Those that have not ended."""
         return tuple(self._phases)
 
     def _first_in(self, phase: _Phase) -> str | None:
@@ -344,7 +331,6 @@ class Interleaved:
 
 
 def _phase_of(left: RemainingWork) -> _Phase | None:
-    """What a run does next; None where nothing is left."""
     if left.evidence:
         return "evidence"
     if left.launches.most:

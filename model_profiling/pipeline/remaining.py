@@ -1,8 +1,8 @@
-"""What is measured after the rounds, and what of a run is still to be measured, as far as its journal tells.
+"""What is measured after the rounds, and an estimate of what is still to be measured.
 
-After the rounds each experiment runs once more, long and alone: for the energy of one inference where a
-phone's fuel gauge can be read (turns are far too short for a gauge), and to see where the time of operators
-goes. What it takes then is not a latency.
+After the rounds each experiment runs once more, long and alone: for the energy of one inference if a phone's
+fuel gauge can be read (turns are far too short for it), and to sample where operators spend their time. The
+times of these runs are not latencies.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from model_profiling.run.series import Series
 from model_profiling.targets.protocol import MeteredTarget
 
 HZ = 1000
-"""For each thread; `bench/sampling_cost.py` shows what it costs."""
+"""Per thread; `bench/sampling_cost.py` measures the cost."""
 SECONDS = 3.0
 _MOST_METERED_RUNS, _MOST_SAMPLED_RUNS = 1_000_000, 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """Pieces and seconds; an estimate, which every piece makes better."""
+    """Estimated pieces and seconds; the estimate improves with every piece."""
 
     evidence: int = 0
     launches: RemainingRounds = field(default_factory=RemainingRounds)
     afterwards: int = 0
-    """For energy and for sampling."""
+    """For energy and sampling."""
     seconds: float = 0.0
-    """Of evidence and of what comes afterwards, where that can be told."""
+    """Of evidence, energy and sampling, as far as known."""
 
     @property
     def nothing(self) -> bool:
-        """Whether it is certain that the next step finds nothing to do."""
+        """Whether the next step certainly finds nothing to do."""
         return not self.evidence and not self.launches.most and not self.afterwards
 
     @property
     def steps(self) -> tuple[int, int]:
-        """At least, at most."""
+        """(minimum, maximum)."""
         others = self.evidence + self.afterwards
         return others + self.launches.least, others + self.launches.most
 
@@ -55,7 +55,6 @@ class RemainingWork:
 
 
 def left_of(rounds: Rounds) -> RemainingWork:
-    """What the runs with these rounds have still to do."""
     evidence = [len(run.evidence_left) for run in rounds.runs]
     energy = [len(_energy_left(run)) for run in rounds.runs]
     sampling = [len(_sampling_left(run)) for run in rounds.runs]
@@ -67,14 +66,14 @@ def left_of(rounds: Rounds) -> RemainingWork:
 
 
 def _evidence_seconds(run: Measuring) -> float:
-    """Of one process: as those took that have ended, or what a program takes under emulation."""
+    """Return the mean time of finished evidence processes, or the estimate for emulation."""
     if taken := [entry.seconds for entry in run.journal.entries() if entry.kind == "evidence"]:
         return sum(taken) / len(taken)
     return 0.0 if run.target.timings_are_latency else emulated_seconds(run.config.model)
 
 
 def _energy_left(run: Measuring) -> list[Step]:
-    """What is missing; nothing where it was not asked for or cannot be told."""
+    """Return the missing steps; none if energy was not requested or cannot be measured."""
     metered = isinstance(run.target, MeteredTarget) and run.target.timings_are_latency
     if not run.config.schedule.energy_s or not metered:
         return []
@@ -83,7 +82,7 @@ def _energy_left(run: Measuring) -> list[Step]:
 
 
 def measure_energy(run: Measuring) -> Iterator[Piece]:
-    """Measure the energy that is missing; a warning says why none can be."""
+    """Measure the missing energy, or warn why it cannot be measured."""
     seconds, target, steps = run.config.schedule.energy_s, run.target, _energy_left(run)
     if not steps or not isinstance(target, MeteredTarget):
         return
@@ -101,8 +100,8 @@ def measure_energy(run: Measuring) -> Iterator[Piece]:
 
 
 def _sampling_left(run: Measuring) -> list[Step]:
-    """What is missing, if it was asked for: of the kit's own runner alone, and where times are not latencies
-    of whatever evidence was gathered of."""
+    """Return the missing steps if sampling was requested. Only the kit's own runner can sample; if times are
+    not latencies, the series with evidence are sampled."""
     if not run.config.schedule.sample:
         return []
     steps = run.steps_of(0) if run.target.timings_are_latency else run.schedule.evidence
@@ -111,12 +110,11 @@ def _sampling_left(run: Measuring) -> list[Step]:
 
 
 def sample(run: Measuring) -> Iterator[Piece]:
-    """Sample what is missing."""
     steps, latencies = _sampling_left(run), run.target.timings_are_latency
     if steps:
         run.progress.stage("sampling threads")
     for number, step in enumerate(steps, start=1):
-        # The backend's looks at the clock are told apart by a first execution, so one is always made before.
+        # In a warm-up execution the runner counts the backend's clock reads per operator, so always make one.
         warmup = max(1, experiment_of(run.config, step.series).warmup) if latencies else 1
         runs = _runs_in(run, step.series, SECONDS, _MOST_SAMPLED_RUNS) if latencies else None
         run.do(step, runs=runs or 1, warmup=warmup, sample_hz=HZ)
@@ -125,7 +123,7 @@ def sample(run: Measuring) -> Iterator[Piece]:
 
 
 def _runs_in(run: Measuring, series: Series, seconds: float, most: int) -> int | None:
-    """How many inferences take so many seconds; None where no latency is known."""
+    """Return how many inferences take `seconds`; None if no latency is known."""
     measured = run.journal.latencies_ms(series, run.journal.rounds_of(series))
     every = [latency for latencies in measured for latency in latencies]
     latency_ms = statistics.median(every) if every else None

@@ -1,9 +1,8 @@
-"""Measures round after round until that is enough: in launches whose programs take turns, or one process at a
-time where they cannot.
+"""Measures rounds until there are enough: in launches whose programs take turns, or one process at a time.
 
-The rounds of several runs can be measured together: then all their programs take turns with each other, and
-each run keeps its own part. What was measured is in the journals alone, so whatever is decided here (go on,
-or precise enough, or time spent) comes out the same when a killed run is continued.
+Rounds of several runs can be measured together: then all their programs take turns, and each run keeps its
+own part. Every decision (go on, precise enough, time spent) depends only on the journals, so a continued run
+decides the same.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ from model_profiling.targets.command import LOG
 from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
 
 _ATTEMPTS = 2
-"""A launch that was ended from outside is worth another try; one that fails again will fail."""
+"""A launch that was ended from outside is worth another try; one that fails twice will fail again."""
 _Asked = tuple[Measuring, Step]
 _Side = tuple[Measuring, Series]
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingRounds:
-    """Rounds, or launches, that are still to come, and about how many seconds at most."""
+    """The rounds or launches still to come, and the seconds they take at most."""
 
     least: int = 0
     most: int = 0
@@ -60,23 +59,19 @@ class RemainingRounds:
 
 @dataclass(slots=True)
 class Rounds:
-    """The rounds of one run, or of several that are measured together."""
-
     runs: tuple[Measuring, ...]
     across: bool = False
-    """Whether series of different runs are compared with each other, each with all of the same threads."""
+    """Whether series of different runs with the same number of threads are compared."""
     _paces: dict[object, Pace] = field(default_factory=dict)
     _fit: dict[object, str | None] = field(default_factory=dict)
-    """Why programs cannot take turns; asked once, what memory is free changes from moment to moment."""
+    """Why programs cannot take turns; asked once, because free memory changes all the time."""
     _taking_turns: bool = True
     _begun: bool = False
     _number: int = 0
-    """The round to measure next."""
     over: bool = False
-    """Whether nothing is left to measure."""
 
     def measure(self) -> Iterator[Piece]:
-        """Measure what is missing, one round or launch at a time, and say in each run what ended it."""
+        """Measure what is missing, one round or launch at a time, and record in each run why it ended."""
         if not any(run.steps_of(0) for run in self.runs):
             self.over = True
             return
@@ -90,14 +85,14 @@ class Rounds:
                 self._measure_round(number)
                 self._look(number)
             self._show(number + 1)
-            # Rounds and launches are not mixed: where turns cannot be taken any more, all is measured anew.
+            # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
             self._number = number + 1 if in_turns == self._in_turns else 0
             self._decide()
             if missing:
                 yield Piece("launch", f"{'launch' if in_turns else 'round'} {number + 1}")
 
     def _go_on_as_before(self) -> None:
-        """A run that is continued goes on as it went: what could not take turns will not."""
+        """A continued run goes on as it began: if it could not take turns then, it will not now."""
         measured = [entry for run in self.runs for entry in run.timed_entries]
         self._taking_turns = not measured or any(entry.launch for entry in measured)
 
@@ -109,12 +104,12 @@ class Rounds:
                 run.ended = ended
 
     def _enough(self, rounds: int) -> Ended | None:
-        """What ends measuring now. What was begun is finished, whatever it took: half a round is none."""
+        """Return why measuring ends now, if it does. A round that was begun is always finished."""
         begun = max(run.rounds_begun for run in self.runs)
         return self._have_ended(rounds) if rounds >= begun else None
 
     def left(self) -> RemainingRounds:
-        """What is still to come, told by what was measured until now; the time limit where nothing was."""
+        """Estimate what is still to come from the rounds so far; before the first, use the time limit."""
         if self.over or not any(run.steps_of(0) for run in self.runs):
             return RemainingRounds()
         done = self._number
@@ -132,7 +127,7 @@ class Rounds:
             return RemainingRounds(least, most, most * each)
         if not done:
             return RemainingRounds(least, most, limit)
-        # The last one begins within the limit and ends after it.
+        # The last round begins within the limit and ends after it.
         fitting = max(least, math.ceil(max(0.0, limit - self._spent) / each)) if each else most
         return RemainingRounds(least, min(most, fitting), min(most, fitting) * each)
 
@@ -152,12 +147,12 @@ class Rounds:
 
     @property
     def _spent(self) -> float:
-        """Seconds of measuring: of several runs one may have measured more by itself before."""
+        """Seconds of measuring, the minimum over runs: one may have been measured alone before."""
         return min(seconds_of(run.timed_entries) for run in self.runs)
 
     @property
     def _most_alone(self) -> int:
-        """How many rounds, if every process runs by itself."""
+        """The number of rounds if every process runs alone."""
         return self._settings.model_copy(update={"mode": "rounds"}).most_rounds
 
     def _begin(self) -> None:
@@ -178,15 +173,13 @@ class Rounds:
         if spent <= limit:
             first.progress.advance(spent, round(limit), f"{launches}, {spent} s of {limit:g} s at most")
         else:
-            # A slow model is launched as often as a verdict needs, whatever its budget.
+            # A slow model gets as many launches as a verdict needs, whatever its budget.
             least = max(rounds, settings.min_rounds)
             first.progress.advance(rounds, least, f"{launches}, {least} at least; {spent} s")
 
     def _done(self, number: int) -> bool:
-        """Whether a round is measured: every process, and where it was a launch, all in the same one.
-
-        A round cut short is measured again whole: its processes must have run side by side.
-        """
+        """Whether every process of a round is measured and, in lockstep, in the same launch. A round cut
+        short is repeated as a whole: its processes must have run side by side."""
         steps = self._steps(number)
         if not all(run.journal.done(step) for run, step in steps):
             return False
@@ -197,7 +190,7 @@ class Rounds:
         return True
 
     def _steps(self, number: int) -> list[_Asked]:
-        """What a round measures, in the order drawn; of several runs in an order over all of them."""
+        """Return the steps of a round in the drawn order, shuffled across runs."""
         steps = [(run, step) for run in self.runs for step in run.steps_of(number)]
         if len(self.runs) > 1:
             random.Random(f"{self.runs[0].schedule.seed}/{number}").shuffle(steps)
@@ -215,26 +208,26 @@ class Rounds:
             if step.series not in run.failed and ((run, step) in alone or not self._in_turns):
                 run.do(step)
         if [run.failed for run in self.runs] != failed:
-            # One of the programs does not work, which ended the launch; the others can do without it.
+            # A program that fails ends the launch; the others can do without it.
             if self._in_turns and any(_kits_own(*each) for each in alone):
                 self._measure_round(number)
             return
         for (run, step), reason in sorted(alone.items(), key=lambda found: found[0][1].key):
             seen = f"measured in rounds, not in lockstep: {reason}"
             run.warn(Diagnostic(step.series, "no_lockstep", seen))
-        # If each of them runs, it was taking turns that failed, and would again.
+        # If each program runs alone, taking turns is what failed, and it would fail again.
         if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
             self._taking_turns = False
 
     def _look(self, number: int) -> None:
         target = self.runs[0].target
-        if isinstance(target, MeteredTarget):  # others have nothing to tell that a launch does not
+        if isinstance(target, MeteredTarget):  # other targets tell nothing that a launch does not
             facts = target.facts()
             for run in self.runs:
                 run.look_at(facts, number)
 
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
-        """Measure these in one launch; why that could not be done, None when it was."""
+        """Measure a group in one launch; return why that was impossible, or None."""
         first, step = group[0]
         target = first.target
         if not isinstance(target, LockstepTarget):
@@ -285,7 +278,7 @@ class Rounds:
                 run.journal.append(*own)
 
     def _planned(self, target: LockstepTarget, group: Sequence[_Asked]) -> TurnPlan:
-        """How long turns and launches of a group are: as before, or as a launch that is not kept shows."""
+        """Return the turns and cycles for a group: as before, or from a trial launch that is not kept."""
         first, step = group[0]
         if kept := plan_kept(first.journal, step.series, step.kind):
             return kept
@@ -309,7 +302,6 @@ class Rounds:
         return Pace.of(outcome, time.monotonic() - began)
 
     def _peaks(self) -> dict[Path, int]:
-        """The most memory a process of each program has needed."""
         return {
             run.config.model: max(
                 (entry.peak_memory_bytes or 0 for entry in run.journal.entries()), default=0
@@ -332,7 +324,7 @@ class Rounds:
         ]
 
     def _have_ended(self, rounds: int) -> Ended | None:
-        """What ends measuring after so many rounds, if anything does."""
+        """Return why measuring ends after this many rounds, if it does."""
         settings = self._settings
         if rounds >= (settings.most_rounds if self._in_turns else self._most_alone):
             return "rounds"
@@ -372,7 +364,7 @@ class Rounds:
 
 @contextlib.contextmanager
 def _scratch(run: Measuring) -> Iterator[Path]:
-    """A folder for a launch; of one that fails the log is kept."""
+    """A folder for a launch; if the launch fails, its log is kept."""
     with scratch_folder(run.place) as scratch:
         try:
             yield scratch
@@ -383,7 +375,7 @@ def _scratch(run: Measuring) -> Iterator[Path]:
 
 
 def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
-    """What can be in one launch: the kit's runner, pinned to the same CPUs, all with the tracer or none."""
+    """Group steps that can share a launch: the kit's runner, the same CPUs, all traced or none."""
     groups: dict[object, list[_Asked]] = {}
     for run, step in steps:
         affinity = experiment_of(run.config, step.series).cpu_affinity
@@ -392,7 +384,7 @@ def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
 
 
 def _programs(group: Sequence[_Asked]) -> object:
-    """What names the programs of a group, with the tracer or without."""
+    """Identifies the programs of a group, with or without the tracer."""
     return tuple(sorted((str(run.place.path), step.series) for run, step in group))
 
 

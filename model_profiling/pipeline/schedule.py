@@ -1,8 +1,8 @@
 """Which process runs when: evidence first, then rounds in which every timing experiment takes its turn.
 
-A round starts one process of every series, in an order drawn from the seed and the round's number alone, so
-that a resumed run continues the schedule it began with. Running side by side is what makes a round's ratio
-free of drift: whatever changes slowly changes for both.
+A round starts one process of every series, in an order that depends only on the seed and the round's number,
+so that a resumed run keeps its schedule. Processes that run side by side share any slow drift, so a round's
+ratio is free of it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from model_profiling.run.journal import Step
 from model_profiling.run.series import Series
 
 TRACED_ROUNDS = 6
-"""Rounds in which a traced process runs beside each untraced one: as many as an exact test needs."""
+"""Rounds with a traced process beside each untraced one: as many as an exact test needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The steps before the rounds, and the rounds as they were drawn."""
-
     evidence: tuple[Step, ...]
     rounds: tuple[tuple[Step, ...], ...]
     seed: int
@@ -33,10 +31,8 @@ class Schedule:
 def make_schedule(
     config: ProfileConfig, seed: int, *, latencies: bool, only: frozenset[str] = frozenset()
 ) -> Schedule:
-    """The schedule of `config`; `only` keeps the experiments named, and the order the others leave.
-
-    Where times are not latencies (`latencies` false) there is nothing to repeat: each series runs once.
-    """
+    """Return the schedule of `config`; `only` keeps the named experiments, in an unchanged order. If times
+    are not latencies (`latencies` false), each series runs once: there is nothing to repeat."""
     evidence = tuple(
         Step("evidence", series)
         for experiment in config.experiments
@@ -56,11 +52,8 @@ def make_schedule(
 
 
 def gathers_evidence(experiment: Experiment) -> bool:
-    """Whether an experiment has a process of its own for kernels and outputs.
-
-    A runner of the user's own shows kernels only in its log, which slows it down: that takes an experiment
-    in mode xnntrace.
-    """
+    """Whether an experiment has a separate process for kernels and outputs. A user's own runner shows kernels
+    only in its log, which slows it down: that needs mode xnntrace."""
     return experiment.runner is None or experiment.mode == "xnntrace"
 
 
@@ -91,17 +84,15 @@ def _restricted(schedule: Schedule, only: frozenset[str]) -> Schedule:
     return Schedule(kept(schedule.evidence), rounds if any(rounds) else (), schedule.seed)
 
 
-# How long emulation of a program is going to take: half precision is computed in software there, and a large
-# image keeps it busy for an hour.
+# How long emulation takes: it computes half precision in software, and a large image can take an hour.
 
 _PER_SECOND = {"fp16": 30e6, "int8": 400e6}
 _PER_SECOND_FP32 = 110e6
-"""Operations that QEMU did on a Neoverse-N1 for the toy CNN and MobileNetV3-small: within a factor of 2."""
+"""Operations per second of QEMU on a Neoverse-N1 (toy CNN, MobileNetV3-small), within a factor of 2."""
 
 
 def emulated_seconds(program: Path) -> float:
-    """About how long one inference takes under emulation; 0 for a program that cannot be read, which
-    whoever runs it says."""
+    """Estimate one inference under emulation; 0 if the program is unreadable, which running it reports."""
     try:
         methods = read_program(program).methods
     except (FormatError, OSError):

@@ -1,8 +1,7 @@
-"""How a session on a run directory starts: what was there is settled, the manifest says what is to come.
+"""Starts a session on a run directory: deals with what is there, and writes the first manifest.
 
-Nothing of an earlier run is ever overwritten in place. A run that has ended is joined or kept under its date
-and time when a new one begins; an unfinished one is continued (`resume`) or discarded (`force`), never
-silently mixed with another.
+An earlier run is never overwritten in place. A finished run is joined, or kept under its date and time when a
+new one begins; an unfinished one is continued (`resume`) or discarded (`force`), never silently mixed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from model_profiling.targets import MachineFacts, Target
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a session deals with what is there already, and what it says of itself."""
+    """What a session does with an existing run, and what it records about itself."""
 
     only: frozenset[str] = frozenset()
     resume: bool = False
@@ -52,7 +51,7 @@ class Start:
 def begin(
     config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, progress: Progress
 ) -> Measuring:
-    """Begin or continue a run of `config` on a target that is ready and gave `facts` of itself."""
+    """Begin or continue a run of `config` on a prepared target with these `facts`."""
     place = RunFiles(config.output_root, config.model.stem)
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
     here = fit_to_machine(config, facts.features, latencies, resume=way.resume)
@@ -100,7 +99,7 @@ def why_once(target: str) -> str:
 
 
 def with_mode(config: ProfileConfig, part: Part | None) -> ProfileConfig:
-    """`config` with the way it is measured: as asked, as it was begun, or in lockstep."""
+    """Return `config` with its mode: as requested, as the run began, or lockstep."""
     mode = config.schedule.mode or (part.schedule.mode if part else "lockstep")
     return config.model_copy(update={"schedule": config.schedule.model_copy(update={"mode": mode})})
 
@@ -108,9 +107,8 @@ def with_mode(config: ProfileConfig, part: Part | None) -> ProfileConfig:
 def fit_to_machine(
     config: ProfileConfig, features: Collection[str], latencies: bool, *, resume: bool
 ) -> OnCpu:
-    """`config` as the machine can run it: what its CPU cannot tell apart is measured once, and nothing is
-    repeated where times are not latencies. A run of an earlier version, which did neither, goes on as begun.
-    """
+    """Adapt `config` to the machine: measure once what its CPU cannot tell apart, and repeat nothing if times
+    are not latencies. A run begun by an earlier version, which did neither, goes on as it began."""
     as_written = resume and _begun_as_written(config, "name", "sme2")
     here = OnCpu(config) if as_written else on_cpu(config, features)
     if latencies or (resume and _begun_as_written(here.config, "name", "runs", "warmup")):
@@ -119,7 +117,7 @@ def fit_to_machine(
 
 
 def _begun_as_written(config: ProfileConfig, *fields: str) -> bool:
-    """Whether the run that is there was begun with these fields of its experiments as in `config`."""
+    """Whether the existing run began with these fields of its experiments as in `config`."""
     manifest = read_manifest(config.output_root)
     part = same_part(manifest, config) if manifest else None
     begun = part.settings.get("experiments") if part else None
@@ -128,7 +126,7 @@ def _begun_as_written(config: ProfileConfig, *fields: str) -> bool:
 
 
 def same_part(manifest: Manifest, config: ProfileConfig) -> Part | None:
-    """The part of a run that a config put there."""
+    """Return the part of a run that this config made."""
     return _part_with(manifest.parts, (experiment.name for experiment in config.experiments))
 
 
@@ -138,10 +136,10 @@ def _part_with(parts: Iterable[Part], experiments: Iterable[str]) -> Part | None
 
 
 def _first_manifest(head: Manifest, earlier: Earlier, session: Session) -> Manifest:
-    """The manifest a session starts with: new, joined to what is there, or continued."""
+    """Return the first manifest of a session: new, joined to an existing run, or continued."""
     part = earlier.part
     past = part.sessions if part else ()
-    # A session that never said how it ended was killed.
+    # A session that never recorded its end was killed.
     past = tuple(replace(each, end="killed") if each.end == "running" else each for each in past)
     return replace(
         head,
@@ -154,7 +152,7 @@ def _first_manifest(head: Manifest, earlier: Earlier, session: Session) -> Manif
 
 
 def _keep_graph(model: Path, run_dir: Path) -> list[Diagnostic]:
-    """Keep what explains the operators in the run, so that it can be moved without its program."""
+    """Keep the program's graph in the run, so that the run can be moved without its program."""
     try:
         write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
     except FormatError as problem:
@@ -164,7 +162,7 @@ def _keep_graph(model: Path, run_dir: Path) -> list[Diagnostic]:
 
 
 def _about_accuracy(model: Path, sha256: str) -> list[Diagnostic]:
-    """What the export of this program said of its outputs, if they are not what PyTorch computes."""
+    """Return a remark if the export found that the program's outputs differ from PyTorch's."""
     try:
         export = read_export(model)
     except ProfilingError:
@@ -177,17 +175,16 @@ def _about_accuracy(model: Path, sha256: str) -> list[Diagnostic]:
     return [Diagnostic(None, "accuracy", seen, "understand that before trusting the speed")]
 
 
-# What becomes of an earlier run in the directory.
+# What happens to an earlier run in the directory.
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier session left in place: a manifest to join, and the part of it to continue."""
+    """What an earlier session left: a manifest to join, and the part of it to continue."""
 
     manifest: Manifest | None = None
     part: Part | None = None
     moved: Path | None = None
-    """Where a run that had ended was moved to."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -195,11 +192,9 @@ class Earlier:
 
 
 def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) -> Earlier:
-    """Decide what becomes of an earlier run in `run_dir`, now that the new one (`head`) can start.
-
-    A finished run of the same program on the same machine is joined by a config with other experiments, and
-    else kept under its date and time, as one of the earlier kit always is. The caller holds the lock.
-    """
+    """Decide what happens to an earlier run in `run_dir` before the new one (`head`) starts. A config with
+    other experiments joins a finished run of the same program on the same machine. Otherwise the finished run
+    is kept under its date and time, as is any run of the earlier kit. The caller holds the lock."""
     check_directory(run_dir, resume=resume, force=force)
     manifest = read_manifest(run_dir) or read_summary_0(run_dir)
     if manifest is not None and manifest.version_0:
@@ -231,20 +226,20 @@ def _keep(run_dir: Path, manifest: Manifest) -> Path:
 
 
 def _fits(manifest: Manifest, head: Manifest) -> bool:
-    """Whether both were made of the same program, by the same runner, on the same machine."""
+    """Whether program, runner and machine are the same."""
     return all(before == after for _, before, after in _identity(manifest, manifest.cpu, head)) and (
         manifest.target == head.target
     )
 
 
 def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
-    """As `check_directory`, for callers that do not hold the lock yet."""
+    """Like `check_directory`, for callers that do not hold the lock yet."""
     check_free(run_dir)
     check_directory(run_dir, resume=resume, force=force)
 
 
 def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
-    """Refuse to begin where an unfinished run, or something else, is, before any time is spent."""
+    """Refuse, before any time is spent, a directory with an unfinished run or with other files."""
     _check_is_run(run_dir)
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
@@ -258,14 +253,14 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a place that cannot become a folder because a file is in the way."""
+    """Refuse a path that cannot become a folder because a file is in the way."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is a file, not a folder", "name another folder for the results")
 
 
 def clear_work(place: RunFiles) -> None:
-    """Remove what a killed pipeline left half done, and end its process if that still runs."""
+    """Remove what a killed pipeline left half done, and end its process if it still runs."""
     if place.work.is_symlink():
         place.work.unlink()
     if place.work.exists():
@@ -277,7 +272,7 @@ def clear_work(place: RunFiles) -> None:
 
 
 def _check_is_run(run_dir: Path) -> None:
-    """A folder with other things in it is not ours to move or fill."""
+    """Refuse a folder with other files: the kit must not move or fill it."""
     check_folder(run_dir)
     if not run_dir.exists() or (run_dir / MANIFEST).exists() or holds_run(run_dir):
         return
@@ -288,18 +283,18 @@ def _check_is_run(run_dir: Path) -> None:
 
 
 def _discard(run_dir: Path) -> None:
-    # Renamed first, so that a crash halfway leaves no half-deleted run under the real name.
+    # Rename first, so that a crash leaves no half-deleted run under the real name.
     grave = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}.", suffix=".discarded", dir=run_dir.parent))
     run_dir.rename(grave / run_dir.name)
     shutil.rmtree(grave, ignore_errors=True)
 
 
-# How runners, the kit's and ExecuTorch's, are told where to write.
+# Options that tell the kit's and ExecuTorch's runners where to write.
 _WRITING = re.compile(r"--(?:result|etdump|output-prefix|etdump_path)[\0 =]")
 
 
 def _end_runners_in(work: Path) -> None:
-    """End processes that were told to write below `work`; one that only looks at it is someone else's."""
+    """End processes that were started to write below `work`; any other process belongs to someone else."""
     with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
         for found in psutil.process_iter(["cmdline"]):
             command = "\0".join(found.info["cmdline"] or ())
@@ -309,15 +304,15 @@ def _end_runners_in(work: Path) -> None:
                     found.kill()
 
 
-# Whether a run may be continued: everything that makes its results comparable must still be the same.
+# Whether a run may be continued: everything that makes its results comparable must be unchanged.
 
-# What may change between sessions without making their results differ.
+# Settings that may change between sessions without affecting results.
 _FREE = (
     "model",  # its content is what counts
     "notes",
     "output_root",
     "analysis",
-    "schedule.mode",  # how the run was begun is asked below
+    "schedule.mode",  # `_changes` checks how the run began
     "schedule.budget_s",
     "schedule.rounds",
     "schedule.min_rounds",
@@ -332,7 +327,7 @@ _FREE = (
 
 
 def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest) -> None:
-    """Refuse to continue `part` of `earlier` as `now`, the manifest to be, naming the first change."""
+    """Refuse to continue `part` of `earlier` as `now`, and name the first change."""
     for name, before, after in _changes(earlier, part, now):
         raise InputError(
             f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
@@ -341,7 +336,7 @@ def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest)
 
 
 def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
-    """Refuse fewer rounds than were begun: leaving measured rounds out would leave files that disagree."""
+    """Refuse fewer rounds than were begun: files would disagree if measured rounds were left out."""
     if wanted < begun:
         raise InputError(
             f"{run_dir} cannot be continued with {plural(wanted, 'round')}: round {begun} was begun",
@@ -363,7 +358,7 @@ def _changes(earlier: Manifest, part: Part, now: Manifest) -> Iterator[tuple[str
 
 
 def _identity(earlier: Manifest, cpu: str, now: Manifest) -> tuple[tuple[str, object, object], ...]:
-    """What must be the same for two sessions to be of one run: before, and now."""
+    """Return what must be the same in two sessions of one run, as (name, before, now)."""
     return (
         ("the model's content", earlier.model_sha256, now.model_sha256),
         ("the target", earlier.target.name, now.target.name),

@@ -1,7 +1,7 @@
-"""The run directory: its records and their JSON, its file names, and what is decided about it once for all.
+"""The run directory: its records and their JSON, its file names, and the decisions made about it.
 
-Which series there are, which are compared, whether they may be, and what their times mean is said here and
-stored; everyone else opens the run and asks.
+The run stores which series exist, which pairs are compared, whether they are comparable and what their times
+mean. Other packages open the run and read these answers.
 """
 
 from model_profiling.run.comparability import why_not_comparable

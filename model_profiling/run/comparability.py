@@ -1,4 +1,4 @@
-"""May two series be compared, what their latencies say then, and on which device they ran."""
+"""Whether two series are comparable, how their latencies compare, and which device ran them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from model_profiling.statistics.verdict import (
     Speedup,
 )
 
-# Whether the times of two series say anything about each other: the one place that decides, and why.
+# Whether the times of two series can be compared. Only this code decides it.
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What one side's times come from; empty and None where nothing says."""
+    """Where one side's times come from; empty or None if unknown."""
 
     name: str
     times: Times
     threads: int | None = None
     cpu: str = ""
     program: str = ""
-    """SHA-256 of what was run."""
+    """SHA-256 of the program."""
     features: frozenset[str] | None = None
-    """Of the CPU."""
     disabled: tuple[str, ...] = ()
     sme2: bool | None = None
     own_runner: bool = False
@@ -48,7 +47,7 @@ class Origin:
 
 
 def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: bool = False) -> str | None:
-    """The reason, or None where the two may be compared. Different CPUs may be, if they are the question."""
+    """Return the reason, or None if the two are comparable. `across_machines` allows different CPUs."""
     for side in (baseline, candidate):
         if side.times is Times.UNKNOWN:
             return f"nothing says on what machine the times of {side.name} were measured"
@@ -64,7 +63,7 @@ def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: 
 
 
 def _same_code(baseline: Origin, candidate: Origin) -> str | None:
-    """Why the two sides differ in nothing that their CPU could show."""
+    """Return the reason if the sides differ only in features that their CPU lacks."""
     if baseline.program != candidate.program or baseline.threads != candidate.threads:
         return None
     if baseline.own_runner or candidate.own_runner:
@@ -79,7 +78,7 @@ def _same_code(baseline: Origin, candidate: Origin) -> str | None:
 
 
 def differ_in_sme2_alone(baseline: Origin, candidate: Origin) -> bool:
-    """Whether SME2, off in `baseline` and on in `candidate`, is all that their difference can come from."""
+    """Whether the only difference is SME2, off in `baseline` and on in `candidate`."""
     others = [side.switched_off - {"sme", "sme2"} for side in (baseline, candidate)]
     return (
         baseline.sme2 is False
@@ -90,12 +89,11 @@ def differ_in_sme2_alone(baseline: Origin, candidate: Origin) -> bool:
     )
 
 
-# What was timed of a series, and how two of them are compared: by the way they were measured.
-# Series that took turns in the same launches are compared launch by launch, those whose processes ran side
-# by side round by round, and all others as what they are, measured at different times.
+# How two series are compared depends on how they were measured: launch by launch if they took turns, round by
+# round if their processes ran side by side, otherwise as measured at different times.
 
 CLOCK_STEP_MS = 55e-6
-"""The step of a monotonic clock at its coarsest: the counters of Arm CPUs tick at 19.2 MHz and more."""
+"""The coarsest step of a monotonic clock: counters of Arm CPUs tick at 19.2 MHz or faster."""
 
 Way = Literal["lockstep", "rounds", "apart"]
 """How two series were measured: taking turns, side by side, or at different times."""
@@ -106,11 +104,11 @@ class Timed:
     """The latencies of one series without the tracer, in milliseconds."""
 
     rounds: Rounds = ()
-    """Those that count, by round; of a launch all but the first of each turn."""
+    """The inferences that count, by round; of a launch, all but the first of each turn."""
     launches: Mapping[str, Turns] = field(default_factory=dict)
-    """Whole turns by the name of their launch."""
+    """Whole turns, by launch."""
     sessions: Sequence[int] = ()
-    """In which session each round was measured; none where nothing says."""
+    """The session of each round; 0 or missing if unknown."""
 
 
 def timed(journal: Journal, series: Series, rounds: int | None = None) -> Timed:
@@ -124,19 +122,17 @@ def timed(journal: Journal, series: Series, rounds: int | None = None) -> Timed:
 
 
 def timed_as_kept(rounds: Rounds, journal: Journal | None, series: Series) -> Timed:
-    """The latencies that a file of a run keeps of a series, with the turns they were taken in where a journal
-    tells."""
+    """Combine the latencies kept in a file of a run with the turns from its journal, if there is one."""
     return replace(timed(journal, series), rounds=rounds) if journal else Timed(rounds)
 
 
 def shared_launches(before: Mapping[str, Turns], after: Mapping[str, Turns]) -> tuple[Launches, Launches]:
-    """The turns of the launches that both were in."""
     both = [launch for launch in before if launch in after]
     return [before[launch] for launch in both], [after[launch] for launch in both]
 
 
 def way_of(before: Timed, after: Timed, *, same_run: bool) -> Way:
-    """How the two were measured. Too few launches for an exact answer give way to more rounds."""
+    """Return how the two were measured. If launches are too few for an exact answer, more rounds win."""
     launches = len(before.launches.keys() & after.launches.keys())
     sessions = zip(before.sessions, after.sessions, strict=False)
     side_by_side = same_run and all(ours == theirs for ours, theirs in sessions if ours and theirs)
@@ -156,7 +152,7 @@ def compare_timed(
     practical_threshold: float = PRACTICAL_THRESHOLD,
     not_comparable: str | None = None,
 ) -> Speedup:
-    """How many times faster `after` is than `before`, and how sure that is."""
+    """Return how many times faster `after` is than `before`, and how certain that is."""
     way = way_of(before, after, same_run=same_run)
     if way == "lockstep":
         return compare_launches(
@@ -176,14 +172,13 @@ def compare_timed(
     )
 
 
-# Which device a run was measured on: decided once, so that histories and baselines compare like with like.
-# A phone is its model and a short hash of its serial, which stays private; this machine is its CPU and
-# number of cores, unless its user names it; a machine behind ssh is its host.
+# The device a run was measured on. A phone is its model and a short hash of its serial, which stays private;
+# this machine is its CPU and number of cores; a machine behind ssh is its host.
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`name` is for programs, `title` for people; `target` is what `--target` called it, without a serial."""
+    """`name` is for programs, `title` for people; `target` is the `--target` without a serial."""
 
     name: str = "unknown"
     title: str = "a machine that nothing here names"
@@ -191,7 +186,7 @@ class Device:
 
 
 def device_of(manifest: Manifest | None) -> Device:
-    """The device of a run; the first part of it that tells counts."""
+    """Return the device of a run, from the first part that names it."""
     if manifest is None:
         return Device()
     before = next((part.machine.before for part in manifest.parts if part.machine.before), None)
@@ -221,5 +216,5 @@ def _phone(manifest: Manifest, serial: str) -> Device:
 
 
 def _word(text: str) -> str:
-    """`text` as one word that a shell takes as it is."""
+    """Return `text` as one word that needs no quoting in a shell."""
     return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-") or "unknown"

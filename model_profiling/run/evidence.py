@@ -1,6 +1,6 @@
-"""evidence.json: kernels and outputs that another run of the same program proved, copied into a run.
+"""evidence.json: kernels and outputs proven by another run of the same program, copied into a run.
 
-A CPU without SME2 gives latencies; emulation of the same program (told by its SHA-256) shows what SME2 runs.
+A CPU without SME2 gives latencies; an emulated run of the same program (same SHA-256) shows what SME2 runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from model_profiling.run.times import Times
 
 @dataclass(frozen=True, slots=True)
 class KernelWork:
-    """How often a kernel was called for m rows, n columns and a depth of k. Those that it does not have are
-    None, and all where more sizes were met than are kept."""
+    """Calls of a kernel with m rows, n columns and depth k; a size is None if absent or not kept."""
 
     m: int | None
     n: int | None
@@ -40,61 +39,56 @@ class KernelWork:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One kernel of a process: called, and how often where that was counted, or only configured."""
+    """One kernel of a process: executed (with the number of calls if counted) or only configured."""
 
     name: str
     evidence: Literal["executed", "configured"]
     calls: int | None = None
     worked_on: tuple[KernelWork, ...] = ()
-    """Empty where sizes were not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelList:
-    """The kernels of one series."""
-
     series: Series
     sme2: bool | None
     kernels: tuple[KernelCall, ...]
     counted: bool
-    """Every KleidiAI call was listed; only then is absence a proof."""
+    """Whether every KleidiAI call was listed; only then does absence prove anything."""
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixOperator:
-    """An operator that multiplies matrices, as it ran with SME2 on.
-
-    What it is called changes with its kernel, so it is known by its place in the program.
-    """
+    """An operator that multiplies matrices, as it ran with SME2 on. It is identified by its place in the
+    program, because its name changes with its kernel."""
 
     method: str
     chain_index: int
     instruction_id: int
     occurrence: int
     node: int
-    """Position in the delegate's graph; -1 outside delegates and where no program tells."""
+    """Position in the delegate's graph; -1 outside delegates and without a program."""
     order: int
-    """Which operator that multiplies matrices it is in its call, counted from 0."""
+    """Its index among the matrix operators of its call, from 0."""
     of: int
-    """How many of them its call has."""
+    """Number of matrix operators in its call."""
     name: str
     category: Category
     kind: str
     backend: str
     flops: int | None
     rows: int | None
-    """Of the result, seen as one matrix (the M of a GEMM); None where no program tells."""
+    """Rows of the result as one matrix (the M of a GEMM); None without a program."""
     on_sme: bool
     why_not: str = ""
-    """Why it runs on no SME or SME2 kernel, as far as that is known."""
+    """Why it runs on no SME or SME2 kernel, if known."""
     module_path: str = ""
     source: str = ""
-    """`model.py:22`."""
+    """For example `model.py:22`."""
     cause: str = ""
-    """The same as `why_not` in a word or two, `dtype` say; empty where it is not known and in older files."""
+    """`why_not` in a word or two, such as `dtype`; empty if unknown and in older files."""
     precision: str = ""
-    """What it computed in; empty where nothing tells and in older files."""
+    """The type it computed in; empty if unknown and in older files."""
 
     @property
     def key(self) -> OperatorKey:
@@ -108,16 +102,16 @@ class OperatorProof:
     series: Series
     operators: tuple[MatrixOperator, ...] = ()
     isa: str = ""
-    """The strongest that ran, SME2 or SME; empty where neither did."""
+    """The strongest that ran, SME2 or SME; empty if neither did."""
     not_tested: str = ""
-    """Why the series proves nothing; empty where it does."""
+    """Why the series proves nothing; empty if it does."""
     unseen: tuple[str, ...] = ()
-    """Delegates that reported no operators: what they compute is not known."""
+    """Delegates that reported no operators, so it is unknown what they compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What one run proved; `place` is where, `made` when. Where none could be had, `problem` and `fix`."""
+    """What one run proved (`place`: where, `made`: when), or `problem` and `fix` if nothing is proven."""
 
     schema_version: Literal[1] = 1
     model_sha256: str
@@ -140,7 +134,7 @@ def read_evidence(run_dir: Path) -> Evidence | None:
 
 
 def proving_run(run_dir: Path, model_sha256: str) -> Path | None:
-    """The newest finished emulated run of the same program beside `run_dir`; itself it is not."""
+    """Return the newest finished emulated run of the same program beside `run_dir`, other than itself."""
     here = run_dir.resolve()
     found: list[tuple[str, Path]] = []
     for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if model_sha256 else ():
@@ -155,12 +149,11 @@ def _readable(run_dir: Path) -> Manifest | None:
     try:
         return read_manifest(run_dir)
     except (FormatError, InputError):
-        return None  # a damaged neighbour proves nothing, and is not this run's trouble
+        return None  # a damaged neighbour proves nothing and does not concern this run
 
 
-# How many times faster SME2 is taken to make an operator, as a range; a projection is made with these.
-# The usual ranges hold unless a user gives others. Those are kept in the run they were given for, in
-# sme2_factors.json, so that every file made of the run afterwards is made with them.
+# SME2 factors: how many times faster SME2 is assumed to make an operator, as a range, for projections.
+# Factors that the user gives are kept in sme2_factors.json of the run, so that all its later files use them.
 
 CONV, GEMM, ONE_ROW = Category.CONV.value, Category.GEMM.value, "GEMM with one row"
 _FIX = 'give LOW:HIGH such as 3:15, or a file such as {"Convolution": [3, 15], "GEMM": [2, 8]}'
@@ -176,18 +169,15 @@ class Range:
 
 
 PUBLISHED = Range(3, 15)
-"""What has been published for convolution and GEMM."""
+"""Published for convolution and GEMM."""
 FIELD = Range(0.33, 1)
-"""What the field reports of GEMM with one row, where SME2 is slower or at best no faster."""
+"""Reported from the field for GEMM with one row, where SME2 is slower or at best no faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """A range for each kind of operator that has SME2 kernels."""
-
     ranges: Mapping[str, Range]
     given: bool = False
-    """By the user; otherwise they are the usual ones."""
 
     @property
     def origin(self) -> str:
@@ -201,7 +191,7 @@ USUAL = Factors({CONV: PUBLISHED, GEMM: PUBLISHED, ONE_ROW: FIELD})
 
 
 def parse_factors(text: str) -> Factors:
-    """`LOW:HIGH` for convolution and GEMM, or the name of a file with a range for each kind."""
+    """Parse `LOW:HIGH` for convolution and GEMM, or read a file with a range for each kind."""
     found = re.fullmatch(r"\s*([^:]+):([^:]+)", text)
     numbers = [_number(word) for word in found.groups()] if found else []
     if found and None not in numbers:
@@ -214,7 +204,6 @@ def parse_factors(text: str) -> Factors:
 
 
 def read_factors(run_dir: Path) -> Factors:
-    """Those kept in a run, or the usual ones."""
     path = run_dir / names.FACTORS
     return _factors(read_json_object(path, "remove the file"), str(path)) if is_there(path) else USUAL
 

@@ -1,4 +1,4 @@
-"""Which runs a folder holds: a run directory is itself, a folder above several is all of them."""
+"""Finding, checking and locking run directories."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from model_profiling.run.version_0 import is_summary_0
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a file says that `folder` is a run directory: a manifest, or an earlier kit's summary."""
+    """Whether `folder` has a manifest or an earlier kit's summary."""
     return is_there(folder / names.MANIFEST) or any(map(_is_summary, folder.glob(f"*{names.SUMMARY}")))
 
 
 def runs_below(folder: Path) -> set[Path]:
-    """The run directories in `folder`, at any depth, but for itself."""
+    """Return the run directories inside `folder`, at any depth, without itself."""
     return set(_below(folder)) - {folder}
 
 
 def runs_in(folder: Path) -> tuple[Path, ...]:
-    """The run directories in `folder`, by name; itself where it is one, or holds dumps without a manifest."""
+    """Return the run directories in `folder`, sorted; only itself if it is a run or contains none."""
     if holds_run(folder):
         return (folder,)
     return tuple(sorted(runs_below(folder))) or (folder,)
 
 
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Every run in `folders`, each once, in the order they are named."""
+    """Return every run in `folders` once, in the given order."""
     every = (run_dir for folder in folders for run_dir in runs_in(folder))
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
 
 
 def refuse_links_out(run_dir: Path) -> None:
-    """Refuse a run directory in which a link stands for a folder elsewhere: what is read of such a run would
-    be read there, and written there. Links in place of files are refused when they are opened."""
+    """Refuse a run directory with a link to a folder outside: files would be read and written there. Links in
+    place of files are refused when they are opened."""
     home = run_dir.resolve()
     for place, subfolders, _ in os.walk(run_dir):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
@@ -63,7 +63,7 @@ def _is_summary(path: Path) -> bool:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Hidden folders are not even entered: one of them may be a whole Python environment."""
+    """Hidden folders are skipped: one may be a whole Python environment."""
     for place, subfolders, held in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
@@ -71,7 +71,7 @@ def _below(folder: Path) -> Iterator[Path]:
             yield Path(place)
 
 
-# Which files of a run directory the kit wrote: what else lies there is somebody's, and is not removed.
+# Which files the kit wrote. Any other file belongs to somebody else and is never removed.
 
 _TOP_FILES = {
     names.MANIFEST, names.METRICS, names.JOURNAL, names.ANALYSIS, names.CONFIG, names.GRAPH, names.EVIDENCE,
@@ -84,7 +84,7 @@ _HALF_WRITTEN = re.compile(r"\..+\.part")
 
 
 def strangers(run_dir: Path, manifest: Manifest) -> Iterator[str]:
-    """Names of files and links in `run_dir` that the kit does not write, as far as their names tell."""
+    """Yield files and links in `run_dir` that the kit does not write, judged by their names."""
     experiments = {name for part in manifest.parts for name in part.experiments}
     experiments |= {result.experiment for result in manifest.results}
     for folder, subfolders, held in os.walk(run_dir):
@@ -111,16 +111,16 @@ def _is_own(inside: PurePosixPath, stem: str, experiments: set[str]) -> bool:
 
 
 def locked(run_dir: Path) -> AbstractContextManager[None]:
-    """Hold `run_dir` for the length of the block, or say who holds it."""
+    """Lock `run_dir` for the length of the block, or raise an error that names who holds it."""
     return _lock_of(run_dir).held()
 
 
 def check_free(run_dir: Path) -> None:
-    """Say who holds `run_dir`, if anyone does; the moment after it may be taken, so `locked` decides."""
+    """Raise if somebody holds `run_dir`. It may be taken the moment after, so only `locked` is safe."""
     _lock_of(run_dir).check_free()
 
 
 def _lock_of(run_dir: Path) -> LockFile:
-    """The file lies beside the directory, because the directory itself may be moved aside meanwhile."""
+    """The lock lies beside the directory, because the directory may be moved aside meanwhile."""
     path = run_dir.parent / f".{run_dir.name}.lock"
     return LockFile(path, str(run_dir), "wait for it to end, or choose another output_root")

@@ -1,9 +1,9 @@
-"""The journal of a run: one line for every process that ended, appended when everything it left is in place.
+"""The journal of a run: one line for every process that ended, appended when its files are in place.
 
-A line is written with a single call and flushed to the disk, so after a crash the journal holds every
-finished process and at most one torn line at its end, which reading it leaves out. When a step appears twice
-(a round that was cut short and measured again), the later line counts. The lines of processes that took turns
-with each other are written together, and a launch of which a line is missing does not count.
+A line is written with a single call and flushed to disk, so after a crash the journal holds every finished
+process and at most one torn last line, which the reader ignores. If a step appears twice (a round that was
+cut short and repeated), the later line counts. The lines of processes that took turns are written together,
+and a launch with a missing line does not count.
 """
 
 from __future__ import annotations
@@ -28,30 +28,27 @@ from model_profiling.runner.result import MachineMoment, OutputFacts, ProcessUse
 from model_profiling.statistics.lockstep import counted
 
 Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
-"""`untraced` gives end-to-end latency, `traced` gives operator times (and so the tracer's cost), `evidence`
-gives kernels and outputs and is never timed, `energy` runs long and alone for a phone's fuel gauge, `sampled`
-shows where the time of operators goes."""
+"""`untraced` gives end-to-end latency, `traced` operator times (and the tracer's cost), `evidence` kernels
+and outputs (never timed), `energy` a long run for a fuel gauge, `sampled` the time inside operators."""
 TIMED: tuple[Kind, ...] = ("traced", "untraced")
-"""What rounds consist of."""
+"""The kinds that make up a round."""
 
 _LONGEST_NS = 10**15
 _MOST_ROUNDS = 1_000_000
 _MOST_BYTES = 64 * MIB
-"""Five million inferences."""
+"""Enough for five million inferences."""
 _FIX = "measure again with --force, or another output_root"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One process to start."""
-
     kind: Kind
     series: Series
     round: int = 0
 
     @property
     def key(self) -> str:
-        """Names the step in the journal, the same in every session of a run."""
+        """Identifies the step in the journal, in every session of a run."""
         return f"{self.kind}/{self.round}/{self.series.experiment}/t{self.series.threads}"
 
 
@@ -64,22 +61,21 @@ class Entry:
     threads: int
     round: int
     session: int
-    """Which start of the pipeline ran it; only processes of one session ran side by side."""
+    """The start of the pipeline that ran it; only processes of one session ran side by side."""
     state: Literal["done", "failed"]
     started: str
     seconds: float
     problem: str | None = None
     fix: str | None = None
     iterations_ns: tuple[int, ...] = ()
-    """Of a process that had the machine to itself."""
+    """Latencies of a process that ran alone."""
     launch: str | None = None
-    """Names the launch it took turns in; all of its processes, in whichever run directory, have the same."""
+    """The launch in which it took turns; its processes share the name, even across run directories."""
     turns_ns: tuple[tuple[int, ...], ...] = ()
-    """Every inference of every turn, in order."""
     turns_started_ns: tuple[int, ...] = ()
     """When each turn began, on one clock for the whole launch."""
     turns_cpu: tuple[int | None, ...] = ()
-    """On which CPU each turn ended."""
+    """The CPU on which each turn ended."""
     use: ProcessUse | None = None
     machine_before: MachineMoment | None = None
     machine_after: MachineMoment | None = None
@@ -89,29 +85,29 @@ class Entry:
     features_present: tuple[str, ...] = ()
     features_masked: tuple[str, ...] = ()
     features_verified: bool | None = None
-    """Whether the runner's view of the CPU is the operating system's; None where it did not look."""
+    """Whether the runner sees the same CPU features as the operating system; None if it did not check."""
     features_note: str | None = None
     build_id: str | None = None
     executorch_version: str | None = None
     etdump: str | None = None
     etdump_warmup_runs: int = 0
     boundaries: str | None = None
-    """When the operators in the dump began and ended."""
+    """File that says when the operators in the dump began and ended."""
     boundaries_unavailable: str | None = None
     log: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
-    """Kernels that pack weights while the program loads; in none of `kernels`."""
+    """Kernels that pack weights while the program loads; not included in `kernels`."""
     kernels_note: str | None = None
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    """What `kernels` were called with: their first three arguments, and how often."""
+    """The first three arguments of the calls of `kernels`, and the number of calls."""
     temperature_c: float | None = None
     energy: Energy | None = None
     told: str | None = None
-    """What the runner wrote of it, or of its launch; None where that was not kept."""
+    """File with the runner's own output for the process or its launch; None if not kept."""
     told_child: int = 0
-    """Which program of the launch it was in there."""
+    """Index of its program in `told`."""
     schema_version: Literal[1] = 1
 
     @property
@@ -120,7 +116,7 @@ class Entry:
 
     @property
     def counted_ns(self) -> Sequence[float]:
-        """The inferences that count: of turns all but each one's first, of a process all."""
+        """The inferences that count: all of a process; of turns longer than one, all but the first."""
         return counted([self.turns_ns])[0] if self.launch else self.iterations_ns
 
     @property
@@ -129,7 +125,7 @@ class Entry:
 
     @property
     def named_files(self) -> Iterator[tuple[str, str]]:
-        """Every file and folder it names, with the field that does."""
+        """Every file and folder the entry names, with the name of the field."""
         for field_name in ("experiment", "etdump", "boundaries", "log", "told"):
             if name := getattr(self, field_name):
                 yield field_name, name
@@ -139,8 +135,6 @@ class Entry:
 
 
 class Journal:
-    """The journal of one run directory, read once and appended to."""
-
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / names.JOURNAL
         whole = _whole_lines(self._path)
@@ -151,32 +145,30 @@ class Journal:
         self._entries: dict[str, Entry] = {}
         self._of_series: dict[Series, dict[str, Entry]] = {}
         self._begun: dict[str, int] = {}
-        """How many rounds of each experiment."""
+        """Number of rounds begun, by experiment."""
         self._keep(entries)
 
     def entries(self) -> tuple[Entry, ...]:
-        """The entry that counts for every step, in the order they were first begun."""
+        """Return the entry that counts for each step, in the order in which steps began."""
         return tuple(self._entries.values())
 
     def of(self, series: Series) -> tuple[Entry, ...]:
-        """Those of `entries` that are of one series."""
         return tuple(self._of_series.get(series, {}).values())
 
     def ended_well(self, kind: Kind, series: Series) -> list[Entry]:
-        """The processes of one kind of a series that did, by round."""
+        """Return the successful processes of one kind of a series, by round."""
         found = [entry for entry in self.of(series) if (entry.kind, entry.state) == (kind, "done")]
         return sorted(found, key=lambda entry: entry.round)
 
     def evidence(self, series: Series) -> Entry | None:
-        """The evidence process of a series, if it ended well."""
         return next(iter(self.ended_well("evidence", series)), None)
 
     def rounds_of(self, series: Series) -> int:
-        """How many rounds have a latency of `series`, holes before the last counted."""
+        """Return the number of rounds up to the last with a latency, gaps included."""
         return max((entry.round + 1 for entry in self.ended_well("untraced", series)), default=0)
 
     def latencies_ms(self, series: Series, rounds: int, kind: Kind = "untraced") -> list[list[float]]:
-        """Latencies of one series, one list per round; a round without a result is empty."""
+        """Return the latencies of a series, one list per round; a round without a result is empty."""
         found: list[list[float]] = [[] for _ in range(rounds)]
         for entry in self.ended_well(kind, series):
             if entry.round < rounds:
@@ -184,7 +176,7 @@ class Journal:
         return found
 
     def turns_ms(self, series: Series, kind: Kind = "untraced") -> dict[str, list[list[float]]]:
-        """The turns of one series, whole, by the launch they were taken in."""
+        """Return all turns of a series, by launch."""
         return {
             entry.launch: [[ns / 1e6 for ns in turn] for turn in entry.turns_ns]
             for entry in self.ended_well(kind, series)
@@ -201,7 +193,7 @@ class Journal:
         return entry is not None and (entry.state == "done" or entry.session == session)
 
     def launch_of(self, step: Step) -> str | None:
-        """The launch a step was done in; None where it ran by itself."""
+        """Return the launch of a step; None if it ran alone."""
         entry = self._entries.get(step.key)
         return entry.launch if entry else None
 
@@ -209,14 +201,14 @@ class Journal:
         return all(self.done(step) for step in steps)
 
     def timed_of(self, experiments: Iterable[str]) -> list[Entry]:
-        """What was timed of these experiments; another config may have put its own into the run."""
+        """Return the timed entries of these experiments; another config may have added its own to the run."""
         wanted = set(experiments)
         return [
             entry for entry in self._entries.values() if entry.kind in TIMED and entry.experiment in wanted
         ]
 
     def rounds_begun(self, experiments: Iterable[str]) -> int:
-        """How many rounds of these experiments have left anything here."""
+        """Return how many rounds of these experiments have left any entry."""
         return max((self._begun.get(name, 0) for name in experiments), default=0)
 
     def append(self, *entries: Entry) -> None:
@@ -225,7 +217,7 @@ class Journal:
         try:
             handle = files.open_in_place(self._path)
             try:
-                # What lies behind the last whole line is a crash's or a full disk's doing.
+                # Anything after the last whole line was left by a crash or a full disk.
                 os.ftruncate(handle, self._size)
                 if os.pwrite(handle, content, self._size) != len(content):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -241,7 +233,7 @@ class Journal:
         self._keep(entries)
 
     def _keep(self, entries: Iterable[Entry]) -> None:
-        """A run has many series, and each is asked for again and again: nobody looks through all of them."""
+        """Index entries by series, because series are looked up often and a run has many."""
         for entry in entries:
             series = entry.series
             key = Step(entry.kind, series, entry.round).key
@@ -252,19 +244,19 @@ class Journal:
 
 
 def seconds_of(entries: Iterable[Entry]) -> float:
-    """What these processes took together; a launch counts once."""
+    """Return the total time of these processes; a launch counts once."""
     entries = list(entries)
     launches = {entry.launch: entry.seconds for entry in entries if entry.launch}
     return sum(launches.values()) + sum(entry.seconds for entry in entries if not entry.launch)
 
 
 def moment() -> str:
-    """Now, as files say it."""
+    """Return the current time in the format used in files."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def has_journal(run_dir: Path) -> bool:
-    """Whether any process of the run in there ended; if none did, there is nothing to lose."""
+    """Whether any process of the run has ended; if not, nothing can be lost."""
     path = run_dir / names.JOURNAL
     return is_there(path) and check_regular(path).stat().st_size > 0
 

@@ -1,4 +1,4 @@
-"""manifest.json: what a run was, on what, and everything needed to know it again or do it again."""
+"""manifest.json: what was run, where, and everything needed to identify or repeat the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from model_profiling.runner.machine import Battery, Cluster, MachineFacts
 from model_profiling.runner.result import OutputFacts
 
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
-"""`partial` is all that --only asked for; `failed` is everything but an experiment that does not work."""
+"""`partial`: everything that --only asked for is done; `failed`: all is done except experiments that fail."""
 
 _EARLIER_VERSIONS = (1, 2)
 MEASURE_AGAIN = "measure again with --force, or another output_root"
@@ -35,7 +35,7 @@ class TargetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A phone after a round or launch: what changes while it is measured."""
+    """The state of a phone after a round or launch."""
 
     round: int = 0
     at: str = ""
@@ -47,7 +47,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a part was measured, before, between rounds (a phone only), and after."""
+    """The machine of a part: before, between rounds (phones only), and after."""
 
     before: MachineFacts | None = None
     after: MachineFacts | None = None
@@ -64,7 +64,7 @@ class Session:
     ended: str | None = None
     end: str = "running"
     problem: str | None = None
-    """What ended it before its time, where that was said, and `fix` what to do about it."""
+    """What ended the session early, if known; `fix` says what to do about it."""
     fix: str | None = None
 
 
@@ -81,20 +81,19 @@ class Runner:
 
 
 Ended = Literal["rounds", "precision", "budget", "nothing compared"]
-"""What ended the measuring: all rounds were measured, every interval was narrow enough, the time was spent,
-or the least number of launches was measured where nothing is compared."""
+"""Why measuring ended: all rounds are done, every interval is narrow enough, the time budget is spent, or
+nothing is compared and the minimum number of launches is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """How a part was laid out, and how far it went. In lockstep a round is a launch."""
+    """How a part was scheduled and how far it got. In lockstep a round is a launch."""
 
     mode: Literal["lockstep", "rounds"] = "rounds"
-    """As it was asked for; which of it was measured in turns is told by each series' latencies."""
+    """The requested mode; each series' latencies say how it was really measured."""
     ended: Ended | None = None
     budget_s: float | None = None
     measured_s: float | None = None
-    """How long launches and processes took together."""
     seed: int = 0
     rounds: int = 0
     rounds_done: int = 0
@@ -126,20 +125,19 @@ class Result:
     etdump: str | None = None
     etdump_warmup_runs: int = 0
     etdump_turn_length: int = 0
-    """In lockstep, how many of a dump's runs make one turn; of turns longer than one the first run does not
-    count. 0 where a process had its runs to itself."""
+    """In lockstep, runs per turn in a dump (the first of several does not count); otherwise 0."""
     etdump_rounds: tuple[str, ...] = ()
     etdump_launches: tuple[str, ...] = ()
-    """The launch that each of `etdump_rounds` was made in; empty where processes did not take turns."""
+    """The launch of each of `etdump_rounds`; empty if processes did not take turns."""
     boundaries: tuple[str, ...] = ()
-    """Beside dumps, when their operators began and ended; none beside a dump where that is not known."""
+    """Files beside dumps that say when operators began and ended; a dump without this data has none."""
     log: str | None = None
     latency: str | None = None
     kernels: str | None = None
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     samples: str | None = None
-    """Where its threads were seen, in a process of its own."""
+    """The file of stack samples, taken in a separate process."""
     xnntrace_log: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     features_present: tuple[str, ...] = ()
@@ -153,12 +151,12 @@ class Result:
 
     @property
     def dumps(self) -> tuple[str, ...]:
-        """Every dump of the series, the first round's first."""
+        """Every dump of the series, round 0 first."""
         return tuple(dict.fromkeys(name for name in (self.etdump, *self.etdump_rounds) if name))
 
     @property
     def named_files(self) -> Iterator[tuple[str, str]]:
-        """Every file the result promises, with the field that names it."""
+        """Every file of the result, with the name of its field."""
         for field_name in ("etdump", "log", "latency", "kernels", "xnntrace_log", "samples"):
             if name := getattr(self, field_name):
                 yield field_name, name
@@ -170,19 +168,18 @@ class Result:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Every file the result promises, each once."""
         return tuple(dict.fromkeys(name for _, name in self.named_files))
 
     @property
     def sme2_left_on(self) -> bool | None:
-        """Whether the runner could use SME2, by its switch or what was disabled; None where nothing says."""
+        """Whether the runner could use SME2, from its switch or the disabled features; None if unknown."""
         if self.sme2 is not None:
             return self.sme2 == "on"
         return "sme2" not in self.disable if self.disable else None
 
     @property
     def own_runner(self) -> bool:
-        """It ran on a runner of the user's own, which has no switch."""
+        """Whether it ran on the user's own runner, which has no SME2 switch."""
         return self.runner_path not in ("", "builtin")
 
     @property
@@ -193,7 +190,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class StandsFor:
-    """Experiments of the config that were measured as one: they differ in features the CPU lacks."""
+    """Experiments measured as one, because they differ only in features that the CPU lacks."""
 
     experiment: str
     names: tuple[str, ...]
@@ -201,14 +198,13 @@ class StandsFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one config put into a run: timing and trace configs with one output_root are two parts of it."""
+    """What one config added to a run: a timing and a trace config with one output_root make two parts."""
 
     config: str = ""
-    """Where its config is: the file that was named, or the one that the run keeps of what was asked for."""
+    """The config file that was named, or the copy that the run keeps."""
     settings: JsonObject = field(default_factory=dict)
-    """What was in it, with everything that was left out filled in."""
+    """The content of the config, with all defaults filled in."""
     config_file: str | None = None
-    """None where nobody wrote one."""
     experiments: tuple[str, ...] = ()
     stands_for: tuple[StandsFor, ...] = ()
     machine: Machine = Machine()
@@ -223,7 +219,7 @@ class Part:
 
     @property
     def stopped_by(self) -> Session | None:
-        """The session that was cut short by something that told what it is; None where there is none."""
+        """The last session, if a known problem cut it short."""
         last = self.sessions[-1] if self.sessions else None
         return last if last and last.problem and not self.has_ended else None
 
@@ -235,10 +231,8 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Part):
-    """The whole run; what a part says stands for the newest, the others are in `earlier_parts`.
-
-    It has no slots: what is asked of it once for each series is looked up once for all.
-    """
+    """The whole run. The inherited fields describe the newest part; older parts are in `earlier_parts`. No
+    slots, because cached properties need a `__dict__`."""
 
     schema_version: Literal[3] = 3
     kit_version: str = ""
@@ -247,22 +241,22 @@ class Manifest(Part):
     model_bytes: int = 0
     etrecord: str | None = None
     quantized: bool | None = None
-    """Whether it computes on 8-bit integers, whose outputs may differ by steps of a grid."""
+    """Whether it computes on 8-bit integers, so that outputs may differ by quantization steps."""
     half: bool | None = None
-    """Whether it computes in float16, whatever its outputs are; None in earlier files: its name tells."""
+    """Whether it computes in float16, whatever its outputs are; None in older files, where the name tells."""
     target: TargetFacts = TargetFacts()
     executorch: ExecuTorch = ExecuTorch()
     runner: Runner = Runner()
     results: tuple[Result, ...]
     pairs: tuple[Pair, ...] | None = None
-    """What is compared, and what may not be; None in run directories of 0.1.0, which did not say."""
+    """The pairs, with the reason if not comparable; None in runs of 0.1.0, which did not store them."""
     earlier_parts: tuple[Part, ...] = ()
     version_0: bool = False
-    """Whether it was read from files without a schema_version: the earlier kit's, which says less."""
+    """Whether it was read from files without a schema_version: the earlier kit's, which say less."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """In the order they were begun."""
+        """All parts, oldest first."""
         return (*self.earlier_parts, self)
 
     @property
@@ -271,12 +265,12 @@ class Manifest(Part):
 
     @property
     def unfinished(self) -> State | None:
-        """The state of the first part that is not finished; None when all are."""
+        """The state of the first part that is not finished; None if all are."""
         return next((part.state for part in self.parts if part.state != "finished"), None)
 
     @property
     def why_unfinished(self) -> Session | None:
-        """The first session of which it is known what cut it short, if nothing has gone on since."""
+        """The first session that a known problem cut short and that was not continued."""
         return next((stopped for part in self.parts if (stopped := part.stopped_by)), None)
 
     @property
@@ -299,7 +293,7 @@ class Manifest(Part):
         return first_of_each((name, part) for part in self.parts for name in part.experiments)
 
     def asked_as(self, experiment: str) -> tuple[str, ...]:
-        """Every name an experiment goes by: its own, and those of the config it was measured for."""
+        """Return every name of an experiment: its own, and those in the config that it stands for."""
         return experiment, *self._stood_for.get(experiment, ())
 
     @cached_property
@@ -311,7 +305,7 @@ class Manifest(Part):
         return names
 
     def features(self, result: Result) -> frozenset[str] | None:
-        """What the CPU has, as the runner saw it or else as the machine was read; None where nothing says."""
+        """Return the CPU's features as a runner saw them, or else as the machine reported them."""
         before = self.part_of(result.experiment).machine.before
         seen = result.features_present or self._features_seen
         if not seen and before is None:
@@ -320,7 +314,6 @@ class Manifest(Part):
 
     @cached_property
     def _features_seen(self) -> tuple[str, ...]:
-        """By the first runner that told."""
         return next((found.features_present for found in self.results if found.features_present), ())
 
     def times(self, result: Result) -> Times:
@@ -328,18 +321,17 @@ class Manifest(Part):
 
     @cached_property
     def has_sme2(self) -> bool | None:
-        """Whether the CPU that ran it has SME2; None where nothing says."""
         known = [have for result in self.results if (have := self.features(result)) is not None]
         return any("sme2" in have for have in known) if known else None
 
     @property
     def is_arm(self) -> bool | None:
-        """Whether the CPU that ran it is an Arm CPU, real or emulated; None where nothing says."""
+        """Whether the CPU that ran it is an Arm CPU, real or emulated; None if unknown."""
         known = [part.machine.before for part in self.parts if part.machine.before]
         return all(before.is_arm for before in known) if any(before.machine for before in known) else None
 
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
-        """The result that a dump, or a file made of one, belongs to."""
+        """Return the result that a dump, or a file made from one, belongs to."""
         stem, folders = names.dump_stem(path.name), path.resolve().parents
         for result in self.results:
             for own in (run_dir / name for name in (*result.dumps, result.latency) if name):
@@ -349,7 +341,6 @@ class Manifest(Part):
 
 
 def read_manifest(run_dir: Path) -> Manifest | None:
-    """The manifest of a run directory, or None where there is none."""
     path = run_dir / names.MANIFEST
     if not is_there(path):
         return None
@@ -362,7 +353,7 @@ def read_manifest(run_dir: Path) -> Manifest | None:
 
 
 def read_summary_0(run_dir: Path) -> Manifest | None:
-    """What a pipeline summary of the earlier kit says, which wrote no manifest; None without one."""
+    """Read the pipeline summary of the earlier kit, for runs in which it wrote no manifest."""
     for path in sorted(run_dir.glob(f"*{names.SUMMARY}")):
         content = read_json_object(path, MEASURE_AGAIN)
         if is_summary_0(content):
@@ -372,7 +363,7 @@ def read_summary_0(run_dir: Path) -> Manifest | None:
 
 
 def _own_files_only(manifest: Manifest, path: Path) -> Manifest:
-    """`manifest`, if every file and folder that it promises is one of its run."""
+    """Return `manifest` if every file and folder it names is inside its run."""
     if "\0" in manifest.model:
         raise FormatError(f"{path}: model: no file has such a name", MEASURE_AGAIN)
     for place, result in enumerate(manifest.results):
@@ -383,8 +374,8 @@ def _own_files_only(manifest: Manifest, path: Path) -> Manifest:
 
 
 def _upgrade(content: JsonObject) -> JsonObject:
-    """Today's form of a manifest. Until version 3, `config` held what `settings` holds now; 0.1.0's held one
-    part, called the meaning of times a bool and gave warnings no kind."""
+    """Convert an older manifest to the current form. Until version 3, `config` held what `settings` holds
+    now. 0.1.0 had a single part, a bool for the meaning of times, and warnings without a kind."""
     target, version = content.get("target"), content.get("schema_version")
     upgraded = _part_of_today(content, version)
     if isinstance(earlier := content.get("earlier_parts"), list):

@@ -1,4 +1,4 @@
-"""metrics.json and _robust_stats.json: what a run measured, as figures; none where times are no latencies."""
+"""metrics.json and _robust_stats.json: the figures a run measured; empty if its times are not latencies."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class TracerCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineUse:
-    """What the machine did while a series had its turns; pairs are the least and the most that was seen."""
+    """What the machine did during a series' turns; tuples are (minimum, maximum)."""
 
     launches: int = 0
     inferences: int = 0
-    """All of them, those that do not count included."""
+    """Including those that do not count."""
     cpu_time_share: float | None = None
-    """CPU time over the time its turns took: below its number of threads it waited for a core."""
+    """CPU time divided by the time of its turns; below the number of threads, it waited for a core."""
     involuntary_switches: int = 0
     voluntary_switches: int = 0
     major_faults: int = 0
     stolen_share: float | None = None
-    """Of the whole machine's CPU time, what the hypervisor gave to others."""
+    """Share of the machine's CPU time that the hypervisor gave to others."""
     load: tuple[float, float] | None = None
     temperature_c: tuple[float, float] | None = None
     clock_khz: tuple[float, float] | None = None
@@ -54,23 +54,23 @@ class MachineUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """What one series took, in milliseconds."""
+    """The latencies of one series, in milliseconds."""
 
     experiment: str
     threads: int | None = None
     rounds: int = 0
-    """Rounds, or launches in lockstep."""
+    """Launches in lockstep."""
     measured: Literal["lockstep", "rounds"] = "rounds"
     machine: MachineUse | None = None
     end_to_end_ms: LatencySummary | None = None
-    """Without the tracer: what a user of the model would wait."""
+    """Without the tracer: what a user of the model waits."""
     traced_ms: LatencySummary | None = None
     tracer_cost: TracerCost | None = None
     load_ms: float | None = None
     first_inference_ms: float | None = None
     peak_memory_bytes: int | None = None
     energy: Energy | None = None
-    """Of one inference, where a phone's fuel gauge was asked."""
+    """Per inference, from a phone's fuel gauge."""
 
     @property
     def series(self) -> Series:
@@ -78,7 +78,6 @@ class Latency:
 
     @property
     def counted_in(self) -> Unit:
-        """What its rounds are, for people."""
         return "launch" if self.measured == "lockstep" else "round"
 
 
@@ -92,21 +91,21 @@ class RobustStats(Latency):
     warmup: int | None = None
     unit: str = "ms"
     times: Times = Times.HARDWARE
-    """The kit writes this file only where times are latencies."""
+    """The kit writes this file only if times are latencies."""
     end_to_end_rounds_ms: tuple[tuple[float, ...], ...]
     traced_rounds_ms: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PairSpeedup:
-    """A pair and its answer: the one every file and command repeats."""
+    """A pair and its speedup, the one that every file and command shows."""
 
     label: str
     baseline: Series
     candidate: Series
     speedup: Speedup
     with_tracer: bool = False
-    """Latencies without the tracer were not known on both sides."""
+    """Whether a side lacks latencies without the tracer."""
 
     @property
     def pair(self) -> Pair:
@@ -115,7 +114,7 @@ class PairSpeedup:
 
 @dataclass(frozen=True, slots=True)
 class PairParity:
-    """Whether two series computed the same; `parity` is None where that could not be told (`reason`)."""
+    """Whether two series computed the same; `parity` is None if unknown, and `reason` says why."""
 
     label: str
     baseline: Series
@@ -129,7 +128,6 @@ class PairParity:
 
     @property
     def text(self) -> str:
-        """The verdict in words, and where there is none why."""
         if self.parity is None:
             return f"not compared, {self.reason}"
         return f"{self.parity.text}{f', {self.reason}' if self.reason else ''}"
@@ -137,7 +135,7 @@ class PairParity:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """The content of metrics.json. It has no slots: it remembers where each series' latency stands."""
+    """The content of metrics.json. No slots, because the cached property needs a `__dict__`."""
 
     schema_version: Literal[2] = 2
     model: str = ""
@@ -156,7 +154,6 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> Metrics | None:
-    """metrics.json, or None where there is none."""
     if not is_there(path):
         return None
     metrics = read_record(Metrics, path, COMPUTE_AGAIN, _upgrade)
@@ -176,15 +173,15 @@ def read_robust_stats(path: Path) -> RobustStats:
 
 
 def _check_times(path: Path, latency: Latency) -> None:
-    """Refuse what no clock tells: what is reckoned with it would be nonsense, or end in a division by 0."""
+    """Refuse latencies that no clock can give; computing with them would divide by 0 or give nonsense."""
     for summary in filter(None, (latency.end_to_end_ms, latency.traced_ms)):
         if not (summary.mean > 0 and 0 < summary.minimum <= summary.median <= summary.maximum):
             raise FormatError(f"{path}: {latency.series} has latencies that no clock tells", COMPUTE_AGAIN)
 
 
 def _upgrade(content: JsonObject) -> JsonObject:
-    """Today's form of 0.1.0's metrics, where the figures of an entry stood beside its names. Those of another
-    kit (version 0) are of traced runs on a machine that nothing names: none of them is a latency."""
+    """Convert older metrics to the current form. In 0.1.0 an entry's figures stood beside its names. Version
+    0 holds traced times of an unknown machine, so none is a latency."""
     if is_metrics_0(content):
         return {"schema_version": 2}
     if content.get("schema_version") != 1:
@@ -200,7 +197,7 @@ def _upgrade(content: JsonObject) -> JsonObject:
 
 
 def _nested(entries: object, key: str, mark: str) -> object:
-    """Each entry with itself under `key`, where `mark` says that it holds what belongs there."""
+    """Copy each entry into itself under `key` if `mark` shows that it holds that data."""
     if not isinstance(entries, list):
         return entries or ()
     return [

@@ -1,4 +1,4 @@
-"""What the files of a run directory are called, and what a name says back."""
+"""File names in a run directory, and what can be read from a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.json"
 JOURNAL = "journal.jsonl"
 SUMMARY = "_pipeline_summary.json"
-"""Ends the name of the pipeline summary, which follows the model's."""
+"""Suffix; the model's name comes first."""
 ANALYSIS = "analysis_summary.json"
 CONFIG = "config.json"
 GRAPH = "program_graph.json"
@@ -29,27 +29,26 @@ INDEX = "runs_index.html"
 STORE_INDEX = "store_index.html"
 HTML = ".html"
 PICTURES = "_files"
-"""Ends the name of the folder that holds a Markdown page's pictures."""
+"""Suffix of the folder with the pictures of a Markdown page."""
 FOR_TOOLS = "for_tools"
-"""The folder of files for other tools."""
 KERNEL_VIEW = "kernel_view.md"
 DTYPES = "dtypes.json"
 DTYPES_PAGE = "dtypes.md"
 WORK = ".work"
 ROUNDS = "rounds"
 LAUNCHES = "launches"
-"""What the runner wrote of each launch, as it wrote it."""
+"""Folder of the runner's own output for each launch."""
 OWN_FOLDERS = frozenset({FOR_TOOLS, LAUNCHES, f"report{PICTURES}", "artifacts"})
-"""Folders of a run that are no experiment's."""
+"""Folders of a run that are not experiments."""
 FAILED_LAUNCH = "failed_launch.log"
-"""What the last launch that failed had said."""
+"""Output of the last launch that failed."""
 
 DUMP = ".etdump"
 ROUND_DUMP = ".etdump_round"
-"""Ends the names of later rounds' dumps, so that who looks for every `*.etdump` meets each series once."""
+"""Suffix of later rounds' dumps, so that a search for `*.etdump` finds each series once."""
 DUMPS = (DUMP, ROUND_DUMP)
 BOUNDARIES = ".boundaries"
-"""Follows the name of a dump: the file beside it that says when its operators began and ended."""
+"""Appended to a dump's name: the file that says when its operators began and ended."""
 ROBUST_STATS = "_robust_stats.json"
 KERNELS_CSV = "_kernels.csv"
 XNNTRACE_LOG = "_xnntrace.log"
@@ -75,8 +74,6 @@ _VARIANT = re.compile(r"_((?:xnnpack|portable)_(?:fp32|fp16|int8|q8))$")
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """The names of everything in one run directory."""
-
     path: Path
     model_stem: str
 
@@ -86,20 +83,20 @@ class RunFiles:
 
     @property
     def work(self) -> Path:
-        """Where a process leaves its files until it has ended well."""
+        """Where a process keeps its files until it succeeds."""
         return self.path / WORK
 
     def summary(self, ending: Literal["json", "md"]) -> Path:
         return (self.path / f"{self.model_stem}{SUMMARY}").with_suffix(f".{ending}")
 
     def of_series(self, series: Series, ending: str) -> Path:
-        """A file of one series; `ending` begins where the common stem stops: `.etdump`, `_kernels.csv`."""
+        """Return a file of one series; `ending` follows the common stem: `.etdump`, `_kernels.csv`."""
         stem = f"{self.model_stem}_{series.experiment}_t{series.threads}"
         stays_inside(series.experiment, f"{self.path}: an experiment's name", folder=True)
         return self.path / series.experiment / f"{stem}{ending}"
 
     def dump(self, series: Series, number: int) -> Path:
-        """The first dump of a series has the contract's name; those of later rounds lie in `rounds/`, where
+        """Return the dump of a round. Round 0 has the documented name; later rounds lie in `rounds/`, where
         earlier kits called them `.etdump` too."""
         if number == 0:
             return self.of_series(series, DUMP)
@@ -107,16 +104,14 @@ class RunFiles:
         return named.parent / ROUNDS / named.name
 
     def boundaries(self, series: Series, number: int) -> Path:
-        """Beside the dump of the same round."""
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
 
     def to_write(self, path: Path) -> Path:
-        """`path`, a file in here, if only real folders lead to it: nothing is written through links."""
+        """Return `path` if only real folders lead to it: nothing is written through links."""
         return files.real_folder(self.path, path.parent) / path.name
 
     def told_of_process(self, series: Series, kind: str, number: int) -> Path:
-        """What the runner wrote of one process."""
         named = self.of_series(series, f"_r{number}_{kind}{RUNNER_JSON}")
         return named.parent / ROUNDS / named.name
 
@@ -132,12 +127,11 @@ def is_dump(path: Path) -> bool:
 
 
 def without_dump_ending(name: str) -> str:
-    """The name of a dump without what says that it is one."""
     return name.removesuffix(DUMP).removesuffix(ROUND_DUMP)
 
 
 def dump_stem(name: str) -> str:
-    """The name of the first round's dump that a file was made of, without its ending."""
+    """Return the stem of the round-0 dump that a file was made from."""
     stem = _EXEC.sub("", name)
     for ending in _MADE_OF_DUMPS:
         stem = stem.removesuffix(ending)
@@ -145,7 +139,7 @@ def dump_stem(name: str) -> str:
 
 
 def series_of_dump(path: Path, folder: Path) -> tuple[Series, int]:
-    """The series and the round that a dump's name and place under `folder` tell."""
+    """Return the series and the round that a dump's name and its place under `folder` tell."""
     stem = without_dump_ending(path.name)
     in_rounds = path.parent.name == ROUNDS
     home = path.parent.parent if in_rounds else path.parent
@@ -156,30 +150,30 @@ def series_of_dump(path: Path, folder: Path) -> tuple[Series, int]:
 
 
 def _experiment_in(stem: str) -> str:
-    """`mac_sme2_on` of `toy_cnn_xnnpack_fp16_mac_sme2_on_t1`, as some kits name all dumps of one folder."""
+    """Return `mac_sme2_on` from `toy_cnn_xnnpack_fp16_mac_sme2_on_t1`, for kits with one folder of dumps."""
     name = _THREADS.sub("", stem)
     model = _MODEL.match(name)
     return name[model.end() :] if model else name
 
 
 def variant_of(program: Path) -> tuple[str, str]:
-    """The model's name and the variant of an exported program; one from elsewhere is all variant."""
+    """Return the model's name and the variant of a program; one without a known variant is all variant."""
     found = _VARIANT.search(program.stem)
     return (program.stem[: found.start()], found[1]) if found else (program.stem, program.stem)
 
 
 def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:
-    """`runs/<variant>/<place>`: beside the folder `artifacts` of an export, or else in `out_<model>`."""
+    """Return `runs/<variant>/<place>`, beside an export's `artifacts` or else in `out_<model>`."""
     return run_home(program, outdir) / place
 
 
 def run_home(program: Path, outdir: Path | None = None) -> Path:
-    """What holds the runs of one exported program, a folder for each place it ran."""
+    """Return the folder with the runs of one program, one subfolder for each place it ran."""
     return runs_folder(program, outdir) / variant_of(program)[1]
 
 
 def runs_folder(program: Path, outdir: Path | None = None) -> Path:
-    """What holds a folder for each variant of the model, and the page that has them side by side."""
+    """Return the folder with one subfolder per variant, and the page that shows them side by side."""
     if outdir is None:
         exported = program.parent.name == "artifacts"
         outdir = program.parent.parent if exported else Path(f"out_{variant_of(program)[0]}")
@@ -187,7 +181,7 @@ def runs_folder(program: Path, outdir: Path | None = None) -> Path:
 
 
 def earlier_name(run_dir: Path, moment: str) -> Path:
-    """Where an earlier run is kept: the folder's name with the date and time it was begun."""
+    """Return where to keep an earlier run: the folder's name with the date and time of its start."""
     digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
     name = f"{run_dir.name}-{digits[:8]}-{digits[8:]}"
     kept, number = run_dir.with_name(name), 2
@@ -197,6 +191,6 @@ def earlier_name(run_dir: Path, moment: str) -> Path:
 
 
 def kept_aside(name: str) -> tuple[str, str] | None:
-    """Whose earlier run a folder of this name is, and the date and time in it; None for any other name."""
+    """Split a name made by `earlier_name` into run name and time; None for any other name."""
     found = _EARLIER.fullmatch(name)
     return (found[1], found[2]) if found else None

@@ -1,4 +1,4 @@
-"""The program that explains a dump: the graph kept in the run, else the .pte that was run, else one near."""
+"""Finds the program that explains a dump: the run's own graph, the .pte that was run, or one nearby."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WITHOUT = "the analysis goes on without it"
 
 
 class Programs:
-    """Programs and records, each read once; a damaged one that was not asked for is only a warning."""
+    """Programs and ETRecords, each read once; a damaged one that the user did not name is only a warning."""
 
     def __init__(
         self,
@@ -38,30 +38,29 @@ class Programs:
         self._model, self._etrecord = model, etrecord
         self._read: dict[Path, ProgramGraph | None] = {}
         self._held: dict[Path, list[Path]] = {}
-        """The programs in a folder."""
+        """Programs by folder."""
         self.warnings: list[Diagnostic] = []
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
-        """What explains the operators of `dump`; None where nothing does."""
+        """Return the program that explains the operators of `dump`, if any."""
         place = self._model or self._kept() or self.named() or self._near(dump)
         if place is not None and place not in self._read:
             self._read[place] = self._graph(place)
         return self._read[place] if place else None
 
     def ran(self, graph: ProgramGraph | None) -> bool:
-        """Whether the program is proven to be what was run."""
+        """Whether the program is proven to be the one that was run."""
         expected = self._manifest.model_sha256 if self._manifest else ""
         return graph is not None and bool(expected) and graph.sha256 == expected
 
     def _kept(self) -> Path | None:
-        # A folder of a run that has lost its manifest still has it, or stands beside it.
+        # A subfolder of a run that lost its manifest still finds the graph, in itself or in its parent.
         places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
         return next((kept for kept in places if is_there(kept) and self._etrecord is None), None)
 
     def named(self) -> Path | None:
-        """The manifest's program: in the run directory, or by its name in the folder that exports go to.
-
-        Elsewhere it is not looked for, wherever the manifest says it was: that may be anybody's file."""
+        """Return the manifest's program, from the run directory or by its name from an `artifacts` folder.
+        Never from the manifest's own path: that may be anybody's file."""
         if self._manifest is None or not self._manifest.model:
             return None
         named = PurePosixPath(self._manifest.model)
@@ -96,7 +95,7 @@ class Programs:
             return None
 
     def _another(self, place: Path) -> str | None:
-        """Whether the file is proven not to be what was run; a program the user names is taken as named."""
+        """Return the problem if the file is proven not to be what was run; accept one that the user names."""
         expected = self._manifest.model_sha256 if self._manifest else ""
         if self._model is not None or not expected:
             return None
@@ -115,10 +114,8 @@ class Programs:
             return None
 
     def _near(self, dump: Path) -> Path | None:
-        """The .pte beside the dump, above it or in the run's artifacts whose name begins the dump's name.
-
-        A folder with one single program may name it anyhow; with several only a name can tell.
-        """
+        """Return the .pte whose name begins the dump's name: beside the dump, above it or in `artifacts`. A
+        single program in the dump's own folder is taken whatever its name."""
         parents = list(dump.resolve().parents)
         folders = (*parents[:2], *(parent / "artifacts" for parent in parents[:5]))
         for folder in folders:

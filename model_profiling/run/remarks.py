@@ -1,6 +1,6 @@
-"""What a person should know before trusting an answer: typed where it arises, one line per kind where shown.
+"""Remarks that a person should know before trusting a result, grouped into one line per kind for display.
 
-Terminal, report and JSON all show `warning_lines`, so they agree on what is said and in which order.
+Terminal, report and JSON all show `warning_lines`, so they agree on the text and the order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Weight(IntEnum):
     """How much a remark matters; the smallest is shown first."""
 
     OUTPUTS = 0
-    """What was computed differs: no speed counts before that is understood."""
+    """Outputs differ: no speed counts until that is understood."""
     FAILED = 1
-    """Something that was asked for is not there."""
+    """Something requested is missing."""
     WRONG = 2
-    """A figure may be wrong, or of something else."""
+    """A figure may be wrong, or describe something else."""
     UNSTABLE = 3
     """A figure is less certain than it could be."""
     INFORMATION = 4
@@ -30,7 +30,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing to know: of one series, or of the run as a whole; `code` is its kind, for programs."""
+    """One remark about a series or the whole run; `code` is its kind, for programs."""
 
     series: Series | None
     code: str
@@ -39,7 +39,7 @@ class Diagnostic:
 
     @property
     def said(self) -> str:
-        """Without whom it is about."""
+        """The text without its series."""
         return f"{self.seen}; {self.advice}" if self.advice else self.seen
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class WarningLine:
-    """Every remark of one kind, and whom they concern; nobody by name where it is the whole run."""
+    """All remarks of one kind; `series` is empty if they concern the whole run."""
 
     kind: str
     weight: Weight
@@ -64,9 +64,9 @@ class WarningLine:
 
 
 NOTE = "note"
-"""The kind of what an earlier kit said without one."""
+"""The kind of remarks from an earlier kit, which had none."""
 
-# Kinds in the order they are shown; a kind that is not here is information.
+# Kinds in display order; any other kind is information.
 _KINDS = {
     Weight.OUTPUTS: "outputs accuracy",
     Weight.FAILED: "failed not_tested nothing",
@@ -78,14 +78,14 @@ _KINDS = {
 _WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
 _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
 _SHOWN = 4
-"""Of remarks of one kind that cannot be said together."""
+"""How many different texts of one kind are shown."""
 _NAMED = 12
-"""Experiments that a line names."""
+"""How many experiments a line names."""
 _FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
 def warning_lines(remarks: Iterable[Diagnostic]) -> tuple[WarningLine, ...]:
-    """One line per kind with the series it concerns, the most important first."""
+    """Return one line per kind with the series it concerns, the most important first."""
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
@@ -94,7 +94,7 @@ def warning_lines(remarks: Iterable[Diagnostic]) -> tuple[WarningLine, ...]:
 
 
 def name_series(series: Iterable[Series]) -> str:
-    """`a and b, 1 and 2 threads; c, 4 threads`."""
+    """For example `a and b, 1 and 2 threads; c, 4 threads`."""
     threads: dict[str, list[int]] = {}
     for found in series:
         known = threads.setdefault(found.experiment, [])
@@ -106,7 +106,6 @@ def name_series(series: Iterable[Series]) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """All of them, or as many as a person reads."""
     left = len(names) - _NAMED
     return listing(names) if left <= 1 else listing((*names[:_NAMED], f"{left} more"))
 
@@ -124,7 +123,7 @@ def _line(remarks: Sequence[Diagnostic]) -> WarningLine:
 
 
 def _text(remarks: Sequence[Diagnostic]) -> str:
-    """What all of them say together; where they say different things, each with whom it is about."""
+    """Join remarks of one kind; texts that differ are shown with their series."""
     first = remarks[0]
     advice = first.advice if len({remark.advice for remark in remarks}) == 1 else None
     apart: dict[str, list[Diagnostic]] = {}
@@ -144,7 +143,7 @@ def _named(remarks: Sequence[Diagnostic], text: str) -> str:
 
 
 def _with_ranges(texts: Sequence[str]) -> str | None:
-    """Texts that differ in measured figures alone as one; None where they differ in words."""
+    """Merge texts that differ only in figures, by ranges; None if the words differ."""
     parts = [_FIGURE.split(text) for text in texts]
     if len({tuple(part[::2]) for part in parts}) > 1:
         return None

@@ -1,7 +1,7 @@
-"""A run directory, opened: what it holds, which series are compared, what their times mean.
+"""An open run directory: what it holds, which series are compared, what their times mean.
 
-A manifest is believed first; a folder of bare dumps is read by names, and its times are of an unknown
-machine. A folder above or inside a run is refused: it would mix what does not belong together.
+The manifest comes first. A folder of dumps without a manifest is read by file names, and its times count as
+measured on an unknown machine. A folder above or inside a run is refused: it would mix different runs.
 """
 
 from __future__ import annotations
@@ -45,20 +45,19 @@ class Dump:
     series: Series
     times: Times = Times.UNKNOWN
     round: int = 0
-    """Processes of one experiment are measured in rounds; the first dump is round 0."""
     warmup_runs: int = 0
-    """Runs at the dump's beginning that are not to be counted."""
+    """Runs at the start of the dump that do not count."""
     turn_length: int = 0
-    """In lockstep, how many runs make one turn; of turns longer than one the first run does not count. The
-    dump's round is then the launch, turn k is cycle k. 0 where a process had its runs to itself."""
+    """In lockstep, runs per turn (the first of several does not count); the round is then the launch, and
+    turn k is cycle k. 0 if a process ran alone."""
     sme2: bool | None = None
-    """Whether SME2 was left on for the runner; None where nothing says so."""
+    """Whether SME2 was left on for the runner; None if unknown."""
     launch: str = ""
-    """Names the launch it was made in; empty where none is known."""
+    """Name of the launch that made it; empty if unknown."""
 
     @property
     def met(self) -> str:
-        """What names the moment it was measured at: dumps with the same stand for each other."""
+        """Identifies the launch or round; dumps of different series that share it are paired."""
         return self.launch or f"round {self.round}"
 
     @property
@@ -67,7 +66,7 @@ class Dump:
 
 
 class Run:
-    """One run, made by `open` (a directory), `around` (a file of one) or `of_files` (dumps by name)."""
+    """One run, made by `open` (a directory), `around` (a file in a run) or `of_files` (single dumps)."""
 
     def __init__(
         self,
@@ -82,11 +81,11 @@ class Run:
         self.path, self.manifest, self.metrics = path, manifest, metrics
         self.dumps, self.warnings = dumps, warnings
         self.whole = within or self
-        """The run that dumps named by themselves lie in."""
+        """The run directory that contains the dumps, if they were named one by one; otherwise this run."""
 
     @classmethod
     def open(cls, path: Path, *, times: Times | None = None) -> Run:
-        """The run in `path`; `times` is the user's word on dumps that nothing else speaks for."""
+        """Open the run in `path`; `times` is the user's word on dumps whose times are otherwise unknown."""
         if not path.is_dir():
             raise InputError(f"there is no run directory {path}", "name a folder a pipeline wrote into")
         refuse_links_out(path)
@@ -116,7 +115,7 @@ class Run:
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], *, times: Times | None = None) -> Run:
-        """Dumps that were named; if they lie in a run, that still says what they are."""
+        """Open single dumps; a dump that lies in a run keeps what that run says about it."""
         if not paths:
             raise InputError("no dump was named", "name a run directory or .etdump files")
         for path in paths:
@@ -138,7 +137,7 @@ class Run:
 
     @classmethod
     def around(cls, path: Path) -> Run | None:
-        """The run that a file or folder lies in, at most two folders down; None where there is none."""
+        """Return the run that contains a file or folder at most two folders below it, or None."""
         for folder in list(path.resolve().parents)[:3]:
             if holds_run(folder):
                 return cls.open(folder)
@@ -146,14 +145,14 @@ class Run:
 
     @property
     def model_name(self) -> str:
-        """The program's name without its ending; empty where nothing names it."""
+        """The program's name without its suffix; empty if unknown."""
         if self.manifest and self.manifest.model:
             return self.manifest.model_stem
         return Path(self.metrics.model).stem if self.metrics else ""
 
     @property
     def in_short(self) -> str:
-        """`toy_cnn_xnnpack_fp16 on linux`, as far as that is known."""
+        """For example `toy_cnn_xnnpack_fp16 on linux`."""
         return f"{self.model_name or 'model'} on {self.platform or self.path.name}"
 
     def __repr__(self) -> str:
@@ -192,7 +191,7 @@ class Run:
 
     @cached_property
     def times(self) -> Times:
-        """What the run's times mean as a whole: those of its target, else of its dumps."""
+        """What the run's times mean as a whole: according to the target, or else to the dumps."""
         if self.manifest and self.manifest.target.times is not Times.UNKNOWN:
             timed = [self.manifest.times(result) for result in self.results]
             return max(timed, key=lambda found: found.are_latencies, default=self.manifest.target.times)
@@ -204,7 +203,7 @@ class Run:
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
-        """Everything that anything is known of, in the order of the config."""
+        """Every known series, in the order of the config."""
         latencies = self.metrics.latencies if self.metrics else ()
         return tuple(
             dict.fromkeys(
@@ -224,24 +223,22 @@ class Run:
         return dump.times if dump else self.times
 
     def sme2_of(self, series: Series) -> bool | None:
-        """Whether SME2 was left on."""
         if result := self.result(series):
             return result.sme2_left_on
         dump = self._first_dumps.get(series)
         return dump.sme2 if dump else None
 
     def spoken_order(self, series: Series) -> tuple[bool, int, int]:
-        """Sorts series by which is spoken of first: SME2 left on, then most of what the CPU has, then few
-        threads."""
+        """Sort key for display: SME2 on first, then fewest disabled features, then fewest threads."""
         result = self.result(series)
         return self.sme2_of(series) is False, len(result.disable) if result else 0, series.threads or 0
 
     def switches_sme2(self, pair: Pair) -> bool:
-        """Whether what `pair` compares differs in SME2 alone, off before and on after."""
+        """Whether the two sides differ in SME2 only: off in the baseline, on in the candidate."""
         return differ_in_sme2_alone(self.origin(pair.baseline), self.origin(pair.candidate))
 
     def origin(self, series: Series) -> Origin:
-        """What `why_not_comparable` asks about."""
+        """What `why_not_comparable` needs to know about a series."""
         result, manifest = self.whole.result(series), self.whole.manifest
         before = manifest.part_of(series.experiment).machine.before if manifest else None
         return Origin(
@@ -258,24 +255,24 @@ class Run:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """What is compared, each with the reason where it may not be."""
+        """The pairs to compare, each with the reason if it is not comparable."""
         if self.manifest and self.manifest.pairs is not None:
             return self.manifest.pairs
         pairs = tuple(self._asked_pairs()) or natural_pairs(self._switches())
         return tuple(self.decided(pair) for pair in pairs)
 
     def decided(self, pair: Pair) -> Pair:
-        """`pair` with the word on whether it may be compared."""
+        """Return `pair` with the decision whether it is comparable."""
         reason = why_not_comparable(self.origin(pair.baseline), self.origin(pair.candidate))
         return replace(pair, not_comparable=reason)
 
     def comparison(self, pair: Pair) -> PairSpeedup | None:
-        """The stored answer to `pair`; None where none was given, or may not be."""
+        """Return the stored speedup of `pair`; None if there is none or the pair is not comparable."""
         found = self._answers.get((pair.baseline, pair.candidate))
         return None if found and pair.not_comparable and found.speedup.ratio is not None else found
 
     def robust_stats(self, series: Series) -> RobustStats | None:
-        """Every latency of a series by round; None where they are no latencies or were not kept."""
+        """Return every latency of a series by round; None if its times are not latencies or were not kept."""
         result = self.result(series)
         path = self.path / result.latency if result and result.latency else None
         kept = path is not None and is_there(path) and self.times_of(series).are_latencies
@@ -283,19 +280,19 @@ class Run:
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """What another run of the same program proved, kept here when the run was made."""
+        """What another run of the same program proved, copied here when this run was made."""
         found = read_evidence(self.path)
         of_this = found and self.manifest and found.model_sha256 == self.manifest.model_sha256
         return found if of_this else None
 
     @cached_property
     def journal(self) -> Journal | None:
-        """What every process measured; None where none is kept. A damaged one raises FormatError: without it
-        programs that took turns would be compared as if they had not."""
+        """What every process measured; None if there is no journal. A damaged one raises FormatError: without
+        it, programs that took turns would be compared as if they had not."""
         return Journal(self.path) if has_journal(self.path) else None
 
     def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
-        """What explains the operators; `model` and `etrecord` override what the run holds."""
+        """Return what explains the operators; `model` and `etrecord` override the run's own."""
         for given in (model, etrecord):
             if given is not None and not given.is_file():
                 raise InputError(f"there is no file {given}", "correct the path")
@@ -308,7 +305,7 @@ class Run:
                 yield series, None if sme2 is None else "on" if sme2 else "off"
 
     def _asked_pairs(self) -> Iterator[Pair]:
-        """Those that 0.1.0 kept: with their answers, or only in the config."""
+        """Yield the pairs that 0.1.0 stored, with their speedups or only in the config."""
         if self.metrics:
             yield from (comparison.pair for comparison in self.metrics.comparisons)
             return
@@ -334,7 +331,7 @@ class Run:
         return found
 
 
-# Of several answers the one that claims least.
+# If sources disagree, the first of these wins: the one that claims least.
 _SUREST = (Times.EMULATED, Times.TRACED, Times.UNKNOWN, Times.HARDWARE)
 
 
@@ -350,7 +347,7 @@ def _refuse_other_runs(folder: Path) -> None:
 
 
 def _dumps_in(folder: Path) -> list[Path]:
-    """Every dump below `folder`, but for hidden ones and those of other runs."""
+    """Return every dump below `folder`, except hidden ones and those of other runs."""
     others = runs_below(folder)
     return [
         check_regular(path)
@@ -396,7 +393,7 @@ def _by_place(dumps: Sequence[Dump]) -> dict[Path, list[Dump]]:
 
 
 def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Diagnostic]]:
-    """What the dumps' own names and neighbours say; two that only share a name are two series."""
+    """Read dumps by their names and neighbouring files; two dumps with the same name become two series."""
     dumps: list[Dump] = []
     known: set[tuple[Series, int]] = set()
     earlier = EarlierFiles()
@@ -430,14 +427,13 @@ def _objects(value: object) -> list[JsonObject]:
 
 
 def origin_of_file(path: Path) -> Origin:
-    """What a dump, or a file made of one, comes from: what its run says, or what else tells."""
     times, _, result = times_of_file(path)
     around = Run.around(path)
     return around.origin(result.series) if around and result else Origin(path.name, times)
 
 
 def times_of_file(path: Path) -> tuple[Times, str, Result | None]:
-    """What the times in a dump, or in a file made of one, mean; what says so; the result it belongs to."""
+    """Return what the times in a dump (or a file made from one) mean, what says so, and its result."""
     around = Run.around(path)
     if around is None or around.manifest is None:
         return (*times_without_manifest(path), None)

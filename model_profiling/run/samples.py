@@ -1,4 +1,4 @@
-"""Where the threads of a series were seen: the file beside its dumps."""
+"""Reading a series' stack samples from the file beside its dumps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from model_profiling.runner.samples import Samples
 
 
 def read_series_samples(run: Run, series: Series) -> Samples | None:
-    """None where the series was not sampled."""
     result = run.result(series)
     path = run.path / result.samples if result and result.samples else None
     if path is None or not is_there(path):

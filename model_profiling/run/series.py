@@ -1,6 +1,6 @@
 """A series is one experiment at one number of threads; a pair is two series to compare.
 
-Pairs are made here only: those a config asks for, else each SME2-off series with the SME2-on one like it.
+All pairs are made here: those a config asks for, otherwise each SME2-off series with its SME2-on match.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ON_MARKS = ("sme2-on", "sme2_on")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Series:
-    """What latencies belong to and files are named after; threads None where bare files do not tell."""
+    """What latencies belong to and files are named after; `threads` is None if a bare file does not tell."""
 
     experiment: str
     threads: int | None = None
@@ -37,7 +37,7 @@ class Pair:
     baseline: Series
     candidate: Series
     not_comparable: str | None = None
-    """Why their times say nothing about each other; None where they do."""
+    """Why they are not comparable; None if they are."""
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -45,7 +45,7 @@ _Found = TypeVar("_Found")
 
 
 def first_of_each(found: Iterable[tuple[_Key, _Found]]) -> dict[_Key, _Found]:
-    """What is asked for by its series or pair; of several, the first counts."""
+    """Index items by key; the first item of each key wins."""
     known: dict[_Key, _Found] = {}
     for key, one in found:
         known.setdefault(key, one)
@@ -53,7 +53,7 @@ def first_of_each(found: Iterable[tuple[_Key, _Found]]) -> dict[_Key, _Found]:
 
 
 def switch_in_name(text: str) -> Switch | None:
-    """What a runner's path or an experiment's name says about SME2, if anything."""
+    """Return what a runner's path or an experiment's name says about SME2."""
     lowered = text.lower()
     if any(mark in lowered for mark in _OFF_MARKS):
         return "off"
@@ -65,18 +65,18 @@ def make_pair(baseline: Series, candidate: Series, label: str | None = None) -> 
 
 
 def default_label(baseline: Series, candidate: Series) -> str:
-    """`on vs off, 1 thread`: what is looked at stands first, what it is held against second."""
+    """For example `on vs off, 1 thread`: the candidate first, the baseline second."""
     if baseline.threads == candidate.threads:
         return with_threads(f"{candidate.experiment} vs {baseline.experiment}", candidate.threads)
     return f"{candidate} vs {baseline}"
 
 
 def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pair, ...]:
-    """Each SME2-off series with the SME2-on one that differs from it in the switch alone."""
+    """Pair each SME2-off series with the SME2-on series that differs only in the switch."""
     known = list(switches)
     bare = {series.experiment: _bare(series.experiment) for series, _ in known}
     if len(bare) == 2:
-        bare = dict.fromkeys(bare, "")  # there is nothing else that either could be held against
+        bare = dict.fromkeys(bare, "")  # with only two experiments, there is no other partner
     on: dict[tuple[int | None, str], list[Series]] = {}
     for series, switch in known:
         if switch == "on":
@@ -95,7 +95,7 @@ _MARKS = re.compile(
 
 
 def without_switch(name: str, instead: str) -> str:
-    """`name` with `instead` where it says that SME2 is on or off."""
+    """Replace the part of `name` that says whether SME2 is on or off."""
     said = _MARKS.sub(instead, name)
     return said if said != name else re.sub(r"(?i)(?<![a-z0-9])(on|off)(?![a-z0-9])", instead, name)
 

@@ -1,7 +1,7 @@
-"""What a time means. Only times of hardware are latencies; what nothing vouches for is unknown, not hardware.
+"""What a time means: only times measured on hardware are latencies, and times of unknown origin are not.
 
-A run's manifest says it. Where that is lost, what earlier analyses wrote and the names of emulated runs still
-tell: losing a file must not turn emulated times into latencies.
+The manifest says it. Without a manifest, files of earlier analyses and the names of emulated runs still tell,
+so that losing a file does not turn emulated times into latencies.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from model_profiling.run import names
 
 
 class Times(str, Enum):
-    """Where the times of a run come from."""
-
     HARDWARE = "hardware"
-    """Measured on the CPU that is named: latencies."""
+    """Measured on the named CPU: latencies."""
     TRACED = "traced"
-    """Of a run that logs or counts kernels, which slows it down."""
+    """From a run that logs or counts kernels, which slows it down."""
     EMULATED = "emulated"
-    """An emulator's: they mean nothing."""
+    """From an emulator; they mean nothing."""
     UNKNOWN = "unknown"
-    """Nothing says; they are shown as they are recorded, and nothing is claimed from them."""
+    """Shown as recorded, but nothing is concluded from them."""
 
     @property
     def are_latencies(self) -> bool:
@@ -53,29 +51,27 @@ _ORIGINS = {
 
 TRACING_MODES = ("xnntrace", "trace")
 _HEAD_BYTES = 1 << 16
-"""Of a CSV file: its first row is all that is asked."""
+"""Enough for the first row of a CSV file."""
 
 
 def times_of_mode(mode: str, target: Times) -> Times:
-    """What the times of an experiment are, on a target whose times are `target`."""
     return Times.TRACED if target is Times.HARDWARE and mode in TRACING_MODES else target
 
 
 def times_of_bool(are_latencies: object) -> object:
-    """What 0.1.0 said with a bool, as today's word; anything else stays, to be found wrong."""
+    """Convert the bool of 0.1.0 to the current word; keep any other value, so that validation rejects it."""
     words = {True: Times.HARDWARE.value, False: Times.EMULATED.value}
     return words[are_latencies] if isinstance(are_latencies, bool) else are_latencies
 
 
 class EarlierFiles:
-    """What earlier analyses wrote into folders, each file read once however many dumps ask."""
+    """Files of earlier analyses, each read once however many dumps need it."""
 
     def __init__(self) -> None:
         self._emulated: dict[Path, bool] = {}
         self._entries: dict[Path, dict[str, list[dict[str, object]]]] = {}
 
     def are_emulated(self, folder: Path) -> bool:
-        """Whether its metrics say so."""
         if folder not in self._emulated:
             metrics = _object(folder / names.METRICS)
             said = (metrics.get("times"), metrics.get("timings_are_latency"))
@@ -83,7 +79,6 @@ class EarlierFiles:
         return self._emulated[folder]
 
     def entries(self, folder: Path, stem: str) -> list[dict[str, object]]:
-        """Those of its analysis that are about one dump."""
         if folder not in self._entries:
             listed = _object(folder / names.ANALYSIS).get("per_etdump")
             known = self._entries.setdefault(folder, {})
@@ -96,8 +91,8 @@ class EarlierFiles:
 
 
 def times_without_manifest(path: Path, earlier: EarlierFiles | None = None) -> tuple[Times, str]:
-    """What else tells about the times of a file (or folder) of a run, and what that is; surest first. Who
-    asks about many files keeps `earlier`."""
+    """Return what the times of a file or folder of a run mean, and what says so; the surest source wins. Pass
+    `earlier` when asking about many files."""
     return next(_marks(path, earlier or EarlierFiles()), (Times.UNKNOWN, ""))
 
 
@@ -116,7 +111,7 @@ def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
             with open_regular(written) as stream:
                 head = stream.read(_HEAD_BYTES).decode("utf-8", "replace")
             row: dict[str, str] = {}
-            with contextlib.suppress(FormatError):  # one that cannot be read says nothing
+            with contextlib.suppress(FormatError):  # an unreadable file says nothing
                 row = next(read_table(head, written, "analyse it again")[1], {})
             yield from _stated({**row}, written.name)
     for folder in folders:
@@ -127,7 +122,7 @@ def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
 
 
 def _stated(entry: dict[str, object], place: str) -> Iterator[tuple[Times, str]]:
-    """What an earlier analysis wrote about a dump; 0.1.0 only said whether its times are latencies."""
+    """Yield what an earlier analysis wrote; 0.1.0 only wrote whether times are latencies."""
     said = entry.get("times")
     if said in (Times.EMULATED.value, Times.TRACED.value):
         yield Times(str(said)), place
@@ -136,7 +131,7 @@ def _stated(entry: dict[str, object], place: str) -> Iterator[tuple[Times, str]]
 
 
 def _object(path: Path) -> dict[str, object]:
-    """A record of an earlier analysis; one that cannot be read says nothing."""
+    """Read a file of an earlier analysis; an unreadable one counts as empty."""
     try:
         return read_json_object(path, "")
     except ProfilingError:

@@ -1,7 +1,7 @@
-"""Run directories without a `schema_version`: the earlier kit's, read as a manifest of today.
+"""Reads run directories of the earlier kit, without a `schema_version`, as current manifests.
 
-It kept `manifest.json`, or only `<model>_pipeline_summary.json`, or neither. None names the machine, so the
-times are of an unknown one; that they were taken with the tracer on is known of all of them.
+It kept `manifest.json`, or only `<model>_pipeline_summary.json`, or neither. None names the machine, so it is
+unknown; all its times were taken with the tracer on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from model_profiling.run.series import switch_in_name
 
 _TIMING = "timing"
 _DEEPEST = 32
-"""Folders of a path that are looked for; a path may be as long as its file."""
+"""How many trailing parts of a path to try; a path in a damaged file may be very long."""
 
 
 def is_manifest_0(content: JsonObject) -> bool:
@@ -34,7 +34,7 @@ def is_summary_0(content: JsonObject) -> bool:
 
 
 def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
-    """`manifest.json`, or the pipeline summary that stands for it, in today's form."""
+    """Convert `manifest.json`, or the pipeline summary in its place, to the current form."""
     sha = _object(content, "executorch").get("sha")
     entries = content.get("results", content.get("runs"))
     results = [
@@ -56,7 +56,6 @@ def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
 
 
 def remark_0(*, machine_known: bool) -> Diagnostic:
-    """What is said of every run of version 0."""
     how = "measured by the earlier kit, with the tracer on and one experiment after the other"
     if machine_known:
         return Diagnostic(None, "version_0", f"{how}: no time here is that of a user, who traces nothing")
@@ -70,7 +69,7 @@ def remark_0(*, machine_known: bool) -> Diagnostic:
 
 
 def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
-    """One row of `results`, or of the summary's `runs`; only files that are there are named."""
+    """Convert one row of `results` or of the summary's `runs`; name only files that exist."""
     row = entry if isinstance(entry, dict) else {}
     metrics, paths = (_object(row, key) for key in ("metrics", "paths"))
     experiment = row.get("experiment")
@@ -99,13 +98,13 @@ def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
         ),
     }
     if mode == _TIMING and dump is None:
-        # Named though it is not here, so that its loss is told.
+        # Name the missing dump, so that its loss is reported.
         found["etdump"] = Path(_text(told.get("etdump_rel") or told.get("etdump"))).name or None
     return found
 
 
 def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
-    """The first of the files that is in the run: where it was told to be, or moved along with the run."""
+    """Return the first of the files that exists in the run, also if the run was moved."""
     for name in told:
         for place in _places(run_dir, Path(name)) if isinstance(name, str) and name else ():
             if is_regular(place):
@@ -114,7 +113,7 @@ def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
 
 
 def _places(run_dir: Path, named: Path) -> Iterator[Path]:
-    """Paths were written as seen from the run, from its repository, or in full: their ends stay true."""
+    """Paths were relative to the run or its repository, or absolute; their last parts stay valid."""
     parts = [part for part in named.parts if part not in (named.anchor, "..", ".")]
     for begin in range(max(0, len(parts) - _DEEPEST), len(parts)):
         yield run_dir.joinpath(*parts[begin:])

@@ -1,1 +1,1 @@
-"""The stages of the product as functions, each gluing rooms together; the command line only calls these."""
+"""The steps of the product as functions that combine the other packages; the command line calls them."""

@@ -45,14 +45,14 @@ def analyse(
     if not run.dumps:
         raise InputError(f"{run.path} holds no .etdump file", "name a folder that dumps were written into")
     named = (None if path is None else as_path(path) for path in (model, etrecord))
-    # In a folder the others still count; a dump that was named must be readable.
+    # In a folder, other dumps still count; a dump that the user named must be readable.
     folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
     facts = analyse_run(run, run.programs(*named), tolerant=folder, roofline=roofline, progress=progress)
     return analysed(facts)
 
 
 def open_source(source: StrPath | Sequence[StrPath], times: Times | None = None) -> Run:
-    """The run that a folder or files are, or lie in."""
+    """Open a run directory, or files and the run that contains them."""
     if isinstance(source, Sequence) and not isinstance(source, str):
         return Run.of_files([as_path(path) for path in source], times=times)
     path = as_path(source)
@@ -73,7 +73,7 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
         if out is None and dump.path.is_relative_to(home):
             files.real_folder(home, dump.path.parent)
         if out is not None and stems[dump.stem] > 1:
-            # Dumps of one name lie in different folders; so do their files.
+            # Dumps with the same name lie in different folders, so their files do too.
             folder = out / dump.path.parent.resolve().relative_to(home.resolve())
         written.append(WrittenDump(dump, write_csv_files(dump, folder)))
     summary = (out or home) / names.ANALYSIS
@@ -83,7 +83,7 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
 
 
 def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
-    """Which kernels operators were seen in, of each series that was sampled."""
+    """Write the kernels in which operators were sampled, for each sampled series."""
     for found in gather_inside(analysis.run, analysis.series):
         place = names.RunFiles(home, analysis.run.model_name)
         path = place.to_write(place.of_series(found.series, names.INSIDE_CSV))

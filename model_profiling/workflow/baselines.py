@@ -1,7 +1,7 @@
-"""What a run is judged against when nobody names a folder: a run of the store, by id, name or tag.
+"""Finds the baseline for a run in the store, by id, name or tag.
 
-A baseline is of the same model, dtype, backend and device as the run that is judged, and never that run
-itself. Its program may be another: that is what a change is.
+A baseline has the same model, dtype, backend and device as the judged run, and is never that run itself. Its
+program may differ: that is the change to judge.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from model_profiling.workflow.stored_side import Row, stored_side
 PREFIX = "store:"
 LAST_GOOD = "last-good"
 GOOD, BAD = "good", "bad"
-"""The tags that a verdict leaves."""
 _FEWEST_LETTERS = 6
-"""Of a run's id, that it is meant by."""
+"""Shortest prefix of a run's id that is accepted."""
 _TOLD = 4
 _FIRST = "let the first one pass with --add --first-is-good"
 
 
 class NoBaseline(InputError):
-    """There is none yet: no run of this model, dtype and backend on this device was ever kept."""
+    """The store has no other run of this model, dtype and backend on this device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The run that is judged, as the store would know it."""
+    """The run to judge, as the store would describe it."""
 
     path: Path
     identity: Identity
@@ -53,7 +52,7 @@ class Judged:
     device_title: str
     emulated: bool
     unfinished: str | None
-    """How far it came; None where it is whole."""
+    """Its state if it is not finished."""
 
     @property
     def words(self) -> str:
@@ -62,7 +61,7 @@ class Judged:
 
 
 def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
-    """Read who `run_dir` is; `device` is the name that the store was given for this machine."""
+    """Read the run in `run_dir`; `device` is the store's name for this machine, if it has one."""
     path = as_path(run_dir)
     folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else path
     run = Run.open(folder)
@@ -83,7 +82,7 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
 
 
 def baseline_word(against: str) -> str:
-    """What follows `store:`."""
+    """Return the part after `store:`."""
     word = against.removeprefix(PREFIX)
     if word == against or not word or not word.isprintable():
         raise InputError(
@@ -94,7 +93,7 @@ def baseline_word(against: str) -> str:
 
 
 def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
-    """The row of the run that `word` means for `judged`; why there is none is said with what to do."""
+    """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
     others = _others(store, judged)
     if word == LAST_GOOD:
         fitting = _fitting(store, judged, others, across_machines=across_machines)
@@ -109,7 +108,7 @@ def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: b
 
 
 def _others(store: Store, judged: Judged) -> list[Row]:
-    """Every run but this one in any of its states, the newest first, each with its tags."""
+    """Return every other run with its tags, the newest first; earlier states of this run are left out."""
     return [
         row
         for row in store.rows(
@@ -128,14 +127,13 @@ def _is_variant(row: Row, judged: Judged) -> bool:
 
 
 def _is_of_device(row: Row, judged: Judged, across_machines: bool) -> bool:
-    """Where machines are the question, any of those that have latencies; emulators only among themselves."""
+    """With `across_machines`, any device matches, but emulated runs match only each other."""
     if across_machines:
         return bool(row["times"] == Times.EMULATED.value) == judged.emulated
     return bool(row["device"] == judged.device)
 
 
 def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> list[Row]:
-    """Those of the same model, dtype and backend on the same device."""
     alike = [row for row in rows if _is_variant(row, judged)]
     if not alike:
         raise NoBaseline(
@@ -152,7 +150,7 @@ def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machin
 
 
 def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> Row:
-    """By tag, name or id; a tag or a name that several have means the newest that fits."""
+    """Find a run by tag, name or id; if several share a tag or name, take the newest that fits."""
     if word == judged.identity.run_id or (
         len(word) >= _FEWEST_LETTERS and judged.identity.run_id.startswith(word)
     ):
@@ -199,7 +197,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
 
 
 def _across(rows: Sequence[Row], judged: Judged) -> str:
-    """How to be judged by another device, where one of `rows` is of a machine like this one."""
+    """Return advice to use another device, if one of `rows` is on a similar machine."""
     others = any(_is_of_device(row, judged, across_machines=True) for row in rows)
     return "name one by its id with --across-machines, " if others else ""
 
@@ -225,11 +223,9 @@ def compare_with_baseline(
     device: str | None = None,
     first_is_good: bool = False,
 ) -> Comparison:
-    """Judge the run in `b` against one of `store`, by the same statistics as any two runs.
-
-    That there is none yet of its model, dtype and backend on its device is `NoBaseline`, or with
-    `first_is_good` an answer of its own; every other reason is an `InputError`.
-    """
+    """Judge the run in `b` against one of `store`, with the same statistics as any two runs. If the store has
+    none of its model, dtype and backend on its device, raise `NoBaseline`, or with `first_is_good` return a
+    comparison that says so. Any other problem is an `InputError`."""
     gated = asked_gates(limit, fail_on)
     judged = judged_run(b, device)
     try:
@@ -248,7 +244,7 @@ def compare_with_baseline(
 
 
 def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, ...], why: str) -> Comparison:
-    """A run with nothing to be held against; it must be whole, for the next ones are held against it."""
+    """Return the result for a first run. It must be complete, because later runs are compared with it."""
     if judged.unfinished:
         raise InputError(
             f"{judged.path} is {judged.unfinished}: it cannot be the first that others are judged by",
@@ -259,7 +255,6 @@ def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, 
 
 
 def _shown_name(word: str, row: Row) -> str:
-    """What the user wrote, and which run that was."""
     measured = row["measured_at"] or row["added_at"]
     told = [row["run_id"][:12], row["name"], measured.strftime("%Y-%m-%d %H:%M") if measured else ""]
     told += [f"commit {row['commit'][:12]}"] if row["commit"] else []
@@ -268,8 +263,6 @@ def _shown_name(word: str, row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptVerdict:
-    """Where a judged run is, and the tag that its verdict left."""
-
     store: str
     run_id: str
     tag: str
@@ -278,7 +271,7 @@ class KeptVerdict:
 def keep_verdict(
     store: Store, run_dir: StrPath, comparison: Comparison, *, device: str | None = None
 ) -> KeptVerdict:
-    """Add the judged run to `store` with its verdict as a tag; one without an answer is no baseline."""
+    """Add the judged run to `store` with its verdict as a tag; refuse a run without a verdict."""
     if comparison.answer in (None, "no answer"):
         raise InputError(f"{run_dir} was not judged, and is not kept", "add it by hand: sme2prof store add")
     judged = judged_run(run_dir, device)

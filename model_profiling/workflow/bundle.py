@@ -1,4 +1,4 @@
-"""Copies of a run that are fit to send: a bundle for a bug report, a report to share."""
+"""Copies of a run that are safe to send: a bundle for a bug report, a report to share."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from model_profiling.workflow.scrubbed_copy import (
     refuse_leaks,
 )
 
-# A run packed for a bug report: its records, dumps and logs without what is private, and the shared report.
-# Unpacked, it is a run directory again: every command reads it, and its report has the same figures.
+# A bundle holds a run's records, dumps and logs without private data, and the shared report. Unpacked, it is
+# a run directory again: every command reads it, and its report has the same figures.
 
 DOCTOR = "doctor.json"
 _MOMENT = (1980, 1, 1, 0, 0, 0)
-"""Of every file in the archive, so that the same run makes the same bytes."""
+"""Date of every file in the archive, so that the same run gives the same bytes."""
 _MEANING = {
     **dict.fromkeys(names.DUMPS, "binary: names of operators, their times and the program's structure"),
     names.BOUNDARIES: "binary: when operators began and ended",
@@ -60,12 +60,10 @@ _WITHOUT_PROGRAM = "it holds the model's weights; --with-program packs it"
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One file of a bundle."""
-
     name: str
     bytes: int
     what: str = ""
-    """What it may tell, where that is not to be read in it."""
+    """What the file may reveal, if it is not readable text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,6 @@ class Bundle:
     path: Path
     files: tuple[Packed, ...]
     left_out: tuple[tuple[str, str], ...]
-    """Files of the run that are not in it, each with the reason."""
     replaced: tuple[Replaced, ...]
     data: ReportData
 
@@ -87,7 +84,7 @@ def write_bundle(
     diagnosis: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
-    """Pack the run in `run_dir`; `diagnosis` is the doctor's word on this machine, asked where not given."""
+    """Pack the run in `run_dir`; `diagnosis` is the doctor's result for this machine, made if not given."""
     scrubber = make_scrubber(options)
     asked = examine().as_dict() if diagnosis is None else diagnosis
     scrubber.learn(asked)
@@ -98,7 +95,7 @@ def write_bundle(
         try:
             data = gather_copy(copy, progress=progress)
         except FormatError as damage:
-            # What cannot be read may be what the bug is: the report is then of the records alone.
+            # The unreadable file may be the bug itself: make the report from the records alone.
             data = report_data(Run.open(copy.path, times=copy.times), None)
             left_out.append(("what the report says of dumps", scrubber.text(damage.problem)))
         blocks = [*scrub_block(run_document(data), scrubber), *replacement_section(scrubber.replaced)]
@@ -116,7 +113,7 @@ def write_bundle(
 
 
 def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tuple[str, str]]:
-    """Put the program beside the run where its manifest names it; else say that it is left out."""
+    """Copy the program to where the manifest names it, or report that it is left out."""
     program = copy.source.programs().named()
     if not wanted:
         return [(scrubber.text(program.name), _WITHOUT_PROGRAM)] if program else []
@@ -151,12 +148,12 @@ def _facts(
 
 
 def _home(copy: Copied, data: ReportData, scrubber: Scrubber) -> str:
-    """The folder in the archive, by which the archive is called too."""
+    """Return the name of the folder in the archive, which also names the archive."""
     run: Run = copy.source
     name = f"{data.model or 'run'}_{run.platform}" if run.platform else data.model or "run"
-    # Where no manifest says that times are an emulator's, the folder's name has to.
+    # Without a manifest, only the folder's name tells that times are an emulator's.
     name = f"emulated_{name}" if copy.path.name == "emulated" else name
-    # Both come from the run's files: whatever they hold, the archive lies here, and unpacks into one folder.
+    # The name comes from the run's files: sanitize it, so that the archive unpacks into one folder here.
     return _NOT_IN_NAMES.sub("_", scrubber.text(name))[:_LONGEST_HOME].lstrip(".") or "run"
 
 
@@ -180,13 +177,11 @@ def _write_json(path: Path, content: object) -> None:
     files.write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-# A copy of a report that is fit to send: made of a copy of the run, read again before it is handed out.
+# A report that is safe to send, made from a scrubbed copy of the run and checked before it is released.
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A page that was written, and what it does not say."""
-
     path: Path
     runs: tuple[ReportData, ...]
     replaced: tuple[Replaced, ...]
@@ -201,8 +196,7 @@ def share_report(
     times: Times | None = None,
     progress: Progress | None = None,
 ) -> Shared:
-    """Write a copy of the report that is fit to send: of one run, or one page about several; where `out` is a
-    pipe or a device, as HTML."""
+    """Write a report that is safe to send, about one run or several; to a pipe or a device, as HTML."""
     check_one_page(run_dirs, times)
     scrubber = make_scrubber(options)
     path = out or (run_dirs[0] / names.SHARED if len(run_dirs) == 1 else Path(names.SHARED))

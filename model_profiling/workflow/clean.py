@@ -1,4 +1,4 @@
-"""What the kit keeps on this machine, the cache and runs, and which of it goes to make room."""
+"""What the kit keeps on this machine (cache and runs), and what to remove to make room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = "run"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may stay: at most so many bytes together, nothing unused for longer; None is no limit."""
+    """What may stay: at most `keep` bytes in total, nothing unused for longer; None means no limit."""
 
     keep: int | None = None
     older_than_s: float | None = None
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What was there, largest first, and what of it was removed."""
+    """Entries, largest first, and those that were removed."""
 
     kept: tuple[CacheEntry, ...]
     removed: tuple[CacheEntry, ...]
@@ -52,12 +52,12 @@ class Trimmed:
 
 
 def trim_cache(limits: Limits, *, dry_run: bool = False) -> Trimmed:
-    """Remove entries of the cache until it fits `limits`; a `dry_run` only says which."""
+    """Remove entries of the cache until it fits `limits`; a `dry_run` only lists them."""
     return _trim(cache_entries(), limits, dry_run=dry_run)
 
 
 def trim_runs(folders: Sequence[Path], limits: Limits, *, dry_run: bool = False) -> Trimmed:
-    """The same for the runs in `folders`: whole run directories go, those measured longest ago first."""
+    """Remove whole run directories in `folders`, the oldest first, until they fit `limits`."""
     found: dict[Path, CacheEntry] = {}
     for folder in folders:
         runs = [run_dir for run_dir in runs_in(folder) if holds_run(run_dir)] if folder.is_dir() else []
@@ -79,7 +79,7 @@ def _trim(found: Iterable[CacheEntry], limits: Limits, *, dry_run: bool) -> Trim
 
 
 def _chosen(kept: Sequence[CacheEntry], limits: Limits, now: float) -> list[CacheEntry]:
-    """What goes: all that is too old, then what was used longest ago until the rest fits."""
+    """Choose all entries that are too old, then the least recently used until the rest fits."""
     ours = [entry for entry in kept if NOT_OURS not in entry.stays]
     free = sorted((entry for entry in ours if not entry.stays), key=lambda entry: (entry.used, -entry.bytes))
     oldest = now - limits.older_than_s if limits.older_than_s is not None else float("-inf")
@@ -97,7 +97,7 @@ def _run(run_dir: Path) -> CacheEntry:
     stamps = [(run_dir / name) for name in (names.MANIFEST, names.JOURNAL)]
     used = max((path.lstat().st_mtime for path in stamps if path.exists()), default=run_dir.stat().st_mtime)
     others = runs_below(run_dir)
-    # The folder one stands in has no name to remove it by.
+    # `.` has no name that it could be removed by.
     path = run_dir if run_dir.name not in ("", "..") else run_dir.resolve()
     return CacheEntry(RUN, str(run_dir), path, size_below(run_dir, others), used, _why_it_stays(path, others))
 
@@ -131,11 +131,11 @@ def _remove_run(entry: CacheEntry) -> bool:
     return True
 
 
-# Takes what the kit has put on a phone or another machine off it again.
+# Removing what the kit has put on a phone or another machine.
 
 
 def clean(choice: TargetChoice) -> Removed:
-    """Remove the kit's folder there, with everything in it, and say what that was."""
+    """Remove the kit's folder there, and return what was in it."""
     target = open_target(choice)
     if not isinstance(target, RemoteTarget):
         raise InputError(f"nothing is put anywhere for target {choice.kind}", "name a device or a host")

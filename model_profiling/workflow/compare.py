@@ -1,8 +1,7 @@
-"""Compares two measurements, each a run directory, a dump or a file of latencies: what changed, how surely.
+"""Compares two measurements (run directories, dumps or files of latencies): what changed, and how certainly.
 
-Series that took turns in the same launches, of one run or of two measured together, are compared launch by
-launch; those of one run directory round by round; runs made at different times with what the machine may have
-been doing then allowed for (`run/comparability.py`).
+Series that took turns in the same launches are compared launch by launch; series of one run directory round
+by round; runs made at different times with an allowance for changes of the machine (`run/comparability.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from model_profiling.workflow.sides import Measurement, MeasurementSeries, load_
 
 
 def are_programs(a: Path, b: Path) -> bool:
-    """Whether both are programs; one of each kind cannot be compared."""
+    """Whether both are programs; a program and a measurement cannot be compared."""
     found = [path for path in (a, b) if path.suffix == ".pte" and not path.is_dir()]
     if len(found) == 1:
         other = b if found[0] == a else a
@@ -46,7 +45,7 @@ def are_programs(a: Path, b: Path) -> bool:
     return bool(found)
 
 
-# What two sides of a comparison did differently apart from time, experiment by experiment.
+# Differences other than time, experiment by experiment.
 
 
 def differences(
@@ -55,8 +54,8 @@ def differences(
     matched: Iterable[tuple[MeasurementSeries, MeasurementSeries]],
     pairings: Sequence[Pairing | None],
 ) -> Iterator[Differences]:
-    """Of every two experiments that were `matched`, then of what emulation proved for each side. `pairings`
-    are those whose operators were paired already."""
+    """Yield the differences of each matched pair of experiments, then of what emulation proved for each side.
+    `pairings` holds the operators that were already paired."""
     damaged = ours.damaged or theirs.damaged
     proven = [] if damaged else list(_proven(ours.proven, theirs.proven))
     told_elsewhere = bool(proven) and not any(found.kernels_unknown for found in proven)
@@ -65,7 +64,7 @@ def differences(
         if damaged:
             yield replace(found, kernels_unknown=damaged)
         elif told_elsewhere and not _counted(before) and not _counted(after):
-            # No such kernels exist on this CPU: those that emulation counted are what there is to compare.
+            # This CPU has no such kernels, so only those counted under emulation can be compared.
             yield replace(found, kernels_unknown="", notes=(*found.notes, found.kernels_unknown))
         else:
             yield found
@@ -95,7 +94,7 @@ def _pairs(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing
 
 
 def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) -> Iterator[Differences]:
-    """What emulation proved of a program whose run could not: it has no operators of its own to compare."""
+    """Compare kernels proven by emulation; there are no operators to compare."""
     after_of = {found.series: found for found in theirs}
     for before in ours:
         name = f"{before.series} (emulated evidence)"
@@ -144,7 +143,7 @@ def compare(
 
 
 def asked_gates(limit: float | None, fail_on: Iterable[Aspect]) -> tuple[Aspect, ...]:
-    """The gates in their order, checked before anything is read."""
+    """Return the gates in their fixed order; called before anything is read, so that errors come early."""
     if limit is not None and not 0 <= limit < math.inf:
         raise InputError(f"a regression limit of {limit:g} means nothing", "give a share of 0 or more")
     asked = set(fail_on)
@@ -161,7 +160,6 @@ def compare_sides(
     across_machines: bool = False,
     gated: tuple[Aspect, ...] = (),
 ) -> Comparison:
-    """Judge the second side against the first, wherever they were read from."""
     matched, only_a, only_b = _matched(ours, theirs)
     if not matched:
         raise InputError(
@@ -189,7 +187,7 @@ def compare_sides(
 def _why_not_comparable(
     before: MeasurementSeries, after: MeasurementSeries, across_machines: bool
 ) -> str | None:
-    """What a baseline stands for was switched in a feature that its CPU lacks: that is no difference."""
+    """Ignore features that the CPU lacks: a baseline may stand for experiments that differ only in those."""
     ours, theirs = before.origin, after.origin
     if before.series != after.series and before.is_like(after) and before.names != after.names:
         ours = replace(ours, disabled=theirs.disabled, sme2=theirs.sme2)
@@ -199,7 +197,7 @@ def _why_not_comparable(
 def _matched(
     ours: Measurement, theirs: Measurement
 ) -> tuple[list[tuple[MeasurementSeries, MeasurementSeries]], tuple[Series, ...], tuple[Series, ...]]:
-    """Series of the same name and thread count; with one on each side, those two, whatever their names."""
+    """Match series by name and thread count; a single series on each side matches whatever its name."""
     if len(ours.series) == len(theirs.series) == 1:
         return [(ours.series[0], theirs.series[0])], (), ()
     places: dict[tuple[int | None, str], list[int]] = {}
@@ -245,7 +243,7 @@ def _end_to_end(
     same_run: bool,
     why_not: str | None,
 ) -> tuple[Speedup, bool]:
-    """From latencies without the tracer where both sides have them; the two views are never mixed."""
+    """Use latencies without the tracer if both sides have them; never mix traced and untraced."""
     if before.timed.rounds and after.timed.rounds:
         return compare_timed(before.timed, after.timed, same_run=same_run, not_comparable=why_not), False
     if pairing is not None:

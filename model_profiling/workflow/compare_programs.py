@@ -1,4 +1,4 @@
-"""Two programs against each other: measured here, taking turns, then compared as any two runs are."""
+"""Measures two programs that take turns on one machine, then compares the two runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import find_or_export
 
 _EXPERIMENT = "program"
-"""What each program's experiment is called: the same, so that thread counts meet their like."""
+"""Experiment name of both programs: the same, so that equal thread counts are matched."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramsCompared:
-    """The answer, and where the two runs it rests on are kept."""
-
     comparison: Comparison
     a: Path
     b: Path
@@ -46,11 +44,8 @@ def compare_programs(
     fail_on: Iterable[Aspect] = (),
     progress: Progress | None = None,
 ) -> ProgramsCompared:
-    """Measure both programs in the same launches and judge B against A.
-
-    Their runs are kept in `outdir` (`out_compare/<A>_vs_<B>`), one folder each, and can be reported and
-    compared again like all others.
-    """
+    """Measure both programs in the same launches and judge B against A. The runs are kept in `outdir`
+    (default `out_compare/<A>_vs_<B>`), one folder each, like any other runs."""
     run = run or RunOptions()
     programs = [find_or_export(str(path)) for path in (a, b)]
     place = open_target(plan_targets(target or TargetChoice()).main)

@@ -1,8 +1,8 @@
-"""Which dtype to ship: a model profiled once in each, and the answers side by side.
+"""Which dtype to ship: profiles a model in each dtype and compares the results.
 
-Each format has its own run directories, as if it had been profiled alone; what is written here is made from
-them and from the exports' records, and lies beside them. All formats take turns while they are measured, so
-that their latencies are compared launch by launch (`workflow/compare.py`).
+Each format has its own run directories, as if it had been profiled alone; the comparison is made from them
+and the export records, and lies beside them. All formats take turns, so that their latencies are compared
+launch by launch (`workflow/compare.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from model_profiling.workflow.report import write_page
 
 @dataclass(frozen=True, slots=True)
 class DtypesOutcome:
-    """What each format's profile gave (None where it failed), the side-by-side, and its page."""
+    """The profile of each format that worked, the comparison, and its page."""
 
     found: Dtypes
     page: Path
@@ -66,10 +66,8 @@ def profile_dtypes(
     *,
     progress: Progress | None = None,
 ) -> DtypesOutcome:
-    """Profile `model` in each of `dtypes` and write `dtypes.md` and `dtypes.json` beside the variants.
-
-    A format that fails is kept with its reason, and the others go on.
-    """
+    """Profile `model` in each of `dtypes` and write `dtypes.md` and `dtypes.json` beside the variants. A
+    format that fails is recorded with its reason, and the others go on."""
     if model.endswith(".pte"):
         raise InputError(
             f"{model} is exported already, in one dtype",
@@ -85,7 +83,7 @@ def profile_dtypes(
             )
         except ProfilingError as problem:
             if isinstance(problem, SetupError) and not programs:
-                raise  # what this machine lacks, the next format lacks too
+                raise  # this machine lacks it for the next format, too
             problems[dtype] = problem
     if not programs:
         raise problems[dtypes[0]]
@@ -106,7 +104,7 @@ def side_by_side(
     problems: dict[str, ProfilingError],
     folder: Path,
 ) -> Dtypes:
-    """The record of what was found, its verdict included; paths in it are relative to `folder`."""
+    """Return the comparison with its verdict; its paths are relative to `folder`."""
     sides = tuple(
         _side(dtype, outcomes[dtype], folder)
         if dtype in outcomes
@@ -233,7 +231,7 @@ def _accuracy(export: ExportResult) -> Accuracy | None:
 
 
 def _pairs(sides: Sequence[DtypeSide], outcomes: dict[str, ProfileOutcome]) -> Iterator[DtypePair]:
-    """The fastest against each of the others, as `sme2prof compare` judges two runs."""
+    """Compare the fastest with each of the others, as `sme2prof compare` does."""
     timed = {side.dtype: side.latency for side in sides if side.latency is not None}
     if len(timed) < 2:
         return

@@ -1,4 +1,4 @@
-"""What is asked from a store: histories of a model, and the store's page."""
+"""Queries on a store: histories of a model, and the content of the store's page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from model_profiling.store.connection import rows_of
 from model_profiling.store.places import Places, is_remote, store_command
 from model_profiling.store.store import Store
 
-# Histories asked from a store: the runs of a model, series by series, with what changed on the way.
+# Histories: the runs of a model, series by series, and what changed between them.
 
 _TEXTS = (
     "name", "model", "dtype", "backend", "device", "device_name", "commit", "branch", "kit", "executorch",
@@ -50,24 +50,21 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuestion:
-    """Which history; what is None is not asked for."""
+    """Which history to load; None does not filter."""
 
     model: str
     dtype: str | None = None
     backend: str | None = None
     device: str | None = None
-    """The device as the store calls it, or a part of its name in words."""
+    """The store's name of the device, or part of its title."""
     experiment: str | None = None
     threads: int | None = None
     since: datetime | None = None
 
 
 def load_history(store: Store, question: HistoryQuestion) -> History:
-    """The latencies of a model over all runs that fit, each series by itself.
-
-    What a series is never mixes devices, formats, experiments or thread counts. Runs before `since` are not
-    looked at: the history begins there.
-    """
+    """Return the latencies of a model over all matching runs, one history per series. A series never mixes
+    devices, formats, experiments or thread counts. Runs before `since` are ignored."""
     rows: list[Row] = list(store.rows(_ROWS, [question.model]))
     if not rows:
         raise _no_such_model(store, question.model)
@@ -79,7 +76,6 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
 
 
 def every_series(store: Store) -> list[HistorySeries]:
-    """Of every model, as `load_history` tells each."""
     return sorted(_series(store.rows(_ROWS, [None])), key=_order)
 
 
@@ -126,7 +122,6 @@ def _order(series: HistorySeries) -> tuple[str, ...]:
 
 
 def _left_out(rows: Iterable[Row]) -> Iterable[LeftOut]:
-    """Runs that have no latency, by reason."""
     reasons: Counter[str] = Counter()
     for row in {(row["run_id"], _reason(row)): row for row in rows}.values():
         reasons[_reason(row)] += 1
@@ -154,7 +149,7 @@ def _no_such_model(store: Store, model: str) -> InputError:
 
 
 def _nothing_fits(rows: Iterable[Row], question: HistoryQuestion) -> InputError:
-    """Which word it is that no run of the model fits."""
+    """Name the first option that no run of the model matches."""
     rows = list(rows)
     for name in ("dtype", "backend", "device", "experiment", "threads", "since"):
         value = getattr(question, name)
@@ -176,7 +171,7 @@ def _some(words: list[str], most: int = 8) -> list[str]:
     return shown if len(shown) <= most else [*shown[:most], f"{len(shown) - most} more"]
 
 
-# What the page of a store shows, asked from the store: runs, each latency over them, where it changed.
+# The page of a store: runs, their latencies over time, and where these changed.
 
 _Row = Mapping[str, Any]
 
@@ -192,7 +187,7 @@ _TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id
 _SPOKEN_ORDER = """
     SELECT run_id, experiment, threads FROM experiments
     ORDER BY run_id, sme2 IS NOT DISTINCT FROM false, len(disabled), threads, experiment"""
-"""Sorts series by which is spoken of first: SME2 left on, most of what the CPU has, few threads."""
+"""Order of series for display: SME2 on first, then fewest disabled features, then fewest threads."""
 _KERNELS = """
     SELECT run_id,
            bool_or(ran AND is_sme2 AND proven_by = 'run') AS here,
@@ -207,7 +202,7 @@ _KERNELS = """
 
 
 def store_contents(store: Store, home: Path) -> StoreContents:
-    """Everything that the page needs; links to reports are relative to `home`."""
+    """Return everything the page needs; links to reports are relative to `home`."""
     with store.connection() as made:
         runs, tags, spoken, kernels = (rows_of(made, sql) for sql in (_RUNS, _TAGS, _SPOKEN_ORDER, _KERNELS))
     tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
@@ -237,8 +232,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
 
 
 def _device_names(runs: Iterable[_Row]) -> dict[str, str]:
-    """Each device in words; by its own name where several are told in the same words, and where it is only
-    emulated, of which the words tell who emulated what."""
+    """Return a title for each device; its own name if titles are not unique, or if it is emulated."""
     words: dict[str, str] = {
         row["device"]: row["device"] if _times(row) is Times.EMULATED else row["device_name"] or row["device"]
         for row in runs
@@ -269,12 +263,12 @@ def _run(
 
 
 def _times(run: _Row) -> Times:
-    """Unknown is never hardware."""
+    """Treat anything unknown as unknown, never as hardware."""
     return Times(run["times"]) if run["times"] in {each.value for each in Times} else Times.UNKNOWN
 
 
 def _kernels(run: _Row, proof: _Row | None) -> Kernels:
-    """Absence is a proof only where the CPU could have run some, and what it ran was listed."""
+    """Absence proves something only if the CPU has SME2 and its kernels were listed."""
     if proof is None:
         return Kernels.NOT_TESTED
     if proof["here"]:
@@ -287,7 +281,6 @@ def _kernels(run: _Row, proof: _Row | None) -> Kernels:
 
 
 def _report(folder: Path | None, home: Path) -> tuple[str, str]:
-    """A link to the report of the run in `folder`, else why there is none."""
     if folder is None:
         return "", "its run directory is not there"
     for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):
@@ -297,7 +290,7 @@ def _report(folder: Path | None, home: Path) -> tuple[str, str]:
 
 
 def _headlines(found: Iterable[HistorySeries], spoken: Iterable[_Row]) -> set[SeriesKey]:
-    """Of each model, format and device the series that its newest run speaks of first."""
+    """Return, for each model, format and device, the series that its newest run shows first."""
     order = {(row["run_id"], row["experiment"], row["threads"]): place for place, row in enumerate(spoken)}
     best: dict[tuple[str, ...], tuple[datetime, str, int, SeriesKey]] = {}
     for series in found:

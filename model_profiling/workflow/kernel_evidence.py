@@ -1,4 +1,4 @@
-"""Kernel evidence of a run directory: `kernels.csv` per series, one view, and what another run proved."""
+"""Kernel evidence of a run directory: `_kernels.csv` per series, one view, and evidence from another run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def write_kernel_lists(measured: Measured) -> None:
 
 
 def keep_evidence(run_dir: Path, manifest: Manifest, problem: SetupError | None = None) -> None:
-    """Copy what an emulated run of the same program proved into a run whose CPU has no SME2; where there is
-    none, keep the `problem` that emulation met."""
+    """Copy evidence from an emulated run of the same program into a run on a CPU without SME2. If there is no
+    such run, store the `problem` of the emulation."""
     if not manifest.target.times.are_latencies or manifest.has_sme2 is not False:
         return
     prover = proving_run(run_dir, manifest.model_sha256)
@@ -53,7 +53,7 @@ def keep_evidence(run_dir: Path, manifest: Manifest, problem: SetupError | None 
 
 
 def write_kernel_view(run: Run) -> None:
-    """Write `kernel_view.md`, if any pair has evidence on both sides."""
+    """Write `kernel_view.md` if any pair has evidence on both sides."""
     if sections := _sections(run):
         title = f"Kernels: {sections[0].label if len(sections) == 1 else run.model_name}"
         document = kernel_document(sections, title=title)
@@ -61,10 +61,8 @@ def write_kernel_view(run: Run) -> None:
 
 
 def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
-    """The pairs of a run directory that have kernel evidence, from its `_kernels.csv` files.
-
-    Pairs are those the run compares; in a folder without a manifest names tell which is SME2 on, which off.
-    """
+    """Return the pairs of a run directory that have kernel evidence, from its `_kernels.csv` files. These are
+    the run's pairs; without a manifest, names tell which side is SME2 on and which off."""
     if not run_dir.is_dir():
         raise InputError(f"there is no run directory {run_dir}", "name a folder a pipeline wrote into")
     refuse_links_out(run_dir)

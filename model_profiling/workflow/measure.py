@@ -1,4 +1,4 @@
-"""From a config to a reported run directory: measure, gather the evidence, analyse, sum up, report."""
+"""From a config to a reported run directory: measure, collect evidence, analyse, summarise, report."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class RunOutcome:
     data: ReportData
     report: Path
     summary: dict[str, object]
-    """What the pipeline summary holds."""
+    """The content of the pipeline summary."""
     moved: Path | None = None
-    """Where an earlier, finished run is kept now."""
+    """Where an earlier, finished run was moved to."""
 
     def __repr__(self) -> str:
         return f"<RunOutcome {self.in_short}>"
@@ -56,7 +56,7 @@ class RunOutcome:
 
     @property
     def in_short(self) -> str:
-        """Model, place, folder and what came of it."""
+        """Model, place, folder and results."""
         answers = answers_in_short((pair.label, pair.speedup) for pair in self.data.pairs)
         headline = self.data.headline
         if not answers and headline and headline.summary:
@@ -74,27 +74,27 @@ class RunOutcome:
 
     @property
     def analysis(self) -> AnalysedRun | None:
-        """Tables and facts of its dumps; None where it made none."""
+        """Tables and facts of its dumps; None if it made none."""
         return analysed(self.data.analysis) if self.data.analysis else None
 
     @property
     def answers(self) -> RunAnswers:
-        """What the report opens with."""
+        """What the report begins with."""
         return answers(self.data)
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """The same as sentences."""
+        """The answers as sentences."""
         return self.answers.sentences
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
-        """One for each kind, the most important first."""
+        """One line for each kind, the most important first."""
         return self.data.warnings
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """The experiments that did not work, with `problem` and `fix`."""
+        """The experiments that failed, with `problem` and `fix`."""
         return tuple(result for result in self.run.results if result.state == "failed")
 
 
@@ -110,7 +110,7 @@ class RunOptions:
     analysis_only: bool = False
     command_line: Sequence[str] = ()
     factors: Factors | None = None
-    """What SME2 is taken to bring an operator, kept in the run; None leaves what is kept there."""
+    """How much SME2 is assumed to speed up operators, kept in the run; None keeps the stored factors."""
 
 
 def run_file(
@@ -124,9 +124,9 @@ def run_file(
     sample: bool = False,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; the machine `target` names, `precision` and `budget_s` replace its own,
-    `builtin_runner` its runners, and `sample` asks for what its schedule may not."""
-    # Results outlive what made them: analysing again needs neither the model nor the runners.
+    """Run the config in `path`; `target`, `precision` and `budget_s` override its own, `builtin_runner`
+    replaces its runners, and `sample` turns sampling on."""
+    # Analysing again needs neither the model nor the runners, which may be gone.
     files_too = options is None or not options.analysis_only
     config = load_config(path, files=files_too, builtin=builtin_runner)
     if target is not None:
@@ -148,7 +148,6 @@ def run_config(
     config_file: Path | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Measure what `config` asks for into its output_root and analyse it; see `RunOptions`."""
     options, progress = options or RunOptions(), progress or Silent()
     if options.analysis_only:
         with locked(config.output_root):
@@ -166,13 +165,13 @@ def run_together(
     config_file: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[RunOutcome, ...]:
-    """Measure several configs into their output_roots, all their programs taking turns, and analyse each."""
+    """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()
     with ExitStack() as locks:
         asked = []
         for config in configs:
             locks.enter_context(locked(config.output_root))
-            # Of several runs one may have been finished or not even begun when the job was cut short.
+            # When several runs are interrupted, some may be finished and others not yet started.
             resume = options.resume and read_manifest(config.output_root) is not None
             start = Start(options.only, resume, options.force, config_file, tuple(options.command_line))
             asked.append((config, start))
@@ -181,7 +180,7 @@ def run_together(
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
-    """Analyse what was measured and write everything that is read of it; then it counts as ended."""
+    """Analyse the measurements and write every output file; then the run counts as ended."""
     if options.factors is not None:
         keep_factors(measured.place.path, options.factors)
     progress.stage("analysing")
@@ -199,7 +198,7 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
 
 
 def republish(run_dir: Path, moved: Path | None = None, analysis: RunAnalysis | None = None) -> RunOutcome:
-    """Write everything that is read of a run again, after something was added to it."""
+    """Write every output file of a run again, after something was added to it."""
     run = Run.open(run_dir)
     if analysis is not None:
         analysis = with_more_evidence(analysis, run)
@@ -211,10 +210,8 @@ def republish(run_dir: Path, moved: Path | None = None, analysis: RunAnalysis | 
 
 
 def use_factors(run_dir: Path, factors: Factors) -> None:
-    """Keep `factors` in a run, and make every file again that shows what comes of them.
-
-    A folder of bare dumps keeps none: without a manifest nothing is projected.
-    """
+    """Store `factors` in a run and rewrite every file that depends on them. A folder of bare dumps stores
+    none: without a manifest nothing is projected."""
     run = Run.open(run_dir)
     if run.manifest is None:
         return
@@ -227,7 +224,6 @@ def use_factors(run_dir: Path, factors: Factors) -> None:
 
 
 def _reported(analysis: RunAnalysis | None, run_dir: Path, moved: Path | None) -> RunOutcome:
-    """Write summary, kernel view and report of a run that is measured and analysed."""
     data = report_data(Run.open(run_dir), analysis)
     report = write_run_report(data, run_dir / names.REPORT)
     summary = summary_facts(data)
@@ -238,19 +234,18 @@ def _reported(analysis: RunAnalysis | None, run_dir: Path, moved: Path | None) -
     return RunOutcome(data, report, summary, moved)
 
 
-# Configs that nobody wrote: of `sme2prof profile`, and of a sweep's jobs.
-# Both begin as `sme2prof config new` would make them; what the target's CPU can tell apart of it is found
-# when it is measured.
+# Configs made by `sme2prof profile` and by a sweep's jobs. Both start like `sme2prof config new`; which
+# experiments the target's CPU can tell apart is found out when measuring.
 
 ABOUT_LATENCY = ("runs", "warmup", "mode", "rounds", "precision", "budget_s")
-"""What has a meaning only where latencies are measured."""
+"""Options that matter only if latencies are measured."""
 LADDER = "ladder"
 _UP_TO = "upto_"
 _EMULATED_TIMEOUT_S = 3600.0
 
 
 def make_pair_config(target: Target, wanted: NewConfig, root: Path, *, ladder: bool) -> ProfileConfig:
-    """The config of one target's run: SME2 on and off, or one experiment per rung of the ladder."""
+    """Return the config for one target: SME2 on and off, or one experiment per rung of the ladder."""
     raw, wanted = _raw_config(target, wanted, root)
     if not target.timings_are_latency:
         raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S, "sample": bool(wanted.sample)}
@@ -261,7 +256,7 @@ def make_pair_config(target: Target, wanted: NewConfig, root: Path, *, ladder: b
 
 @dataclass(frozen=True, slots=True)
 class RungAsked:
-    """One rung of a sweep's: `on`, `off`, `ladder`, or a name with what it switches off."""
+    """One rung of a sweep: `on`, `off`, `ladder`, or a name with the features it disables."""
 
     name: str
     disable: tuple[str, ...]
@@ -278,8 +273,7 @@ def make_rung_config(
     runs: int,
     warmup: int,
 ) -> ProfileConfig:
-    """The config of one target's run with an experiment for each of `rungs`, each other compared with `on`;
-    a ladder stands alone."""
+    """Return the config for one target: one experiment per rung, each compared with `on`, or a ladder."""
     threads = tuple(dict.fromkeys(count for rung in rungs for count in rung.threads))
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=threads)
     raw, wanted = _raw_config(target, replace(wanted, runs=runs, warmup=warmup), root)
@@ -296,14 +290,14 @@ def make_rung_config(
 
 
 def experiment_of_rung(platform: str, rung: str) -> str:
-    """What the experiment of a rung is called, and of a ladder how all of its experiments begin."""
+    """Return the name of a rung's experiment, or the prefix of all experiments of a ladder."""
     own = {"on": "sme2_on", "off": "sme2_off", LADDER: _UP_TO}
     return f"{platform}_{own.get(rung, rung)}"
 
 
 def _raw_config(target: Target, wanted: NewConfig, root: Path) -> tuple[dict[str, object], NewConfig]:
-    """What `config new` would write, and what is wanted here: where nothing is timed, once is enough, and
-    nothing of how to measure holds."""
+    """Return what `config new` would write, and the adjusted wishes: without latencies, one run is enough and
+    the options about measuring do not apply."""
     if not target.timings_are_latency:
         wanted = replace(wanted, runs=1, warmup=0, mode=None, rounds=None, precision=None, budget_s=None)
     raw = new_config(wanted, root)
@@ -317,7 +311,7 @@ def _ladder_parts(target: Target, wanted: NewConfig, root: Path) -> dict[str, ob
     if len(rungs) < 2:
         raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
     pattern = new_experiments(wanted, root)[0]
-    # Rungs are named by the best feature they still have.
+    # Name each rung by the best feature it still has.
     first = experiment_of_rung(wanted.kind, LADDER)
     rung_names = [f"{first}{rung.left[0] if rung.left else 'neon'}" for rung in rungs]
     experiments = [
@@ -332,7 +326,7 @@ def _ladder_parts(target: Target, wanted: NewConfig, root: Path) -> dict[str, ob
 
 
 def _rung_parts(pattern: dict[str, object], kind: str, rungs: Sequence[RungAsked]) -> dict[str, object]:
-    """An experiment for each rung, and each other rung against `on` where both have the threads."""
+    """Return one experiment per rung, and a pair with `on` for each thread count both have."""
     named = {rung.name: experiment_of_rung(kind, rung.name) for rung in rungs}
     experiments = [
         {

@@ -35,16 +35,13 @@ _NAME, _CLASS = "new_model", "NewModel"
 
 @dataclass(frozen=True, slots=True)
 class NewModelFolder:
-    """What was made, and what to do with it."""
-
     name: str
     folder: Path
     in_kit: bool
-    """Whether the kit finds it by itself; else SME2PROF_MODELS has to name the folder it lies in."""
+    """Whether the kit finds it by itself; otherwise SME2PROF_MODELS must name its parent folder."""
 
     @property
     def files(self) -> dict[str, str]:
-        """Each file with what it is for."""
         return {
             "__init__.py": "registers the model under its name",
             "model.py": "a network that works as it stands; what to replace is marked with Replace",
@@ -53,13 +50,12 @@ class NewModelFolder:
 
     @property
     def shown(self) -> Path:
-        """The folder as it is typed from here."""
         here = Path.cwd().resolve()
         return self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder
 
     @property
     def next(self) -> tuple[tuple[str, str], ...]:
-        """Commands, each with what it does, in order."""
+        """Commands in order, each with what it does."""
         shown, place = self.shown, self.folder.parent
         named = self.in_kit or place in registry.named_places()
         naming = (
@@ -79,11 +75,9 @@ class NewModelFolder:
 
 
 def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
-    """Write the folder of a new model called `name` into `place`, whole or not at all.
-
-    Without a `place` it is the kit's own folder of models where the working folder lies in a clone of the
-    kit, which finds it there, and else the working folder.
-    """
+    """Write the folder of a new model called `name` into `place`, completely or not at all. The default
+    `place` is the kit's own folder of models if the working folder is in a clone of the kit, which finds
+    models there, and otherwise the working folder."""
     in_clone = _in_clone()
     place = (place or (registry.KIT if in_clone else Path.cwd())).expanduser().resolve()
     folder = place / name
@@ -99,15 +93,15 @@ def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
 
 
 def find_model_folder(name: str, place: Path) -> None:
-    """Let the kit find the model `name` in a folder of model folders that the user named."""
+    """Let the kit find the model `name` in a folder that the user named."""
     if not (place / name / "__init__.py").is_file():
         raise InputError(f"{place} holds no model folder '{name}'", f"make it: {sme2prof('onboard', name)}")
     registry.add_place(place.expanduser().resolve())
 
 
 def check_is_found(name: str) -> None:
-    """Where a model of that name lies here but is not looked for, say how it is found: nothing of the working
-    folder is imported unless the user names it."""
+    """If a model of that name lies here but is not searched for, raise an error that says how to find it:
+    nothing of the working folder is imported unless the user names it."""
     if not name.isidentifier() or registry.choose(name) is not None:
         return
     registry.check_not_skipped(name)
@@ -124,12 +118,12 @@ def check_is_found(name: str) -> None:
 
 
 def class_name(name: str) -> str:
-    """`my_model` as `MyModel`."""
+    """`my_model` becomes `MyModel`."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def _in_clone() -> bool:
-    """Whether the working folder lies in the clone that this very code is of."""
+    """Whether the working folder lies in the clone that contains this code."""
     clone = registry.KIT.resolve().parents[1]
     return (clone / "pyproject.toml").is_file() and Path.cwd().resolve().is_relative_to(clone)
 
@@ -179,30 +173,30 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-# Whether a model is onboarded: it exports in every dtype it is registered for, computes what PyTorch does,
-# and runs on this machine; and what of its time is spent outside delegates, and what to do about it.
+# Checks a new model: it exports in every registered dtype, computes what PyTorch does and runs on this
+# machine; and how much time it spends outside delegates, and what to do about that.
 
 SHORT = ProfileOptions(target=TargetChoice("host"), runs=5, warmup=1, rounds=6, budget_s=6)
-"""Enough to say that it runs and where its time goes; `sme2prof profile` measures."""
+"""Enough to show that it runs and where its time goes; `sme2prof profile` measures properly."""
 _NAMED = 3
-"""Lines of the model that are named; the report has all."""
+"""How many lines of the model are named; the report has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideTime:
-    """What one line of the model leaves outside the delegate."""
+    """Time of one line of the model outside the delegate."""
 
     call: str
     place: str
     share: float
-    """Of an inference with the tracer on."""
+    """Share of an inference with the tracer on."""
     why: str
     remedy: str
 
 
 @dataclass(frozen=True, slots=True)
 class DtypeCheck:
-    """What came of one dtype; what could not be had is None."""
+    """Results for one dtype; None if not available."""
 
     dtype: str
     program: str | None = None
@@ -210,20 +204,17 @@ class DtypeCheck:
     operators: int | None = None
     median_ms: float | None = None
     outside_share: float | None = None
-    """Of an inference with the tracer on, in operators outside delegates."""
+    """Share of an inference with the tracer on, in operators outside delegates."""
     outside: tuple[OutsideTime, ...] = ()
     report: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck(CheckList):
-    """Everything that was tried with one model."""
-
     model: str
     dtypes: tuple[DtypeCheck, ...]
 
     def as_text(self) -> str:
-        """The checks, the verdict last."""
         worked = ", ".join(each.dtype for each in self.dtypes if each.median_ms is not None)
         ready = f"ready: {self.model} exports and runs in {worked}"
         return "\n".join(
@@ -232,8 +223,8 @@ class ModelCheck(CheckList):
 
 
 def check_model(model: str, *, outdir: Path | None = None, progress: Progress | None = None) -> ModelCheck:
-    """Export `model` in every dtype it is registered for, run it here for some seconds, and say what is left
-    to do. What cannot be loaded at all, or what this machine lacks, is an error."""
+    """Export `model` in every registered dtype, run it here for some seconds, and report what is left to do.
+    Raise if it cannot be loaded at all, or if this machine lacks something."""
     progress = progress or Silent()
     progress.stage(f"loading {model}")
     named = load_model(model)
@@ -263,7 +254,7 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
 
 
 def _refused(problems: dict[str, ProfilingError]) -> Iterator[Check]:
-    """What could not be exported; what fails alike in several dtypes is said once."""
+    """Yield export failures; dtypes that fail alike share one check."""
     alike: dict[tuple[str, str], list[str]] = {}
     for dtype, problem in problems.items():
         alike.setdefault((problem.problem, problem.fix), []).append(dtype)
@@ -306,7 +297,6 @@ def _spent_outside(series: SeriesAnalysis) -> float:
 
 
 def _outside(series: SeriesAnalysis) -> list[OutsideTime]:
-    """Most of the time first."""
     left = [operator for operator in series.operators if not operator.delegated]
     lines = [
         OutsideTime(line.name, line.place, series.spent_by(line.operators).share, line.why, line.remedy)
@@ -342,5 +332,5 @@ def _time_checks(found: DtypeCheck, series: SeriesAnalysis, outside: float) -> I
 
 
 def to_do(remedy: str) -> str:
-    """`instead: ...` as something to do."""
+    """Turn `instead: ...` into an instruction."""
     return remedy.replace("instead: ", "write ", 1).replace("write write ", "write ", 1)

@@ -38,7 +38,7 @@ from model_profiling.workflow.measure import (
     run_together,
 )
 
-# The program to profile: the .pte file a user named, an export that is still good, or a new export.
+# The program to profile: the .pte file that the user named, a current export, or a new export.
 
 
 def find_or_export(
@@ -49,9 +49,9 @@ def find_or_export(
     outdir: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The .pte of `model`; an export of a registered model is made again only when it could come out
-    differently. Models of the user's own are always exported: what they depend on is not known here.
-    `dtype` and `backend` (fp32, xnnpack) are those of an export: a program that is one has its own."""
+    """Return the .pte of `model`. A registered model is exported again only if the result could differ; a
+    user's own model is always exported, because its dependencies are unknown. `dtype` and `backend` (default
+    fp32, xnnpack) apply to exports only."""
     progress = progress or Silent()
     if model.endswith(".pte"):
         program = _named(Path(model))
@@ -72,7 +72,7 @@ def find_or_export(
 def current_export(
     model: str, dtype: str | None, backend: str | None, artifacts: Path | None = None
 ) -> Path | None:
-    """An earlier export of a registered model, if a new one would come out the same."""
+    """Return an earlier export of a registered model if a new one would be the same."""
     chosen = registry.choose(model)
     if chosen is None:
         return None
@@ -89,8 +89,8 @@ def _named(path: Path) -> Path:
 
 
 def _is_current(chosen: Chosen, pte: Path) -> bool:
-    """Whether the export is whole, of the same variant, made with what is installed, and newer than the
-    model's source and the files it reads."""
+    """Whether the export is complete, of the same variant, made with the installed versions, and newer than
+    the model's source and the files it reads."""
     entry = registry.discover()[chosen.model]
     home = registry.home_of(entry)
     if home is None or entry.source != "kit":
@@ -106,7 +106,7 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
         *chosen.files,
         *registry.sources_in(home),
         *registry.KIT.glob("*.py"),
-        *registry.KIT.glob("*/*.py"),  # a model may be built of another's parts
+        *registry.KIT.glob("*/*.py"),  # a model may use parts of another
         *Path(export.__file__).parent.glob("*.py"),
     ]
     usable = whole and not summary.accuracy.problem and summary.source == chosen.source
@@ -142,7 +142,6 @@ class ProfileOptions:
 
     @property
     def home(self) -> Path | None:
-        """`outdir` as a path."""
         return None if self.outdir is None else as_path(self.outdir)
 
 
@@ -170,7 +169,7 @@ class ProfileOutcome:
 
     @property
     def analysis(self) -> AnalysedRun | None:
-        """Of the main run: its tables; None where it made no dump."""
+        """Tables of the main run; None if it made no dump."""
         return self.main.analysis
 
     @property
@@ -185,12 +184,11 @@ class ProfileOutcome:
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
-        """Of the whole job: one line for each kind, whichever of its runs it concerns."""
+        """Warnings of the whole job: one line for each kind."""
         return warning_lines(self.all_remarks)
 
     @property
     def all_remarks(self) -> tuple[Diagnostic, ...]:
-        """About the job, and about each of its runs."""
         return (*self.remarks, *(remark for outcome in self.outcomes for remark in outcome.data.remarks))
 
     @property
@@ -224,7 +222,7 @@ def profile(
     home = options.home
     if home is not None:
         check_folder(home)
-    open_target(plan_targets(options.target).main)  # refused before anything is exported
+    open_target(plan_targets(options.target).main)  # fail before anything is exported
     program = find_or_export(
         named, dtype=options.dtype, backend=options.backend, outdir=home, progress=progress
     )
@@ -239,7 +237,7 @@ def profile_programs(
     *,
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile each of `programs`; where times are latencies, they take turns with each other."""
+    """Profile each of `programs`; if times are latencies, the programs take turns."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
@@ -266,7 +264,7 @@ def profile_programs(
             _check_duration(program, options)
             (evidence,) = run_on(prover, [(program, home)])
         except SetupError as problem:
-            # Latencies stand without it; that the proof is missing is kept with them, not hidden.
+            # Latencies are valid without the evidence; the run records that it is missing.
             outcomes.append(ProfileOutcome(program, plan, _with_evidence(main, problem), None, unused))
         else:
             outcomes.append(ProfileOutcome(program, plan, _with_evidence(main), evidence, unused))
@@ -274,7 +272,7 @@ def profile_programs(
 
 
 def _check_duration(program: Path, options: ProfileOptions) -> None:
-    """Nobody who asked for latencies waits for an hour of emulation that they did not ask for."""
+    """Avoid an hour of emulation for a user who asked only for latencies."""
     seconds = 2 * len(options.threads) * emulated_seconds(program)
     if seconds > _UNASKED_EMULATION_S:
         raise SetupError(
@@ -284,7 +282,6 @@ def _check_duration(program: Path, options: ProfileOptions) -> None:
 
 
 def make_config(target: Target, program: Path, root: Path, options: ProfileOptions) -> ProfileConfig:
-    """The config of one target's run."""
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
     asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
@@ -293,7 +290,7 @@ def make_config(target: Target, program: Path, root: Path, options: ProfileOptio
 
 
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
-    """What the user asked for that only matters where latencies are measured."""
+    """Return a remark for each option that matters only if latencies are measured."""
     if target.timings_are_latency:
         return ()
     return tuple(
@@ -306,26 +303,24 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic
 
 
 def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:
-    """The main run with what emulation proved about its program kept in it, or why it could not, reported."""
+    """Store the evidence from emulation, or why there is none, in the main run, and report it again."""
     assert main.run.manifest is not None
     with locked(main.run_dir):
         keep_evidence(main.run_dir, main.run.manifest, problem)
         return republish(main.run_dir, main.moved, main.analysis)
 
 
-# A smoke test of the whole kit on this machine: export a small model, run, analyse and validate it.
+# A smoke test of the whole kit on this machine: export, run, analyse and validate a small model.
 
 _MODEL = "toy_cnn"
 
 
 @dataclass(frozen=True, slots=True)
 class QuickTest:
-    """The program that was exported, and what validating each run directory found."""
-
     program: Path
     runs: tuple[Validation, ...]
     failed: tuple[str, ...]
-    """Experiments that did not work, and why."""
+    """Failed experiments, with the reason."""
 
     @property
     def ok(self) -> bool:
@@ -335,7 +330,7 @@ class QuickTest:
 def quick_test(
     outdir: Path, target: TargetChoice, *, dtype: str = "fp16", progress: Progress | None = None
 ) -> QuickTest:
-    """Run the smoke test into `outdir`; what an earlier one finished there is kept under its date."""
+    """Run the smoke test in `outdir`; an earlier finished run there is kept under its date."""
     options = ProfileOptions(
         target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
     )

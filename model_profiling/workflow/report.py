@@ -1,4 +1,4 @@
-"""Writes the report of a run or of several, files for other tools, and the summary of a CI job."""
+"""Writes the report of one or several runs, files for other tools, and the summary of a CI job."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ from model_profiling.run import Run, Times, names
 from model_profiling.workflow.analyse import analyse
 
 MOST_SERIES = 2000
-"""On one page: half a megabyte each while it is made, so a gigabyte; nobody compares more by eye."""
+"""On one page. Each needs half a megabyte while the page is made, so this is a gigabyte."""
 
 
 def gather_report(
     run_dir: Path, *, title: str | None = None, times: Times | None = None, progress: Progress | None = None
 ) -> ReportData:
-    """Everything known about the run in `run_dir`."""
     run = Run.open(run_dir, times=times)
     return report_data(run, analyse(run, progress=progress) if run.dumps else None, title)
 
@@ -44,7 +43,7 @@ def write_report(
     times: Times | None = None,
     progress: Progress | None = None,
 ) -> tuple[Path, ReportData]:
-    """Write the Markdown report of `run_dir`, into it unless `out` names a file; returns its path."""
+    """Write the Markdown report of `run_dir` to `out`, or else into the run directory."""
     data = gather_report(run_dir, title=title, times=times, progress=progress)
     return write_run_report(data, out or run_dir / names.REPORT), data
 
@@ -54,15 +53,15 @@ def write_run_report(data: ReportData, path: Path) -> Path:
 
 
 def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
-    """Write a page to `path`: HTML alone where it ends so, else Markdown, its pictures in a folder beside it,
-    and the same page as HTML. Beside a pipe or a device nothing lies: it gets the Markdown alone."""
+    """Write a page to `path`: only HTML if the suffix says so, otherwise Markdown with a folder of pictures
+    and an HTML copy beside it. A pipe or a device gets only the Markdown."""
     if files.is_stream(path):
         files.write_out(path, render_markdown(blocks))
         return path
     page = path.with_suffix(names.HTML)
     if path != page:
         pictures = path.with_name(path.stem + names.PICTURES)
-        files.real_folder(path.parent, pictures)  # elsewhere, anybody's old pictures would be removed
+        files.real_folder(path.parent, pictures)  # through a link, other people's pictures would be removed
         drawn = {f"{chart.name}.svg": draw_svg(chart) for chart in charts_in(blocks)}
         for name, svg in drawn.items():
             files.write_text(pictures / name, svg)
@@ -75,12 +74,12 @@ def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
 
 
 def combined_page(asked: Sequence[Path]) -> Path:
-    """Where a page of several runs goes unless one is named: into the folder that holds them, or here."""
+    """Return the default path for a page of several runs: in the folder that holds them, or here."""
     return asked[0] / names.COMBINED if len(asked) == 1 else Path(names.COMBINED)
 
 
 def check_one_page(run_dirs: Sequence[Path], times: Times | None = None) -> None:
-    """Refuse, before anything is analysed, more than a page of several runs has room for."""
+    """Refuse too many series for one page, before anything is analysed."""
     if len(run_dirs) < 2:
         return
     held = sum(len(Run.open(run_dir, times=times).series) for run_dir in run_dirs)
@@ -100,7 +99,6 @@ def write_combined_report(
     times: Times | None = None,
     progress: Progress | None = None,
 ) -> list[ReportData]:
-    """Write one page about several runs to `out`."""
     check_one_page(run_dirs, times)
     runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
     title = title or combined_title(runs)
@@ -108,14 +106,14 @@ def write_combined_report(
     return runs
 
 
-# Writes a run's files for other tools into its folder `for_tools`.
+# Files for other tools, in the run's folder `for_tools`.
 
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFiles:
-    """What was written for one tool, and how to open it; `left_out` says why nothing was."""
+    """The files for one tool, and how to open them; `left_out` says why there are none."""
 
     tool: str
     files: tuple[Path, ...]
@@ -124,7 +122,7 @@ class ToolFiles:
 
 
 def parse_tools(text: str) -> tuple[str, ...]:
-    """Names with commas between them, or `all`; each once."""
+    """Parse tool names separated by commas, or `all`."""
     words = tuple(dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip()))
     if not words:
         raise InputError("no tool is named", f"give {ALL} or some of {', '.join(TOOLS)}")
@@ -136,7 +134,7 @@ def parse_tools(text: str) -> tuple[str, ...]:
 
 
 def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles, ...]:
-    """Write what `wanted` names; a tool that was named must get its files, of all some may have none."""
+    """Write files for the `wanted` tools; a named tool must get files, while `all` may skip some."""
     folder = data.run.path / names.FOR_TOOLS
     made = []
     for name in TOOLS if ALL in wanted else wanted:
@@ -150,19 +148,16 @@ def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles,
     return tuple(made)
 
 
-# What a command leaves in GitHub Actions, decided here for all of them: a summary of the job and a badge.
-# A summary where $GITHUB_STEP_SUMMARY names its file, a badge of each run where $GITHUB_ACTIONS is true;
-# nothing anywhere else.
+# GitHub Actions: a job summary if $GITHUB_STEP_SUMMARY names its file, and a badge for each run if
+# $GITHUB_ACTIONS is true.
 
 _LARGEST = 900_000
 """GitHub drops a step's summary of more than 1 MiB."""
 
 
 def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> str | None:
-    """Add runs, each with its report, to the job's summary, below the blocks `first`; write their badges.
-
-    Returns why something could not be done: a job does not fail for want of its summary.
-    """
+    """Add runs, each with its report, to the job's summary below the blocks `first`; write their badges.
+    Return any problem instead of raising: a job should not fail because of its summary."""
     runs = tuple(found)
     problems = []
     for data, _ in runs if os.environ.get("GITHUB_ACTIONS") == "true" else ():
@@ -176,7 +171,6 @@ def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block
 
 
 def tell_of_comparison(comparison: Comparison) -> str | None:
-    """Add a comparison to the job's summary."""
     return _add(comparison_summary(comparison))
 
 
@@ -188,7 +182,7 @@ def _add(blocks: Iterable[Block]) -> str | None:
     try:
         there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         if text in there:
-            return None  # the same command again in one step says nothing new
+            return None  # the same command ran twice in one step
         if len((there + text).encode("utf-8", "replace")) > _LARGEST:
             return "the job's summary on GitHub is full: this one was not added"
         with path.open("a", encoding="utf-8", errors="replace") as stream:

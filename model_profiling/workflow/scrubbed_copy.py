@@ -1,7 +1,7 @@
-"""A copy of a run with everything private replaced in its records and logs.
+"""Copies a run with everything private replaced in its records and logs.
 
-A page is made of such a copy: whatever a section, chart or script shows of a run has gone through this one
-place. What is written is read again before it is handed out.
+Shared pages are made from such a copy, so everything they show of a run has passed through here. The written
+files are checked again before they are released.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from model_profiling.runner.machine import place_of
 from model_profiling.workflow.report import gather_report
 
 RUN_DIR = "RUN_DIR"
-"""What the run directory itself is called in a copy."""
+"""Name of the run directory in a copy."""
 PROGRAM = "program"
-"""The folder of the program, in a copy."""
+"""Folder of the program in a copy."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 _OUTPUT = re.compile(r"_output\d+\.bin$")
 _ANEW = re.compile(
@@ -60,7 +60,7 @@ _ANEW = re.compile(
 _NOT_PRINTABLE = re.compile(rb"[^\x20-\x7e]+")
 _BLOCK, _OVERLAP = 16 * MIB, 4096
 _LARGE = (names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV)
-"""What no report reads."""
+"""Files that no report reads."""
 
 FileKind = Literal["json", "journal", "csv", "text", "dump", "output"]
 _KINDS: dict[str, FileKind] = {
@@ -81,28 +81,26 @@ _TEXTS: tuple[FileKind, ...] = ("json", "journal", "csv", "text")
 @dataclass(frozen=True, slots=True)
 class ShareOptions:
     rename: str | None = None
-    """What the model is to be called."""
+    """New name of the model."""
     keep: tuple[str, ...] = ()
-    """Words that look private and are not."""
+    """Words that look private but are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy of a run without what is private."""
-
     path: Path
     source: Run
     left_out: tuple[tuple[str, str], ...]
-    """Files of the run that are not in it, each with the reason."""
+    """Files of the run that are not in the copy, each with the reason."""
 
     @property
     def times(self) -> Times | None:
-        """The source's word on what times are, where no manifest says it."""
+        """What the source says about its times, if there is no manifest."""
         return None if self.source.manifest else self.source.times
 
 
 def make_scrubber(options: ShareOptions | None = None) -> Scrubber:
-    """One that knows who and where this is."""
+    """Return a scrubber that knows the names of this user and host."""
     options = options or ShareOptions()
     scrubber = Scrubber(options.keep)
     with contextlib.suppress(OSError, KeyError, ImportError):
@@ -125,10 +123,8 @@ def copy_runs(
     times: Times | None = None,
     for_page: bool = False,
 ) -> list[Copied]:
-    """Copies of `run_dirs` in folders below `into`; `for_page` leaves out what no report reads.
-
-    All of them are read before the first is written, so that a name is known in all.
-    """
+    """Copy `run_dirs` into folders below `into`; `for_page` leaves out what no report reads. All are read
+    before the first is written, so that a private name found in one is replaced in all."""
     runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
     names_of = [RUN_DIR] if len(runs) == 1 else [f"{RUN_DIR}_{number}" for number in range(1, len(runs) + 1)]
     found = [list(_files_of(run, for_page=for_page)) for run in runs]
@@ -148,17 +144,16 @@ def copy_runs(
 
 
 def gather_copy(copy: Copied, title: str | None = None, progress: Progress | None = None) -> ReportData:
-    """What a report says of a copy."""
     try:
         return gather_report(copy.path, title=title, times=copy.times, progress=progress)
     except FormatError as damage:
-        # The copy is gone when this is read: the file to look at is the source's.
+        # Name the source's file: the copy is gone when the user reads this.
         own = damage.problem.replace(str(copy.path), str(copy.source.path))
         raise FormatError(own, damage.fix) from damage
 
 
 def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
-    """The files that were written to `folder`; fails where one holds what was to be taken out."""
+    """Return the files in `folder`; raise if one still holds private data."""
     written = files.all_in(folder)
     for path in written:
         _refuse_leaks(scrubber, path, path.relative_to(folder).as_posix())
@@ -166,7 +161,7 @@ def refuse_leaks(scrubber: Scrubber, folder: Path) -> list[Path]:
 
 
 def _texts_in(content: bytes) -> Iterator[str]:
-    """What can be read in a binary file, block by block: one may be all text, or shreds of it."""
+    """Yield the readable text of a binary file, block by block; it may be all text, or fragments."""
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK + _OVERLAP]
         yield _NOT_PRINTABLE.sub(b"\n", block).decode("ascii")
@@ -177,7 +172,7 @@ def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
     if _KINDS.get(path.suffix) == "dump" or path.suffix in (".bin", ".pte"):
         leaks = [leak for text in _texts_in(content) for leak in scrubber.leaks(text, binary=True)]
     else:
-        # The kit's own scripts and styles are the same in every page: they hold no word of a run.
+        # The kit's own scripts and styles are the same in every page and hold no data of a run.
         text = content.decode("utf-8", errors="replace")
         for own in _own_scripts() if path.suffix == names.HTML else ():
             text = text.replace(own, "")
@@ -200,7 +195,7 @@ def _own_scripts() -> tuple[str, ...]:
 
 
 def _learn(run: Run, scrubber: Scrubber, options: ShareOptions, called: str) -> None:
-    """What only a run's records tell to be private."""
+    """Learn private names that only a run's records tell."""
     for folder in (run.path, run.path.resolve()):
         if folder.is_absolute():
             scrubber.add_folder(str(folder), called)
@@ -250,12 +245,12 @@ def _rename(run: Run, scrubber: Scrubber, name: str) -> None:
 
 
 def _folder_name(run: Run) -> str:
-    """Of a copy. Where no manifest says that times are an emulator's, the folder's name has to."""
+    """Without a manifest, only the folder's name tells that times are an emulator's."""
     return "emulated" if run.manifest is None and run.times is Times.EMULATED else "run"
 
 
 def _files_of(run: Run, *, for_page: bool) -> Iterator[tuple[Path, FileKind | None]]:
-    """The files of the run to copy, each with its kind; None for what cannot be copied."""
+    """Yield the files to copy, each with its kind; None if it cannot be copied."""
     others = runs_below(run.path)
     for path in sorted(run.path.rglob("*")):
         parts = path.relative_to(run.path).parts
@@ -269,7 +264,7 @@ def _files_of(run: Run, *, for_page: bool) -> Iterator[tuple[Path, FileKind | No
 
 
 def _is_too_long(path: Path, kind: FileKind | None) -> bool:
-    """Whether a text would take minutes and gigabytes to be looked through for what is private."""
+    """Whether searching the text for private data would take minutes and gigabytes."""
     return path.stat().st_size > {"text": MOST_LOG, "csv": MOST_WIDE}.get(kind or "", math.inf)
 
 
@@ -303,7 +298,7 @@ def _why_left_out(path: Path) -> str:
 def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None:
     files.make_folder(to.parent)
     if kind not in _TEXTS:
-        if path.stat().st_size > MOST_BINARY:  # one may say that it is larger than any disk
+        if path.stat().st_size > MOST_BINARY:  # a sparse file may claim to be larger than any disk
             raise too_large(path, MOST_BINARY)
         try:
             os.link(path, to, follow_symlinks=False)
@@ -318,7 +313,7 @@ def _copy_file(path: Path, to: Path, kind: FileKind, scrubber: Scrubber) -> None
     try:
         made = _scrubbed_text(text, kind, scrubber)
     except (ValueError, FormatError, RecursionError):
-        made = scrubber.text(text)  # a damaged file is what a bug report may be about
+        made = scrubber.text(text)  # the bug report may be about this damaged file
     files.write_text(to, made)
 
 
@@ -344,7 +339,7 @@ def _json_text(content: object, scrubber: Scrubber) -> str:
 
 
 def _complete(run: Run, to: Path, scrubber: Scrubber) -> None:
-    """Put into a copy what its source takes from beside it: the program's graph, an emulated run's proof."""
+    """Add to a copy what its source takes from outside: the program's graph, evidence from emulation."""
     beside: dict[str, object] = {}
     if run.dumps and not (to / names.GRAPH).is_file():
         beside[names.GRAPH] = run.programs().explaining(run.dumps[0].path)
@@ -358,8 +353,8 @@ def _complete(run: Run, to: Path, scrubber: Scrubber) -> None:
 
 
 def _parsed(text: str, kind: FileKind) -> object:
-    """JSON as values, of a journal those of its whole lines; other text as it is. What would take too much
-    memory, or cannot be read, is a FormatError."""
+    """Return JSON as values (of a journal, those of its whole lines) and other text unchanged. Raise
+    FormatError if it needs too much memory or is unreadable."""
     if kind == "json":
         return parse_json(text, "", "")
     if kind == "journal":

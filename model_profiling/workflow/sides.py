@@ -1,4 +1,4 @@
-"""One side of a comparison, read from whatever was named: a run directory, a dump, a file of latencies."""
+"""Reads one side of a comparison: a run directory, a dump or a file of latencies."""
 
 from __future__ import annotations
 
@@ -19,30 +19,27 @@ from model_profiling.run.comparability import Origin, Timed, timed_as_kept
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 
 _TOLD = 12
-"""Series that an error names."""
+"""How many series an error names."""
 _WHAT_TO_NAME = "name a run directory, an .etdump or a JSON file of a run"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSeries:
-    """What is known of one series: latencies by round in milliseconds, and its dumps."""
-
     series: Series
     origin: Origin
     timed: Timed = field(default_factory=Timed)
-    """Without the tracer; empty where not measured."""
+    """Without the tracer; empty if not measured."""
     median_only: float | None = None
-    """The median without the tracer, where a file kept it but not the latencies themselves."""
+    """The median without the tracer, if a file kept it without the latencies."""
     dumps: SeriesAnalysis | None = None
     names: tuple[str, ...] = ()
-    """What its experiment is called too: a CPU without SME2 has one baseline for both on and off."""
+    """Other names of its experiment: a CPU without SME2 has one baseline for both on and off."""
     operators: tuple[Operator, ...] = ()
-    """Those of its dumps; of a stored run as it was when its dumps were read."""
+    """From its dumps, or from the store for a stored run."""
     kernels: SeriesEvidence | None = None
 
     @property
     def called(self) -> set[str]:
-        """Every name of its experiment."""
         return {self.series.experiment, *self.names}
 
     def is_like(self, other: MeasurementSeries) -> bool:
@@ -51,15 +48,15 @@ class MeasurementSeries:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One of the two measurements; `run_dir` is the run it is or lies in, whose rounds ran side by side."""
+    """One of the two measurements; `run_dir` is the run that it is or lies in."""
 
     facts: SideFacts
     run_dir: Path | None
     series: tuple[MeasurementSeries, ...]
     proven: tuple[SeriesEvidence, ...] = ()
-    """What an emulated run of its program proved, where its own CPU has no SME2."""
+    """What an emulated run of its program proved, if its own CPU has no SME2."""
     damaged: str = ""
-    """Why what is known of its kernels cannot be read; empty where it can."""
+    """Why its kernel data cannot be read; empty if it can."""
 
     @property
     def experiments(self) -> str:
@@ -69,7 +66,6 @@ class Measurement:
 
 
 def load_measurement(path: Path, times: Times | None = None) -> Measurement:
-    """Read whatever `path` names."""
     if path.is_dir():
         return _of_run(Run.open(path, times=times), str(path), "run directory")
     if not path.is_file():
@@ -114,7 +110,7 @@ def _of_run(run: Run, name: str, kind: str) -> Measurement:
 
 
 def _place(proven: Proven, place: int) -> tuple[SeriesEvidence, ...]:
-    """The kernels of the run itself, or of what was kept in it."""
+    """Return the kernels of the run itself (0) or of the evidence kept in it (1)."""
     places: Sequence[PlaceEvidence] = proven.evidence[place : place + 1]
     return tuple(found for each in places for found in each.kernels)
 

@@ -1,8 +1,8 @@
-"""The kit's agent skills, and how they come to where a coding assistant looks for them.
+"""The kit's agent skills, and their installation for coding assistants.
 
-The texts in `agent_skill_ml_profiling/` are written for a clone and are the only ones. Installed, each is a
-folder of the open Agent Skills format (agentskills.io) that stands by itself: its links lead to the other
-skills' folders or to references beside it, and what only a clone has is left out or named in words.
+The texts in `agent_skill_ml_profiling/` are written for a clone and are the only source. An installed skill
+is a self-contained folder in the open Agent Skills format (agentskills.io): its links lead to other skills or
+to references beside it, and what only a clone has is left out or named in words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from model_profiling.core.errors import FormatError, InputError, SetupError, sys
 from model_profiling.core.hints import DISTRIBUTION
 
 STANDARD = ".agents/skills"
-"""Where the open standard has a project's skills; most assistants look there too."""
+"""A project's skills in the open standard; most assistants look there too."""
 ASSISTANTS = {
     "claude": ".claude/skills",
     "codex": STANDARD,
@@ -32,7 +32,7 @@ ASSISTANTS = {
 """The folder of a project in which each assistant looks for skills."""
 
 RECORD = ".sme2prof-skills.json"
-"""Beside the skills: what was written, so that a later version tells its own files from changed ones."""
+"""Lists what was written beside the skills, so that a later version recognises changed files."""
 SKILL = "SKILL.md"
 _FOLDER = "agent_skill_ml_profiling"
 _REFERENCES = "references"
@@ -46,20 +46,16 @@ _COMPATIBILITY = f"Linux or macOS, Python 3.10 to 3.13, the command sme2prof of 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One skill as it is installed."""
-
     name: str
     description: str
     source: str
     """Its file in `agent_skill_ml_profiling/`."""
     files: Mapping[str, str]
-    """Text by path in the skill's folder; one of them is SKILL.md."""
+    """Text by path in the skill's folder, including SKILL.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What `install_skills` did, as paths below `folder`."""
-
     folder: Path
     skills: tuple[str, ...]
     written: tuple[str, ...]
@@ -68,14 +64,14 @@ class Installed:
 
 
 def _texts() -> Path:
-    """In the package where it was built into a wheel (setup.py), else in the clone."""
+    """In the package if built into a wheel (setup.py), otherwise in the clone."""
     package = Path(__file__).resolve().parents[1]
     built = package / "skills"
     return built if built.is_dir() else package.parent / _FOLDER
 
 
 def list_skills() -> tuple[Skill, ...]:
-    """Every skill of the kit, in the order of the workflow."""
+    """Return every skill of the kit, in the order of the workflow."""
     sources = sorted(_texts().glob("[0-9][0-9]_*.md"))
     if not sources:
         raise SetupError(f"the skills' texts are not in {_texts()}", f"install {DISTRIBUTION} again")
@@ -94,7 +90,7 @@ def list_skills() -> tuple[Skill, ...]:
 
 
 def install_skills(folder: Path, *, force: bool = False) -> Installed:
-    """Write every skill below `folder`; what somebody changed is replaced with `force` only."""
+    """Write every skill below `folder`; files that somebody changed are replaced only with `force`."""
     skills = list_skills()
     wanted = {f"{skill.name}/{path}": text for skill in skills for path, text in skill.files.items()}
     before = _recorded(folder)
@@ -109,7 +105,7 @@ def install_skills(folder: Path, *, force: bool = False) -> Installed:
             f"in {folder} somebody changed {', '.join(changed)}; nothing was written",
             "save the changes elsewhere, or replace them with --force",
         )
-    # What an earlier version brought and this one has no more; changed by somebody, it is theirs.
+    # Remove files that only an earlier version had, unless somebody changed them.
     gone = [
         path
         for path, digest in before.items()
@@ -133,7 +129,7 @@ def install_skills(folder: Path, *, force: bool = False) -> Installed:
 
 
 def _header(source: str, text: str) -> dict[str, str]:
-    """The front matter; ours is one `key: value` a line."""
+    """Parse the front matter, which has one `key: value` per line."""
     found = _FRONT_MATTER.match(text)
     pairs = (line.partition(": ")[::2] for line in found[1].splitlines()) if found else ()
     header = {key: value.strip() for key, value in pairs}
@@ -145,7 +141,7 @@ def _header(source: str, text: str) -> dict[str, str]:
 def _as_installed(
     source: str, text: str, header: Mapping[str, str], names: Mapping[str, str]
 ) -> dict[str, str]:
-    """The files of one skill: its text, and every reference that it leads to."""
+    """Return the files of one skill: its text, and every reference it links to."""
     body = _FRONT_MATTER.sub("", text, count=1)
     lines = [
         "---",
@@ -169,7 +165,7 @@ def _as_installed(
 
 
 def _without_clone(text: str) -> str:
-    """Without sections about a clone's scripts; marks for whoever tests the documents become sentences."""
+    """Remove sections about a clone's scripts, and turn marks for document tests into sentences."""
     kept, inside = [], False
     for line in text.splitlines():
         if line.startswith("## "):
@@ -181,7 +177,7 @@ def _without_clone(text: str) -> str:
 
 
 def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, set[str]]:
-    """`text` of `source` with links that work in its installed folder, and the references among them."""
+    """Return `text` with links that work in its installed folder, and the references among them."""
     in_references = bool(posixpath.dirname(source))
     references: set[str] = set()
 
@@ -199,7 +195,7 @@ def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, se
         in_clone = posixpath.normpath(posixpath.join(_FOLDER, place))
         return f"{words} (`{in_clone}` in the kit's repository)"
 
-    # Every second part is a block of code, in which brackets are the language's own.
+    # Every second part is a code block, where brackets are not links.
     parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     made = [part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts)]
     return "".join(made), references
@@ -210,7 +206,7 @@ def _digest(text: str | None) -> str:
 
 
 def _recorded(folder: Path) -> dict[str, str]:
-    """Path and digest of what an earlier install wrote; what is said of other places is not believed."""
+    """Return path and digest of the files of an earlier install; ignore paths outside its folders."""
     try:
         content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         listed = dict(content["files"])
@@ -225,7 +221,6 @@ def _is_below(path: str) -> bool:
 
 
 def _content(folder: Path, path: str) -> str | None:
-    """What is in a file, if there is one."""
     file = folder / path
     if not file.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{file} leads out of {folder} by a link", "remove the link, or give another --dir")
@@ -238,7 +233,7 @@ def _content(folder: Path, path: str) -> str | None:
 
 
 def _put(folder: Path, new: Mapping[str, str], gone: Iterable[str]) -> None:
-    """Write `new` in its order and remove `gone`; what fails half-way is completed by installing again."""
+    """Write `new` in its order and remove `gone`; installing again completes what failed half-way."""
     with files.no_empty_folder(folder):
         for path, text in new.items():
             files.write_text(folder / path, text)

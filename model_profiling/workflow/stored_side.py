@@ -1,7 +1,7 @@
-"""A run of a store as one side of a comparison: its rows become what a run directory would have said.
+"""Reads a run of a store as one side of a comparison, from its rows.
 
-Latencies are kept by round, so end to end is compared by the same statistics. Operators are kept without
-their times in every round: what they are is compared, how long each took is not.
+Latencies are stored by round, so the same statistics compare them end to end. Operators are stored without
+their times in every round: they are compared, but not their times.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from model_profiling.store.places import store_command
 from model_profiling.store.store import Store
 from model_profiling.workflow.sides import Measurement, MeasurementSeries
 
-Row = Mapping[str, Any]  # what DuckDB returns; its columns' types are those of `store/tables.py`
+Row = Mapping[str, Any]  # as DuckDB returns it; the column types are in `store/tables.py`
 _Key = TypeVar("_Key", bound=Hashable)
 _LOAD = "SELECT number FROM environment WHERE run_id = ? AND name = 'load_average' AND taken = 'before'"
 _NOT_TIMED = OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0)
 
 
 def stored_side(store: Store, run: Row, name: str) -> Measurement:
-    """The run whose row of `runs` is `run`; `name` is what the user called it."""
+    """Return the run of the row `run`; `name` is what the user called it."""
     with store.connection() as made:
 
         def ask(sql: str) -> Sequence[Row]:

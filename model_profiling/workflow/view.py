@@ -1,6 +1,4 @@
-"""Finds or makes the page to look at: a run's report, a list of the runs in a folder, or the page of a store;
-and opens it.
-"""
+"""Finds or makes the page to view (a run's report, a list of runs or the page of a store) and opens it."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ class ViewedPage:
     path: Path
     runs: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
-    """What could not be read, one for each run."""
+    """One for each unreadable run."""
 
 
 def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
-    """The page about what is `named`, made anew; one that the user names is opened as it is."""
+    """Make a new page about `named`; if it is itself a page, return it unchanged."""
     if out is not None and files.is_stream(out):
         raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
@@ -63,7 +61,7 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
 
 
 def _report(run_dir: Path, out: Path | None, progress: Progress | None) -> Path:
-    """A page that lies there is not opened: whoever sent the run may have put any program into it."""
+    """An existing report page is never opened: whoever sent the run may have put any script into it."""
     page = out or run_dir / _PAGE
     write_report(run_dir, out=out or _writable(run_dir) / names.REPORT, progress=progress)
     return page.with_suffix(names.HTML)
@@ -98,7 +96,7 @@ def _store(place: StrPath, page: Path) -> ViewedPage:
 
 
 def run_row(run_dir: Path, home: Path) -> IndexRow:
-    """What a list of runs says about one of them; its place is relative to `home`."""
+    """Return the row of one run in a list of runs; its path is relative to `home`."""
     place = files.relative_posix(home, run_dir)
     try:
         data = report_data(Run.open(run_dir), None)
@@ -109,11 +107,8 @@ def run_row(run_dir: Path, home: Path) -> IndexRow:
 
 
 def why_no_browser(environment: Mapping[str, str], system: str = sys.platform) -> str | None:
-    """Why no browser can be expected here, as a clause; None where there may be one.
-
-    `BROWSER` is a person's word that there is. Without a display Python would start one for text in this very
-    terminal, which cannot draw a chart.
-    """
+    """Return why no browser can be expected here, as a clause, or None. `BROWSER` is the user's word that
+    there is one. Without a display, Python would start a text browser here, which cannot draw charts."""
     if environment.get("CI"):
         return "this is a CI job"
     if environment.get("BROWSER"):
@@ -126,7 +121,7 @@ def why_no_browser(environment: Mapping[str, str], system: str = sys.platform) -
 
 
 def open_page(page: Path) -> str | None:
-    """Open `page` in the browser, or say as a clause why it was not."""
+    """Open `page` in the browser, or return as a clause why not."""
     reason = why_no_browser(os.environ)
     if reason is not None:
         return reason
