@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
-
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.core import files
@@ -295,6 +293,8 @@ _WRITING = re.compile(r"--(?:result|etdump|output-prefix|etdump_path)[\0 =]")
 
 def _end_runners_in(work: Path) -> None:
     """End processes that were started to write below `work`; any other process belongs to someone else."""
+    import psutil  # type: ignore[import-untyped]  # importing it looks at the machine, which `report` must not
+
     with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
         for found in psutil.process_iter(["cmdline"]):
             command = "\0".join(found.info["cmdline"] or ())

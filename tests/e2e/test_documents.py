@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 import shlex
 import sys
@@ -16,7 +15,7 @@ from documents import Block, Clone, blocks_of, described_machine, missing_line, 
 from stand_ins import lay_out_checkout
 from working_tree import ROOT
 
-from model_profiling.cli.main import COMMANDS
+from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
 
 SKILLS = "agent_skill_ml_profiling"
@@ -212,7 +211,8 @@ def _wrong_in(words: list[str]) -> str:
 
 @functools.cache
 def _options_of_command(name: str, sub: str) -> frozenset[str]:
-    command = importlib.import_module(f"model_profiling.cli.{name}").command
+    command = program().get_command(click.Context(program()), name)
+    assert command is not None
     commands = [command]
     if isinstance(command, click.Group):
         commands += [command.commands[sub]] if sub in command.commands else list(command.commands.values())

@@ -43,9 +43,9 @@ int main() {
 """
 _BUILD = """\
 from model_profiling.runner.build import build_runner
-from model_profiling.runner.cache import take_remade
+from model_profiling.runner.cache import take_repair_notes
 b = build_runner()
-print(b.path, b.cached, *take_remade(), sep="\\n")
+print(b.path, b.cached, *take_repair_notes(), sep="\\n")
 """
 
 

@@ -66,11 +66,11 @@ def test_a_file_never_gets_the_number_of_a_closed_stream() -> None:
     """Else a child that inherits it would print into a lock or a dump."""
     code = (
         "import os, sys\n"
-        "from model_profiling.core.stdio import answered, say_aside\n"
+        "from model_profiling.core.stdio import checked_output, say_aside\n"
         "def work():\n"
         "    say_aside(str(os.open('pyproject.toml', os.O_RDONLY) > 2))\n"
         "    return 0\n"
-        "sys.exit(answered(work)())\n"
+        "sys.exit(checked_output(work)())\n"
     )
     done = shell(f'{sys.executable} -c "{code}" <&- >&-')
     assert (done.returncode, done.stderr) == (0, "True\n")
