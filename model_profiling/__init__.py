@@ -1,7 +1,8 @@
 """SME2 ExecuTorch Profiling Kit: where the time goes, what SME2 changes, what to do next.
 
-The names in `__all__` are the public API; each is loaded when it is first used, so importing the package is
-free. Everything else is private and may change. `import executorch` is the installed wheel from here on.
+The names in `__all__` are the public API; each is loaded when first used, so importing the package costs
+nothing. Everything else is private and may change. From here on, `import executorch` finds the installed
+wheel.
 """
 
 from __future__ import annotations

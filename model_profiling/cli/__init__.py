@@ -1,1 +1,1 @@
-"""The command line: one file per command; each parses, calls the library and prints."""
+"""The command line: each file holds one or a few commands, which parse, call the library and print."""

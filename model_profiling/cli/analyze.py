@@ -45,7 +45,7 @@ def analyze_command(
     out: Path | None,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # click has typed them; they are parameters of analyse
+    **asked: Any,  # parameters of analyse, typed by click
 ) -> None:
     """Say where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
 
@@ -53,7 +53,7 @@ def analyze_command(
     """
     with shown_progress(quiet=quiet) as progress:
         if factors is not None and run_dir.is_dir():
-            # Imported here: making a whole run's files again knows configs, which analysing does without.
+            # Imported here: it loads the code for configs, which plain analysis does not need.
             from model_profiling.workflow.measure import use_factors
 
             use_factors(run_dir, factors)

@@ -72,7 +72,7 @@ def validate_command(run_dir: Path, as_json: bool) -> int:
     Dumps are read, added up and counted, statistics computed again, experiments checked to be of one
     program, outputs compared. Exits with 1 when something does not hold.
     """
-    # Imported here: the doctor has to work where packages are missing that reading a run needs.
+    # Imported here: doctor must work without the packages that reading a run needs.
     from model_profiling.validation.validate import validate
 
     with shown_progress() as progress:

@@ -18,7 +18,7 @@ from model_profiling.workflow.clean import Limits, Trimmed, clean, trim_cache, t
 
 _BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _LATEST = 253_000_000_000.0
-"""In the year 9987."""
+"""The latest time shown: the year 9987."""
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -148,5 +148,5 @@ def _show(found: Trimmed, cache: Path | None, limits: Limits, dry_run: bool, as_
 
 
 def _moment(stamp: float) -> time.struct_time:
-    """A file of somebody else may have any time, also one that no calendar has."""
+    """Clamp `stamp`: other people's files may carry times that no calendar has."""
     return time.localtime(min(max(stamp, 0.0), _LATEST))

@@ -100,7 +100,7 @@ def compare_command(
     times: Times | None,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # click has typed them; they concern a store, or programs
+    **asked: Any,  # options for a store or for programs, typed by click
 ) -> int:
     """Say what changed from A to B, and how sure that is; or from a stored run to the one that is named.
 
@@ -148,7 +148,7 @@ def compare_command(
 
 
 class Gates(TypedDict):
-    """What makes a comparison fail."""
+    """The conditions under which a comparison fails."""
 
     limit: float | None
     fail_on: tuple[Aspect, ...]
@@ -165,7 +165,8 @@ def _judged(
     add: bool,
     first_is_good: bool,
 ) -> tuple[Comparison, KeptVerdict | None, ProfilingError | None]:
-    """Judge a run by one of a store; with `add` it is kept there, or why not: the verdict is said first."""
+    """Compare a run with one from a store; with `add`, keep the verdict there. A failure to keep it is
+    returned, not raised, so that the verdict is printed first."""
     from model_profiling.store.store import Store
     from model_profiling.workflow.baselines import (
         LAST_GOOD,
@@ -211,7 +212,7 @@ def _measured(
     force: bool,
     **asked: Any,
 ) -> tuple[Comparison, int]:
-    """What was found, and 2 where a program did not work."""
+    """Return the comparison, and exit code 2 if a program failed."""
     from model_profiling.workflow.compare_programs import compare_programs
     from model_profiling.workflow.measure import RunOptions
 
@@ -235,7 +236,7 @@ def _print(comparison: Comparison, kept: KeptVerdict | None, *, quiet: bool, as_
     if as_json:
         frame.facts({**comparison_facts(comparison), "kept": record_json(kept) if kept else None})
         return
-    # The headline stands last, where a terminal's reader looks first.
+    # The headline comes last: on a terminal that is what people read first.
     if not quiet:
         shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
         frame.say(render_terminal(shown).strip())
@@ -245,7 +246,7 @@ def _print(comparison: Comparison, kept: KeptVerdict | None, *, quiet: bool, as_
 
 
 def _exit_code(comparison: Comparison, unkept: ProfilingError | None) -> int:
-    """A gate's no comes before what went wrong besides."""
+    """A failed gate takes precedence over a failure to keep the run."""
     if comparison.answer == "failed":
         if unkept is not None:
             frame.warn(f"the run is not kept in the store: {unkept}")

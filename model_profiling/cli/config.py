@@ -77,7 +77,7 @@ def new(
     runs: int | None,
     trace: bool,
     force: bool,
-    **asked: Any,  # click has typed them; they are fields of NewConfig
+    **asked: Any,  # fields of NewConfig, typed by click
 ) -> None:
     """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
     here: Kind = "mac" if platform.system() == "Darwin" else "linux"
@@ -93,7 +93,7 @@ def new(
     if model is None:
         if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
-        # Not into the config, where that goes to standard output.
+        # If the config goes to standard output, the prompts must not.
         aside = output is not None and files.is_stdout(output)
         model = Path(click.prompt("Exported program (.pte)", err=aside))
         kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=here, err=aside)
@@ -116,7 +116,7 @@ def _say_written(path: Path, next_command: str) -> None:
 def _new_sweep(
     models: tuple[Path, ...], kind: Kind, threads: tuple[int, ...], runs: int, asked: dict[str, Any]
 ) -> NewSweep:
-    for name in ("output_root", "trace", "runner_on", "runner_off"):  # decided for each of its runs
+    for name in ("output_root", "trace", "runner_on", "runner_off"):  # a sweep decides these for each run
         if asked[name]:
             option = f"--{name.replace('_', '-')}"
             raise InputError(f"{option} has no meaning for a sweep", "leave it out, or leave out --sweep")
@@ -137,7 +137,7 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     from model_profiling.config.reading import config_warnings, pairs, parse_config
     from model_profiling.config.sweep import parse_sweep
 
-    raw = read_object(path)  # once: it may come through a pipe
+    raw = read_object(path)  # read once: it may be a pipe
     config, sweep, problems = None, None, tuple[Problem, ...]()
     if isinstance(raw, Problem):
         problems = (raw,)

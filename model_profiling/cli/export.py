@@ -37,7 +37,7 @@ def export_command(
     *,
     model: str,
     as_json: bool,
-    **asked: Any,  # click has typed them; they are parameters of export_model
+    **asked: Any,  # parameters of export_model, typed by click
 ) -> int:
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 

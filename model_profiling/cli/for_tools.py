@@ -1,4 +1,4 @@
-"""The last lines of a command: its answers, files for other tools, and what it leaves in GitHub Actions."""
+"""The end of a command's output: answers, warnings, files for other tools, and the GitHub Actions summary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ tools_option = click.option(
 
 
 def write_asked(runs: Iterable[ReportData], tools: Sequence[str]) -> list[ToolFiles]:
-    """The files of every run for the tools that were asked for."""
     if not tools:
         return []
     from model_profiling.workflow.report import write_for_tools
@@ -63,7 +62,6 @@ def tool_facts(made: Sequence[ToolFiles]) -> dict[str, object]:
 
 
 def print_made(made: Sequence[ToolFiles]) -> None:
-    """Each tool's files and how to open them."""
     for found in made:
         if found.left_out:
             frame.warn(f"nothing for {found.tool}: {found.left_out}")
@@ -73,7 +71,7 @@ def print_made(made: Sequence[ToolFiles]) -> None:
 
 
 def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
-    """In GitHub Actions: the runs in the job's summary, and their badges."""
+    """In GitHub Actions, write the runs to the job's summary, and their badges."""
     from model_profiling.workflow.report import tell_of_runs
 
     if problem := tell_of_runs(runs, first):
@@ -81,14 +79,14 @@ def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] 
 
 
 def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:
-    """The notes, which `quiet` leaves out, then the three answers."""
+    """Print the notes (unless `quiet`), then the three answers."""
     if found.notes and not quiet:
         frame.say(render_terminal(make_list(found.notes)) + "\n")
     frame.say(render_terminal([found.block]))
 
 
 def pages(report: Path) -> list[Path]:
-    """The files of a report, the one to open first."""
+    """The report's files, the one to open first at the front."""
     html = report if files.is_stream(report) else report.with_suffix(names.HTML)
     return list(dict.fromkeys((html, report)))
 
@@ -98,7 +96,7 @@ def page_facts(report: Path) -> dict[str, object]:
 
 
 def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
-    """Exit code 2 where an experiment did not work, which is said even when `quiet`; 0 when all did."""
+    """Print warnings; return exit code 2 if an experiment failed, which is printed even if `quiet`."""
     failed = False
     for line in lines:
         if line.kind == "failed":

@@ -1,8 +1,7 @@
-"""What every command shares: its options, how facts are printed, how a failure becomes one line.
+"""What all commands share: options, printing of text and facts, and the decorator that makes a command.
 
-A command file defines one click command called `command`, made with `@frame.command`. Its function calls
-the library, prints with `frame.say`, `frame.facts` or rich, and returns the exit code: nothing or 0 when
-done, 1 when the answer is no. Library errors pass through to `main`.
+A command's function calls the library, prints with `say`, `facts` or `table`, and returns the exit code: None
+or 0 for done, 1 if the answer is no. Library errors pass through to `main`.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ Decorator = Callable[[Function], Function]
 
 
 def command(name: str, *, example: str, facts: bool = False) -> Callable[[Function], click.Command]:
-    """Make a click command out of a function; its docstring is the help and `example` is shown below it.
-
-    `facts` adds `--json`, passed on as `as_json`. `--debug` is taken everywhere and read by `main`.
-    """
+    """Make a click command of a function; its docstring is the help text, with `example` shown below it.
+    `facts` adds `--json`, passed on as `as_json`. Every command takes `--debug`, which `main` reads."""
 
     def make(function: Function) -> click.Command:
         @functools.wraps(function)
@@ -68,7 +65,7 @@ def _epilog(example: str) -> str:
 
 
 class _NamedPath(click.Path):
-    """A path that some file could have: the system would refuse others in the middle of the work."""
+    """A path that the system can accept: others are refused now, not in the middle of the work."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -79,7 +76,7 @@ class _NamedPath(click.Path):
 
 
 class IntRange(click.IntRange):
-    """A count that something could be done as often; click itself takes numbers of 4,300 digits."""
+    """An integer of limited size: click itself accepts numbers of 4,300 digits."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = int(super().convert(value, param, ctx))
@@ -89,7 +86,7 @@ class IntRange(click.IntRange):
 
 
 class FloatRange(click.FloatRange):
-    """A number in a range; click takes `nan` as in any, and no comparison with it is ever true."""
+    """A finite number in a range: click accepts `nan` in any range, because no comparison with it is true."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -110,7 +107,7 @@ def debug_option() -> click.Option:
 def thread_counts(
     _context: click.Context, _option: click.Parameter, text: str | None
 ) -> tuple[int, ...] | None:
-    """Counts with commas between them; None where none were given."""
+    """Parse counts separated by commas."""
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
@@ -132,8 +129,6 @@ def _as_factors(_context: click.Context, _option: click.Parameter, text: str | N
 
     return parse_factors(text)
 
-
-# Options that several commands take, each declared once.
 
 PATH = _NamedPath(readable=False, path_type=Path)
 times_option = click.option(
@@ -175,7 +170,7 @@ KEPT = "everything measured so far is kept; continue with the same command and -
 
 
 def resume_options(resume: str, force: str, *, discards: str = "discards") -> Decorator:
-    """`--resume` and `--force`, of which one may be given."""
+    """Add `--resume` and `--force`, which exclude each other."""
 
     def add(function: Function) -> Function:
         @functools.wraps(function)
@@ -191,14 +186,13 @@ def resume_options(resume: str, force: str, *, discards: str = "discards") -> De
 
 
 def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
-    """Say that --sme2-factor did nothing, where nothing is projected."""
     known = list(outlooks)
     if not any(outlook.projections for outlook in known):
         warn(f"--sme2-factor has no effect: {known[0].reason}")
 
 
 def warn_of_skipped_models(asked: str = "") -> None:
-    """Name each model folder that cannot be imported; of the one that is `asked` for, its error tells."""
+    """Warn of each model folder that cannot be imported, but not of `asked`, which raises its own error."""
     from model_profiling.models.registry import discover, skipped_folders
 
     discover()
@@ -208,23 +202,23 @@ def warn_of_skipped_models(asked: str = "") -> None:
 
 
 def is_count(word: str) -> bool:
-    """Whether `word` is a whole number above 0, of a size that something is counted with."""
+    """Whether `word` is a positive whole number of at most nine digits."""
     return re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", word, re.ASCII) is not None
 
 
 _words: list[str] = []
 _files_on_stdout: list[Path] = []
-"""Outputs that the user wants there; what is said besides goes to standard error then."""
+"""Outputs the user sends to standard output; all other text then goes to standard error."""
 
 
 def remember(words: Sequence[str]) -> None:
-    """Keep the command as it was given, by a person or by a documented script."""
+    """Keep the command's words as a person or a documented script gave them."""
     _words[:] = words
     _files_on_stdout.clear()
 
 
 def output_file(named: str) -> Path:
-    """Where a file goes that the user asked for; `-` is standard output, which takes one."""
+    """The path of an output; `-` is standard output, which can take only one."""
     path = files.STDOUT if named == "-" else files.as_path(named)
     if files.is_stdout(path):
         if _files_on_stdout:
@@ -234,7 +228,6 @@ def output_file(named: str) -> Path:
 
 
 def output_folder(named: str) -> Path:
-    """Where several files go that the user asked for."""
     path = files.as_path(named)
     if named == "-" or files.is_stream(path):
         raise InputError(f"{named} is no folder", "several files are written: name a folder for them")
@@ -244,7 +237,7 @@ def output_folder(named: str) -> Path:
 
 
 class _Output(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
-    """A path that is written to; what cannot be one is said with the option's name."""
+    """A path to write to; errors name the option."""
 
     name = "path"
 
@@ -263,18 +256,16 @@ FOLDER = _Output(output_folder)
 
 
 def command_line() -> tuple[str, ...]:
-    """The command that makes this run again."""
+    """The command that repeats this run."""
     return ("sme2prof", *_words)
 
 
 def debugging() -> bool:
-    """Whether the user asked for --debug."""
     return "--debug" in _words
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print lines; whatever names of other people are in them, a terminal sees only what can be seen, and a
-    CI service no command."""
+    """Print text, made safe: names in it may hold terminal escapes or commands to a CI service."""
     shown = no_command(printable(text))
     if err or _files_on_stdout:
         say_aside(shown)
@@ -283,7 +274,6 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 
 def say_wrote(path: Path, more: str = "") -> None:
-    """Where something is now that was written."""
     say(f"wrote {'to ' if files.is_stdout(path) else ''}{files.display_name(path)}{more}")
 
 
@@ -296,12 +286,12 @@ def fail(text: str) -> None:
 
 
 def facts(content: Mapping[str, object]) -> None:
-    """Print facts for machines."""
+    """Print JSON."""
     say(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns without decoration, easy to read and to cut."""
+    """Print aligned columns without decoration."""
     from model_profiling.report.document import make_table
     from model_profiling.report.text import render_terminal
 

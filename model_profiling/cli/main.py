@@ -1,4 +1,4 @@
-"""The entry point of `sme2prof`: finds the command, loads only that one, and turns failures into one line."""
+"""The entry point of `sme2prof`: loads only the command that is used, and turns failures into one line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMANDS = {
     "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
     "skills": "Give the kit's skills to a coding assistant.",
 }
-"""Every command with its one-line summary, in the order people meet them."""
+"""Each command's one-line summary, in the order in which people meet them."""
 _FILES = {
     "bundle": "report",
     "doctor": "checks",
@@ -52,16 +52,16 @@ _FILES = {
     "view": "report",
     "worker": "sweep",
 }
-"""Where a command is that has no file of its own name."""
+"""The file of each command that has no file of its own name."""
 
 _REGISTRATIONS = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
 
 _NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""A group without a command, since click 8.2: its message is the whole help, which is no line."""
+"""Raised since click 8.2 for a group without a command; its message is the whole help text."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command's file only when it is used, so that --help stays quick."""
+    """Imports a command's file only when it is used, which keeps --help fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _invoke(words: list[str]) -> object:
     _check_words(words)
-    # Not click's own main(): it answers Ctrl-C with an empty line of its own.
+    # Not click's own main(): it prints an empty line on Ctrl-C.
     with program().make_context("sme2prof", words) as context:
         outcome: object = context.command.invoke(context)
     _warn_of_the_cache()
@@ -112,7 +112,7 @@ def _invoke(words: list[str]) -> object:
 
 
 def run_reporting_failures(work: Callable[[], object]) -> int:
-    """Do the work of a command or of a tool; any failure is one line, and the exit code says which kind."""
+    """Do the work of a command or tool; print a failure as one line and return the exit code for its kind."""
     end_like_ctrl_c()
     outcome: object = None
     try:
@@ -120,7 +120,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
     except click.exceptions.Exit as ended:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
-        # Who was interrupted in the middle of something says what is left to do.
+        # The code that was interrupted says in the exception what is left to do.
         _warn_of_settings()
         fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
         return 130
@@ -135,15 +135,15 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
         _warn_of_the_cache()
         _warn_of_settings()
         return _reported(problem, str(problem))
-    except Exception as problem:  # the last resort: a defect of ours is still one line to the user
+    except Exception as problem:  # last resort: even a defect of the kit is one line to the user
         if isinstance(problem, OSError) and lost_output():
-            raise  # an answer that was lost is not one
+            raise  # output was lost, so there is no answer
         return _reported(problem, _unexpected(problem))
     return outcome if isinstance(outcome, int) else 0
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse what no file and no page can hold before anything is made of it."""
+    """Refuse arguments that no file name and no page can hold."""
     for word in words:
         if "\0" in word or not is_utf8(word):
             raise InputError(
@@ -153,8 +153,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _unexpected(problem: Exception) -> str:
-    """A defect of ours, unless the system refused something, or the file failed in which people may register
-    models by hand."""
+    """Describe a refusal by the system, an error in the file that registers models, or a defect of ours."""
     if isinstance(problem, OSError) and problem.errno is not None:
         return refused_by_system(problem)
     said = f"{type(problem).__name__}: {problem}"
@@ -180,8 +179,8 @@ def _reported(problem: Exception, text: str) -> int:
 
 
 def _warn_of_settings() -> None:
-    """A phone's settings may have been put back before something else failed."""
-    if "model_profiling.targets.device.power_mode" in sys.modules:  # else no phone was reached
+    """Print notes about a phone's settings: they may have been restored before something else failed."""
+    if "model_profiling.targets.device.power_mode" in sys.modules:  # otherwise no phone was used
         from model_profiling.targets.device.power_mode import take_pending_notes
 
         for note in take_pending_notes():
@@ -189,7 +188,7 @@ def _warn_of_settings() -> None:
 
 
 def _warn_of_the_cache() -> None:
-    """What was damaged there and made again, unless a run has it in its warnings."""
+    """Print what was damaged in the cache and rebuilt, unless a run has it among its warnings."""
     if "model_profiling.runner.cache" in sys.modules:
         from model_profiling.runner.cache import take_repair_notes
 

@@ -37,7 +37,7 @@ def models_command(as_json: bool) -> None:
 
 
 def _inputs(entry: ModelEntry) -> str:
-    """Each shape once, with how many follow each other: a cache is one of many alike."""
+    """Each shape once, with the number of equal neighbours: a model may have many caches of one shape."""
     if not entry.inputs:
         return "known once loaded"
     alike = [(shape, len(list(those))) for shape, those in groupby(entry.inputs)]
@@ -47,7 +47,7 @@ def _inputs(entry: ModelEntry) -> str:
 
 
 def _options(entry: ModelEntry) -> str:
-    """As they are written after the name, with their defaults."""
+    """The options as written after the model's name, with their defaults."""
     shown = ",".join(option.shown for option in entry.options)
     return f"{MARK}{shown}" if shown else ""
 

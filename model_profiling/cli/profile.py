@@ -27,7 +27,6 @@ from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, pro
 
 
 def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """What was asked for, in the order given; empty where nothing was."""
     if text is None:
         return ()
     words = tuple(word.strip() for word in text.split(",")) if text != "all" else DTYPES
@@ -105,7 +104,7 @@ def profile_command(
     factors: Factors | None,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # click has typed them; they are the fields of ProfileOptions
+    **asked: Any,  # fields of ProfileOptions, typed by click
 ) -> int:
     """Profile MODEL: export if needed, run, analyse, and say what was found.
 
@@ -131,7 +130,7 @@ def profile_command(
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes
         )
-    # The main run's answer holds what the one for evidence proved.
+    # The main run's answer includes what the evidence run proved.
     mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
     for_tools.tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
@@ -139,7 +138,7 @@ def profile_command(
     (outcome,) = profiled
     if not quiet and not as_json:
         frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
-    # The answers stand last, where a terminal's reader looks first.
+    # The answers come last: on a terminal that is what people read first.
     code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(outcome))
@@ -153,7 +152,6 @@ def _side_by_side(found: Dtypes) -> list[Block]:
 
 
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
-    """The side-by-side, its verdict last; each format's own report is named in it."""
     found = several.found
     if as_json:
         profiles = {dtype: _facts(outcome) for dtype, outcome in several.outcomes.items()}
@@ -191,7 +189,6 @@ def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
         if ladder:
             frame.say(render_terminal([ladder_table(found.data)]) + "\n")
         if found is not outcome.main and not quiet:
-            # The main run's answer holds what this one proved.
             print_place(found, "Evidence", quiet=quiet)
             frame.say()
     print_outcome(outcome.main, quiet=quiet)

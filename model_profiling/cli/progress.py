@@ -1,5 +1,4 @@
-"""How progress looks: a live line on a terminal; plain lines or nothing where output is piped; JSON lines for
-a program that drives this one."""
+"""Progress on stderr: a live line on a terminal, plain lines in a log, JSON lines for a driving program."""
 
 from __future__ import annotations
 
@@ -18,17 +17,17 @@ from model_profiling.core.progress import Progress, Silent, watching
 
 _SECONDS_BETWEEN_LINES = 10.0
 DRIVEN = "SME2PROF_PROGRESS"
-"""Set to `json`, a program drives this one: it reads progress as JSON lines on stderr and holds stdin open;
-when it is gone, so that stdin ends, the work ends as by Ctrl-C."""
+"""Set to `json` by a program that drives this one: it reads progress as JSON lines from stderr and holds
+stdin open. When stdin ends, the driver is gone, and the work ends as on Ctrl-C."""
 
 
 class LiveLine:
-    """A spinner with the current stage, how much of it is done, and the time it has left."""
+    """A spinner with the current stage, its progress and the time left."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
-        # A stream of its own: while torch works, what it prints to stderr is kept back, and this must not be.
+        # A duplicate of stderr: output to stderr is held back while torch works, and this line must not be.
         self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
         self._console = Console(file=self._stream, force_terminal=True)
         self._status = self._console.status("")
@@ -55,7 +54,7 @@ class LiveLine:
         self._show(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}")
 
     def _show(self, text: str) -> None:
-        """One line, however narrow the terminal; brackets in names are not markup."""
+        """Show one line, however narrow the terminal; `Text` because brackets in names are not markup."""
         from rich.text import Text
 
         text = printable(" ".join(text.split()))
@@ -64,7 +63,7 @@ class LiveLine:
 
 
 class PlainLines:
-    """A line for each stage, and now and then how far it is: for logs of long jobs."""
+    """A line per stage, and its progress every few seconds: for logs of long jobs."""
 
     def __init__(self) -> None:
         self._stage, self._shown = "", time.monotonic()
@@ -82,10 +81,10 @@ class PlainLines:
 
 
 class JsonLines:
-    """A JSON object for each step: `{"stage": "measuring", "done": 3, "total": 12, "text": ""}`."""
+    """A JSON object per step: `{"stage": "measuring", "done": 3, "total": 12, "text": ""}`."""
 
     def __init__(self) -> None:
-        # As for the live line: what torch prints is kept back, and this must not be.
+        # A duplicate of stderr, as in LiveLine.
         self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
         self._stage = ""
 
@@ -105,7 +104,7 @@ class JsonLines:
         self._write({"stage": self._stage, "done": done, "total": total, "text": text, **left})
 
     def _write(self, step: dict[str, object]) -> None:
-        # Nobody reads it any more: stdin tells the same, and ends the work in order.
+        # If the driver is gone, stdin ends too, and that ends the work in order.
         with contextlib.suppress(OSError):
             self._stream.write(json.dumps(step) + "\n")
             self._stream.flush()
@@ -119,8 +118,7 @@ def _end_with_stdin() -> None:
 
 @contextlib.contextmanager
 def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
-    """Progress on stderr if a person or a program watches it; otherwise silence, or plain `lines` for long
-    jobs."""
+    """Show progress on stderr to a person or a driving program; otherwise nothing, or plain `lines`."""
     with contextlib.ExitStack() as shown:
         progress: Progress = Silent()
         if os.environ.get(DRIVEN) == "json":
@@ -135,7 +133,7 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
 
 @contextlib.contextmanager
 def measuring(kept: str, *, quiet: bool) -> Iterator[Progress]:
-    """Progress of a measurement; who interrupts it is told what is `kept` and how to continue."""
+    """Show progress of a measurement; on Ctrl-C, say what is `kept` and how to continue."""
     try:
         with shown_progress(lines=True, quiet=quiet) as progress:
             yield progress

@@ -1,4 +1,4 @@
-"""`sme2prof query` and `history`: what a store of runs answers."""
+"""`sme2prof query` and `history`: questions to a store of runs."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def history_command(
     store: str | None,
     out: Path | None,
     as_json: bool,
-    **asked: Any,  # click has typed them; they are the fields of HistoryQuestion
+    **asked: Any,  # fields of HistoryQuestion, typed by click
 ) -> None:
     """Show a model's latency over all runs of a store, and where its level changed.
 

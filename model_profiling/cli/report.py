@@ -1,4 +1,4 @@
-"""`sme2prof report`, `bundle` and `view`: what is shown and sent of a run."""
+"""`sme2prof report`, `bundle` and `view`: show a run, and send it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from model_profiling.report.scrubbing import Replaced
 
 
-# What `report --share` and `bundle` have in common: options, and how they tell what was taken out.
+# Shared by `report --share` and `bundle`.
 
 
 def scrub_options(function: frame.Function) -> frame.Function:
-    """`--rename` and `--keep`."""
     rename = click.option(
         "--rename", metavar="NAME", help="Call the model NAME in the copy [default: its name stays]."
     )
@@ -43,7 +42,7 @@ def scrub_options(function: frame.Function) -> frame.Function:
 
 
 def say_replaced(replaced: Sequence[Replaced]) -> None:
-    """What was taken out, with the originals: the person at this terminal is the one to check it."""
+    """List what was replaced, with the originals: the person at this terminal has to check it."""
     from model_profiling.report.scrubbing import left_out_lines
 
     rows = [(found.placeholder, found.kind, found.original) for found in replaced if found.placeholder]
@@ -89,7 +88,7 @@ def report_command(
     rename: str | None,
     keep: tuple[str, ...],
     as_json: bool,
-    **asked: Any,  # click has typed them; they are parameters of what writes a page: title and times
+    **asked: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
     """Write the report of RUN_DIR as HTML and Markdown, and print its answers; several get one page.
 
@@ -193,7 +192,7 @@ def _say(bundle: Bundle) -> None:
     kinds: dict[tuple[str, str], list[int]] = {}
     for found in bundle.files:
         ending = Path(found.name).suffix
-        # One line for each file at the top, one for each kind of those below.
+        # One line for each file at the top level, one for each kind of file below it.
         name = found.name if "/" not in found.name else f"*/*{ending}"
         kinds.setdefault((name, found.what), []).append(found.bytes)
     rows = [(str(len(sizes)), f"{sum(sizes):,}", name, what) for (name, what), sizes in kinds.items()]

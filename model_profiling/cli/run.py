@@ -49,7 +49,7 @@ def run_command(
     factors: Factors | None,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # click has typed them; they are parameters of run_file
+    **asked: Any,  # parameters of run_file, typed by click
 ) -> int:
     """Run the experiments of CONFIG and analyse them.
 
@@ -72,7 +72,7 @@ def run_command(
     if factors is not None:
         frame.warn_without_projection([outcome.data.outlook])
     for_tools.tell_github([(outcome.data, outcome.report)])
-    # The answers stand last, where a terminal's reader looks first.
+    # The answers come last: on a terminal that is what people read first.
     code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(outcome_facts(outcome))
@@ -86,7 +86,6 @@ def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
 
 
 def print_outcome(outcome: RunOutcome, *, quiet: bool) -> None:
-    """What a run found, the answers last, and where it is."""
     print_answers(outcome.answers, quiet=quiet)
     print_place(outcome, quiet=quiet)
 

@@ -1,4 +1,4 @@
-"""The documented scripts: each is a command of `sme2prof` whose argument has an option's name there."""
+"""The documented scripts: each is a command of `sme2prof` with an option in place of the argument."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pi
 
 
 def output_file(named: str) -> Path:
-    """As the commands take it; `-` is standard output."""
     return _as_argument(frame.output_file, named)
 
 
@@ -37,7 +36,7 @@ def _as_argument(convert: Callable[[str], Path], named: str) -> Path:
 
 
 def tool_parser(description: str | None) -> argparse.ArgumentParser:
-    """Its examples name the tool as it was started: a file of the repository, or an installed command."""
+    """A parser whose examples name the tool as it was started: as a file of the repository or a command."""
     frame.remember(())
     name = Path(sys.argv[0]).name
     if name.startswith("sme2prof-"):
@@ -47,7 +46,7 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
 
 @checked_output
 def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
-    """Do the work of a tool; a failure is one line and exit code 2, as everywhere."""
+    """Do the work of a tool; a failure is one line and exit code 2."""
     return run_reporting_failures(lambda: work(options))
 
 
@@ -61,11 +60,8 @@ def run_script(
     defaults: Sequence[str] = (),
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run `command` on what `option` names; every other option is the command's own.
-
-    `several` takes more than one; `defaults` are given where the user does not. Names of `option` are parted
-    by `|`.
-    """
+    """Run `command` on what `option` names, a list of names separated by `|`; other options are the
+    command's. `several` allows more than one value; `defaults` apply unless the user gives that option."""
     parser = _parser_of(command, description)
     parser.add_argument(*option.split("|"), dest="named", required=True, nargs="+" if several else 1)
     options, rest = parser.parse_known_args(argv)
@@ -76,7 +72,7 @@ def run_script(
 def run_pipeline(
     description: str | None, *, system: str = "", android: bool = False, argv: Sequence[str] | None = None
 ) -> int:
-    """Run the config that --config names; `system` is the only one the script's name promises to run on."""
+    """Run the config that --config names; a script for one `system` refuses to run on another."""
     parser = _parser_of("run", description)
     parser.add_argument("--config", required=True, help="the config to run")
     parser.add_argument(
@@ -104,8 +100,8 @@ def run_pipeline(
 
 @checked_output
 def run_combined_report(description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Several runs on one page: any number, or a Mac's and a phone's. Of those two, one may be missing, and
-    the page lies beside them where --out does not say."""
+    """Several runs on one page: any number, or a Mac's and a phone's, of which one may be missing; their page
+    is written beside them by default."""
     parser = _parser_of("report", description)
     parser.add_argument("--run-dirs", "--run-dir", nargs="+", default=[], help="run directories")
     parser.add_argument("--mac-dir", type=Path, help="the run directory of a Mac")
@@ -129,8 +125,7 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
 
 @checked_output
 def run_export(description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Export the model that --model names. Quantizing means int8 here, whatever the number format is of what
-    was quantized, and says so where that was asked for too."""
+    """Export the model that --model names; --quantize means int8 and warns if --dtype says otherwise."""
     parser = _parser_of("export", description)
     parser.add_argument("--model", required=True, help="a registered name, or file.py:factory")
     parser.add_argument("--dtype", help="fp32, fp16 (default) or int8")
@@ -146,8 +141,8 @@ def run_export(description: str | None, argv: Sequence[str] | None = None) -> in
 
 
 def _found(named: str) -> str:
-    """The run that is meant by `runs/<system>`. The kit keeps the runs of each program apart, in
-    `runs/<program>/<system>`, which documents of the earlier kit do not know."""
+    """Find the run meant by `runs/<system>`, as in documents of the earlier kit: runs are now apart, in
+    `runs/<program>/<system>`."""
     path = Path(named)
     if path.exists() or path.parent.name != "runs":
         return named
@@ -166,17 +161,14 @@ def _parser_of(command: str, description: str | None) -> argparse.ArgumentParser
 
 
 def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
-    """`rest` and, where it does not have that option, `defaults`."""
+    """`rest`, plus `defaults` if it lacks that option."""
     given = any(word.partition("=")[0] == defaults[0] for word in rest) if defaults else True
     return [*rest, *(() if given else defaults)]
 
 
-# What an earlier kit's perf_runner.py was asked for, in the words of this one.
-
-
 @checked_output
 def main(description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Measures nothing: one run of one binary says nothing about SME2. Names the command that does."""
+    """perf_runner.py: measures nothing (one run of one binary says nothing about SME2), names the command."""
     parser = tool_parser(description)
     parser.add_argument("--model", required=True, help="the .pte")
     parser.add_argument("--quiet-runner", default="", help="the runner of timing runs")

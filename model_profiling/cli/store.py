@@ -35,7 +35,7 @@ def add(
     run_dirs: tuple[Path, ...],
     store: str | None,
     as_json: bool,
-    **labels: Any,  # click has typed them; they are the fields of Labels
+    **labels: Any,  # fields of Labels, typed by click
 ) -> int:
     """Add the runs in each RUN_DIR, or in the folders below it; each once, however often it is added.
 

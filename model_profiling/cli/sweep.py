@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS = 40
-"""Of a table on a terminal; the report and --json have all."""
 
 
 @frame.command(
@@ -116,7 +115,6 @@ def sweep_command(
 
 
 def _in_short(cost: SweepCost, *, alone: bool) -> str:
-    """How much, for how long, on what."""
     cells = sum(len(each.job.cells) for each in cost.jobs)
     targets = listing(dict.fromkeys(each.job.target for each in cost.jobs))
     known = cost.seconds(alone=alone)
@@ -128,7 +126,6 @@ def _in_short(cost: SweepCost, *, alone: bool) -> str:
 
 
 def _show_plan(sweep: SweepConfig, outdir: Path, cost: SweepCost, *, alone: bool, as_json: bool) -> None:
-    """What would be measured, and what that costs."""
     from model_profiling.sweep.cells import all_cells
     from model_profiling.sweep.folder import is_unfinished
 
@@ -206,7 +203,7 @@ def _cell_facts(each: CellRecord) -> dict[str, object]:
 
 
 def _show(outcome: SweepOutcome, concluded: SweepResult, *, quiet: bool, as_json: bool) -> int:
-    """What came of it; exit code 2 where a cell failed, as for a run's experiments."""
+    """Print the outcome; the exit code is 2 if a cell failed, as for a run's experiments."""
     from model_profiling.report.text import render_terminal
     from model_profiling.sweep.report import count_text, failures, fastest_table
 
@@ -246,7 +243,7 @@ def _show(outcome: SweepOutcome, concluded: SweepResult, *, quiet: bool, as_json
 
 
 def _cores(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...]:
-    """Numbers with commas between them, from 0."""
+    """Parse CPU numbers separated by commas."""
     words = [word.strip() for word in text.split(",")] if text is not None else []
     if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
         raise click.BadParameter("give numbers of CPUs like 3 or 2,3")
@@ -294,7 +291,7 @@ def worker_command(
     tls_ca: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
-    **asked: Any,  # click has typed them; they are the fields of WorkerOptions
+    **asked: Any,  # fields of WorkerOptions, typed by click
 ) -> int:
     """Serve sweeps: measure on the devices named here, and export models, until interrupted.
 

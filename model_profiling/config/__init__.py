@@ -1,1 +1,1 @@
-"""JSON that a person writes, to a checked config."""
+"""Configs and sweeps: from the JSON that a person writes to checked settings."""

@@ -1,8 +1,7 @@
-"""What a config comes to on a machine: experiments that differ only in features its CPU lacks are one, and
-where times are no latencies each runs once.
+"""Fits a config to a machine: merges experiments that its CPU cannot tell apart.
 
-A CPU without SME2 has nothing to switch. Measuring the same code twice and calling it on and off would make
-noise look like an answer, so such experiments are measured once, as a baseline.
+Measuring the same code twice and calling it SME2 on and off would make noise look like an answer, so without
+SME2 such experiments are measured once, as a baseline.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from model_profiling.runner.features import SME2_ONLY
 
 @dataclass(frozen=True, slots=True)
 class OnCpu:
-    """A config as one CPU can run it, and which of its experiments stand for others."""
+    """A config as one CPU can run it, and which experiments stand for others."""
 
     config: ProfileConfig
     stands_for: tuple[StandsFor, ...] = ()
 
     def renamed(self, names: Iterable[str]) -> frozenset[str]:
-        """What experiments of the original config are called here."""
+        """The names here of experiments of the original config."""
         now = {old: found.experiment for found in self.stands_for for old in found.names}
         return frozenset(now.get(name, name) for name in names)
 
 
 def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
-    """`config` on a CPU that has `features`. A runner of the user's own is left alone: it has no switch, so
-    two of them are two programs. So is an experiment that is asked for twice: noise was the question."""
+    """Fit `config` to a CPU with `features`. Not merged: experiments with the user's own runners, which have
+    no switch, and an experiment that is asked for twice, because there noise is the question."""
     if "sme2" in features:
         return OnCpu(config)
-    groups: list[list[Experiment]] = []  # experiments of which this CPU can tell no difference
+    groups: list[list[Experiment]] = []  # experiments that are the same on this CPU
     for experiment in config.experiments:
         same = next((group for group in groups if _may_join(group, experiment, features)), None)
         if same is None:
@@ -57,14 +56,14 @@ def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
 
 
 def once_each(config: ProfileConfig) -> ProfileConfig:
-    """`config` where times are no latencies: kernels, outputs and structure are the same in every run."""
+    """Run everything once: where times are not latencies, all runs give the same kernels and outputs."""
     once = {"runs": 1, "warmup": 0}
     experiments = tuple(experiment.model_copy(update=once) for experiment in config.experiments)
     return config.model_copy(update={"experiments": experiments})
 
 
 def asks_to_repeat(config: ProfileConfig) -> bool:
-    """Whether somebody wrote that an experiment is to run more than once."""
+    """Whether the config explicitly asks for more than one run of an experiment."""
     return any(
         (each.runs > 1 and "runs" in each.model_fields_set)
         or (each.warmup > 0 and "warmup" in each.model_fields_set)
@@ -87,7 +86,7 @@ def _setting(experiment: Experiment) -> tuple[object, ...]:
 
 
 def _effect(experiment: Experiment, features: Collection[str]) -> set[str]:
-    """What switching off takes away from this CPU."""
+    """The features of this CPU that the experiment switches off."""
     return {"sme2" if name == SME2_ONLY else name for name in experiment.switched_off} & set(features)
 
 
@@ -109,7 +108,7 @@ def _measured(group: list[Experiment], name: str) -> Experiment:
 
 
 def _pairs(asked: Iterable[ComparePair], names: dict[str, str]) -> Iterable[ComparePair]:
-    """The pairs of which two sides are left."""
+    """The pairs that still have two different sides."""
     for pair in asked:
         before, after = (
             Side(experiment=names[side.experiment], threads=side.threads)

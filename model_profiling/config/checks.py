@@ -1,4 +1,4 @@
-"""What a config's settings must be to each other and to the files they name; shapes are checked before."""
+"""Checks a config's settings against each other and against the files they name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import switch_in_name
 
 MOST_PROCESSES = 200_000
-"""Of all rounds; days of measuring."""
+"""In all rounds together; days of measuring."""
 
 
 def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
@@ -30,7 +30,7 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for place, experiment in enumerate(config.experiments):
         where = f"experiments[{place}]"
-        # Folder names that differ only in case are one folder on most Macs.
+        # On most Macs, folder names that differ only in case are the same folder.
         first = seen.setdefault(experiment.name.lower(), place)
         if first != place:
             same = f"is {experiment.name!r}, like experiments[{first}]"
@@ -43,14 +43,13 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 
 def schedule_problems(schedule: Schedule) -> Iterator[Problem]:
-    """What the settings of a schedule are to each other."""
     if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
         what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
         yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
 
 
 def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
-    """More than could ever be measured; every series, and every process of every round, is held in memory."""
+    """Refuse more than can be measured: every series, and every process of every round, is held in memory."""
     rounds, series = config.schedule.most_rounds, sum(len(each.threads) for each in config.experiments)
     if series > MOST_SERIES:
         fix = f"use at most {MOST_SERIES}, or several configs"
@@ -75,8 +74,8 @@ def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
 
 
 def same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Problem]:
-    """On and off with one stock runner would measure the same code twice. Asked of resolved experiments: a
-    side may follow from a name alone, and two paths may lead to one file."""
+    """On and off with one stock runner would measure the same code twice. Needs resolved experiments: the
+    side may come from a name alone, and two paths may lead to one file."""
     binaries = [experiment.runner and experiment.runner.resolve() for experiment in experiments]
     on = {binary for experiment, binary in zip(experiments, binaries, strict=True) if experiment.side == "on"}
     for place, (experiment, binary) in enumerate(zip(experiments, binaries, strict=True)):
@@ -122,7 +121,7 @@ def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) ->
 
 
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
-    # Without a device or a host to name, auto is this machine.
+    # If no device or host is named, auto is this machine.
     kind = target.choice.kind
     wanted = {
         "device": ("android",),
@@ -144,7 +143,7 @@ def _target_problems(target: TargetSettings) -> Iterator[Problem]:
 
 
 def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -> Iterator[Problem]:
-    """Files that are not there; `written` holds the paths as the user wrote them."""
+    """Files that are missing; `written` holds the paths as the user wrote them."""
     yield from _missing("model", written.model, config.model, folder)
     experiments = zip(config.experiments, written.experiments, strict=True)
     for place, (experiment, as_written) in enumerate(experiments):
@@ -186,14 +185,13 @@ def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[P
         yield Problem(where, f"{found} is empty", cure)
 
 
-# What configs of the kit before this one say in their own ways: read as meant there, with a word about it.
-# Every other key that is not known here stays an error: a setting that is ignored is a wrong measurement.
+# Older spellings are translated; other unknown keys are errors: ignoring one falsifies a measurement.
 
 _NUMBERS = ("runs", "num_runs", "warmup", "threads", "num_threads")
 
 
 def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Diagnostic, ...]]:
-    """`raw` as this kit writes it, and what was changed; wrong shapes are left to the checks."""
+    """Translate `raw` to this kit's spelling and list the changes; wrong shapes are left to the checks."""
     remarks = list[Diagnostic]()
     changed = {key: _unquoted(value, key, remarks) for key, value in raw.items() if key != "$schema"}
     experiments = changed.get("experiments")
@@ -212,7 +210,7 @@ def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Diagn
 
 
 def _unquoted(value: object, where: str, remarks: list[Diagnostic], key: str = "") -> object:
-    """A copy of `value` in which numbers written in quotes are numbers."""
+    """A copy of `value` with quoted numbers as numbers."""
     if isinstance(value, Mapping):
         return {name: _unquoted(each, f"{where}.{name}", remarks, name) for name, each in value.items()}
     if isinstance(value, list) and key not in _NUMBERS:

@@ -1,4 +1,4 @@
-"""Makes a config for a model: the pair of experiments most people want, checked before it is written."""
+"""Makes configs and sweep files with the experiments most people want, checked before they are written."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from model_profiling.runner.machine import TargetChoice, TargetKind, place_of
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# The others are this machine.
+# The other kinds run on this machine.
 _TARGETS: dict[Kind, TargetKind] = {"android": "android", "emulated": "emulated"}
 
 
 @dataclass(frozen=True, slots=True)
 class NewConfig:
-    """What the user wants in a new config; what is left out gets a good value."""
+    """What the user wants in a new config; fields left out have usable defaults."""
 
     model: Path
     kind: Kind
@@ -56,7 +56,7 @@ class NewConfig:
 
 
 def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) -> Path:
-    """Write a checked config; `output` is the file, or the folder for `config.json`."""
+    """Write a checked config to `output`, a file or the folder for `config.json`."""
     path, folder = free_path(output, "config.json", force=force)
     content = new_config(wanted, folder)
     require(*parse_config(content, folder=folder))
@@ -65,7 +65,7 @@ def write_new_config(wanted: NewConfig, output: Path, *, force: bool = False) ->
 
 
 def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:
-    """The file to write, which is `output` or the `usual` one in it, and the folder its paths start from."""
+    """The file to write (`output`, or `usual` in that folder), and the folder its paths start from."""
     straight = is_stream(output)
     path = output if straight or output.suffix == ".json" else output / usual
     if not straight and path.exists() and not force:
@@ -74,7 +74,7 @@ def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:
 
 
 def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
-    """The JSON of a config that will lie in `folder`; its paths are relative to there."""
+    """The JSON of a config in `folder`; its paths are relative to that."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
     if wanted.host is not None and (wanted.kind != "linux" or wanted.device):
@@ -105,7 +105,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
 
 
 def new_experiments(wanted: NewConfig, folder: Path) -> list[dict[str, object]]:
-    """SME2 on and off, each once more for kernels where those are wanted."""
+    """SME2 on and off; with `trace`, each once more for kernels."""
     modes = ("timing", "xnntrace") if wanted.trace else ("timing",)
     return [_experiment(wanted, switch, mode, folder) for mode in modes for switch in ("on", "off")]
 
@@ -131,12 +131,9 @@ def _relative(path: Path, folder: Path) -> str:
         return str(path.absolute())
 
 
-# Makes a sweep file for models: every dtype on one target, checked before it is written.
-
-
 @dataclass(frozen=True, slots=True)
 class NewSweep:
-    """What the user wants in a new sweep file; what is left out gets a good value."""
+    """What the user wants in a new sweep file; fields left out have usable defaults."""
 
     models: tuple[str, ...]
     kind: Kind
@@ -149,7 +146,6 @@ class NewSweep:
 
     @property
     def target(self) -> str:
-        """As a sweep writes it."""
         if self.host is not None:
             return f"ssh:{self.host}"
         if self.kind == "android":
@@ -160,7 +156,7 @@ class NewSweep:
 
     @property
     def dtypes(self) -> list[str]:
-        """All that any of the models can be had in; a program has its own."""
+        """All dtypes that any of the models supports; an exported program has its own."""
         found = {dtype for model in self.models if not model.endswith(".pte") for dtype in _dtypes(model)}
         return [dtype for dtype in DTYPES if dtype in found]
 
@@ -171,7 +167,7 @@ def _dtypes(model: str) -> Iterable[str]:
 
 
 def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> Path:
-    """Write a checked sweep; `output` is the file, or the folder for `sweep.json`."""
+    """Write a checked sweep to `output`, a file or the folder for `sweep.json`."""
     path, folder = free_path(output, "sweep.json", force=force)
     content = new_sweep(wanted, path)
     require(*parse_sweep(content, folder=folder))
@@ -180,7 +176,7 @@ def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> P
 
 
 def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
-    """The JSON of a sweep that will lie in `path`, and is named after it."""
+    """The JSON of a sweep in the file `path`, which gives it its name."""
     dtypes = wanted.dtypes
     formats = {"dtypes": dtypes, "backends": ["xnnpack"]} if dtypes else {}
     return {
@@ -198,15 +194,14 @@ def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
     }
 
 
-# The JSON Schemas of configs and sweeps, made from the settings; the copies that ship are
-# `configs/schema.json` and `configs/sweep_schema.json`.
+# The JSON Schemas of the settings; copies ship as `configs/schema.json` and `configs/sweep_schema.json`.
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ITSELF = {"type": "string", "description": "Where an editor finds this schema."}
 
 
 def config_schema() -> dict[str, object]:
-    """What editors and other programs check a config against."""
+    """The schema that editors and other programs check a config against."""
     schema = ProfileConfig.model_json_schema()
     schema["properties"]["$schema"] = _ITSELF
     settings = schema["$defs"]["Experiment"]["properties"]

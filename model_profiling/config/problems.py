@@ -26,7 +26,7 @@ _LONGEST_KEY = 80
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: the field's path, what about it, and what to do."""
+    """One problem: the path of the field, what is wrong with it, and what to do."""
 
     where: str
     what: str
@@ -38,7 +38,7 @@ class Problem:
 
 
 def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | None = None) -> Parsed:
-    """What was parsed, of the file `path` if there is one; raises InputError on the first problem."""
+    """Return `parsed`, or raise InputError with the first problem; `path` is the file, if there is one."""
     if parsed is not None and not problems:
         return parsed
     first = problems[0]
@@ -49,10 +49,8 @@ def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | N
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
-    """The problems pydantic found in a `whole`, in its order; nobody reads more than a page of them.
-
-    A list whose entries are all wrong counts as empty to pydantic; the entries' own problems say it better.
-    """
+    """The problems pydantic found in a `whole`, in its order, limited to about a page. Pydantic also calls a
+    list empty if all its entries are wrong; the entries' own problems say it better."""
     found = error.errors(include_url=False)[:_MOST_PROBLEMS]
     inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
     return tuple(
@@ -62,7 +60,7 @@ def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem
     )
 
 
-# What pydantic's kinds of error are called here: what is wrong with {value}, and what to write instead.
+# Wordings for pydantic's error types: what is wrong with {value}, and what to write instead.
 _WHOLE_NUMBER = ("is {value}, not a whole number", "write a whole number, such as 10")
 _LIST = ("is {value}, not a list", "write a list: [...]")
 _OBJECT = ("is {value}, not an object", "write an object: {{ ... }}")
@@ -125,7 +123,6 @@ def _path(location: Location) -> str:
 
 
 def _known_key_cure(location: Location, whole: type[BaseModel]) -> str:
-    """Where the key belongs, or the nearest one that is known here."""
     key, known = _short(str(location[-1])), _keys(_model_at(location[:-1], whole))
     if key in whole.model_fields:
         return "it belongs in the top level"
@@ -155,7 +152,6 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def _addition(location: Location, whole: type[BaseModel]) -> str:
-    """How the missing setting is written."""
     key = str(location[-1])
     field = _model_at(location[:-1], whole).model_fields[key]
     if field.examples:
@@ -164,25 +160,22 @@ def _addition(location: Location, whole: type[BaseModel]) -> str:
     return f'add "{key}": {meaning[:1].lower()}{meaning[1:]}'
 
 
-# The text of a config file: bytes to characters to one JSON object, with errors a person can act on.
-
 _LARGEST = 4_000_000
 _SWEEPS_OWN = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
 
 
 def is_sweep(raw: Mapping[str, object]) -> bool:
-    """Whether a JSON object is meant as a sweep, not as a config."""
     return "experiments" not in raw and "model" not in raw and bool(_SWEEPS_OWN & set(raw))
 
 
 def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:
-    """The JSON object in the file; `maker` is the command that makes one."""
+    """Read the JSON object in a file; `maker` is the command that makes such a file."""
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a config", "name the .json file in it")
     try:
-        with path.open("rb") as stream:  # a pipe will do, whatever the shell makes one of
+        with path.open("rb") as stream:  # works for pipes, too
             content = stream.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise InputError(f"{path} is too large for a config", "name the right file")
@@ -194,7 +187,7 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return Problem("", "the file is UTF-16, JSON is UTF-8", "save it as UTF-8")
     try:
-        # Editors on Windows like to start a file with a byte order mark; it carries no meaning.
+        # Windows editors often write a byte order mark, which has no meaning here.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
@@ -220,7 +213,7 @@ def _parse(text: str, maker: str) -> dict[str, object] | Problem:
 
 
 class _Refused(Exception):
-    """JSON that Python would read; the arguments are the problem's."""
+    """JSON that Python accepts and the kit does not; its arguments are those of Problem."""
 
 
 def _once(entries: list[tuple[str, object]]) -> dict[str, object]:

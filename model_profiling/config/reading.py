@@ -1,7 +1,7 @@
-"""Reads a config file, checks everything that can be known before anything runs, and resolves its paths.
+"""Reads a config file, checks all that can be known before anything runs, and resolves its paths.
 
 Every problem is one line: the file, the field's path, what is wrong, what to write instead. Relative paths
-are looked for in the config's folder first, then in the working folder.
+are looked up in the config's folder, then in the working folder.
 """
 
 from __future__ import annotations
@@ -29,27 +29,24 @@ from model_profiling.run.remarks import Diagnostic, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs
 from model_profiling.runner.machine import TargetChoice
 
-# Names that other rooms take from here beside the functions below.
+# Re-exported for other packages.
 __all__ = ["Experiment", "ProfileConfig", "Schedule"]
 
 
 def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
-    """The config in `path` with absolute paths and nothing left to infer; raises InputError on the first
-    problem. `files=False` leaves out whether the model and the runners exist; `builtin` puts the kit's own
-    runner in the place of those it names.
-    """
+    """Load a config with absolute paths and nothing left to infer; raise InputError on the first problem.
+    Without `files`, model and runners need not exist; `builtin` replaces the runners by the kit's own."""
     return require(*_load(path, files=files, builtin=builtin), path)
 
 
 def check_config(path: Path, *, files: bool = True) -> tuple[Problem, ...]:
-    """Everything that is wrong with the config in `path`; empty when nothing is."""
     return _load(path, files=files)[1]
 
 
 def parse_config(
     raw: Mapping[str, object], *, folder: Path, files: bool = True, builtin: bool = False
 ) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
-    """A config from its JSON object, as if written in a file in `folder`, and what is wrong with it."""
+    """Parse a config's JSON object, as if from a file in `folder`; return it and its problems."""
     cleaned, otherwise = translate(raw)
     try:
         written = ProfileConfig.model_validate(cleaned)
@@ -66,12 +63,12 @@ def parse_config(
 
 
 def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
-    """The config that `parse_config` makes of `raw`; raises InputError on the first problem."""
+    """Parse a config; raise InputError on the first problem."""
     return require(*parse_config(raw, folder=folder))
 
 
 def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
-    """`config` on the machine that `choice` names; one that is for another kind of machine is refused."""
+    """`config` on the machine of `choice`; refuse a config for another kind of machine."""
     written = config.target.choice
     if written.kind not in ("auto", choice.kind):
         raise InputError(
@@ -80,7 +77,7 @@ def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
         )
     named = target_settings(choice)
     devices = {"device", "remote", "host"}
-    # A device that is named here stands for the one in the config, whichever way that one is named.
+    # A device named in `choice` replaces the config's, however that one is named.
     dropped = dict.fromkeys(devices) if devices & set(named) else {}
     return config.model_copy(update={"target": config.target.model_copy(update={**dropped, **named})})
 
@@ -90,7 +87,7 @@ def series_of(experiment: Experiment) -> tuple[Series, ...]:
 
 
 def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
-    """What is compared: the pairs asked for, or each SME2-off experiment with the SME2-on one like it."""
+    """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
     if not config.analysis.compare_pairs:
         timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
         return natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
@@ -104,7 +101,7 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 
 
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
-    """What is allowed but probably not meant, one line for each kind."""
+    """What is allowed but probably not intended, one line per kind."""
     return tuple(line.text for line in warning_lines(_unwise(config)))
 
 
@@ -144,7 +141,7 @@ def _load(
 
 
 def _with_own_runner(config: ProfileConfig) -> ProfileConfig:
-    """`config` with the kit's own runner, which switches as the runners it replaces were built."""
+    """`config` with the kit's own runner, switched as the replaced runners were built."""
     experiments = tuple(
         each.model_copy(update={"runner_path": BUILTIN, "sme2": each.side}) for each in config.experiments
     )
@@ -152,7 +149,7 @@ def _with_own_runner(config: ProfileConfig) -> ProfileConfig:
 
 
 def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
-    """`config` with absolute paths and every experiment's switch."""
+    """`config` with absolute paths and the switch of every experiment."""
     experiments = []
     for experiment in config.experiments:
         runner = experiment.runner and str(_runner(experiment.runner, folder))
@@ -170,9 +167,8 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
-    """Where a relative output_root starts: where the model was found. Results can outlive their model, so
-    without one it is where the run directory already lies, or else the config's folder.
-    """
+    """Where a relative output_root starts: the folder in which the model was found. Results can outlive their
+    model: without it, the folder that holds the run directory, else the config's folder."""
     for wanted in (config.model, config.output_root):
         for start in (folder, Path.cwd()):
             if under_either_name(start / wanted).exists():
@@ -181,13 +177,13 @@ def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
 
 
 def found_path(path: Path, folder: Path) -> Path:
-    """`path` in the config's folder, or else in the working folder; the first when it is in neither."""
+    """`path` in the config's folder or the working folder; in the former if it exists in neither."""
     places = [under_either_name(_absolute(start / path)) for start in (folder, Path.cwd())]
     return next((place for place in places if place.exists()), places[0])
 
 
 def _runner(path: Path, folder: Path) -> Path:
-    """A runner's path may also start in the checkout, as an earlier kit had it."""
+    """A runner's path may also start in the ExecuTorch checkout, as in the earlier kit."""
     found = found_path(path, folder)
     inside = found if found.exists() else found_path(Path("executorch") / path, folder)
     return inside if inside.exists() else found

@@ -1,8 +1,5 @@
-"""The settings a config file may hold: one strict model per JSON object, each field with its meaning.
-
-What needs the file system or other parts of the config (does the model exist, is an experiment named twice)
-is checked in `checks`; `problems` words the errors.
-"""
+"""The settings in a config file: one strict model per JSON object, each field with its meaning. `checks` has
+the checks that need other settings or the file system; `problems` words the errors."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ from model_profiling.runner.machine import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
 MOST_SERIES = 2000
-"""Experiments times thread counts: far more than anybody reads a report of."""
+"""Limit of experiments times thread counts: far more than anyone reads in a report."""
 
 Mode = Literal["timing", "xnntrace"]
 ScheduleMode = Literal["lockstep", "rounds"]
@@ -59,17 +56,15 @@ ScheduleMode = Literal["lockstep", "rounds"]
 USUAL_ROUNDS = 12
 BUDGET_S = 30.0
 MOST_LAUNCHES = 60
-"""Of so many seconds; more say no more."""
+"""The most launches within BUDGET_S; more add no information."""
 
 SYNONYMS = {"num_runs": "runs", "num_threads": "threads"}
-"""Older names of an experiment's settings, and what they are called now."""
+"""Older names of an experiment's settings, and their names now."""
 
 
 class Settings(BaseModel):
-    """An object of the config: unknown keys are errors, and nothing changes once it is read.
-
-    The text below a field is its description in the schema.
-    """
+    """A JSON object of the config: immutable, and unknown keys are errors. The string below a field is its
+    description in the schema."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, protected_namespaces=(), use_attribute_docstrings=True
@@ -122,13 +117,13 @@ class Experiment(Settings):
 
     @property
     def side(self) -> Switch:
-        """Whether SME2 may be used: as written, or as the runner's path says, or else the name."""
+        """Whether SME2 may be used: as written, else as the runner's path says, else the name."""
         said = switch_in_name(self.runner_path) or switch_in_name(self.name)
         return self.sme2 or said or "on"
 
     @property
     def switched_off(self) -> tuple[str, ...]:
-        """The features the kit's runner must mask; none for a runner of the user's own."""
+        """The features the kit's runner must mask; none for the user's own runner."""
         if self.runner is not None:
             return ()
         return closure((*self.disable, *(("sme2",) if self.sme2 == "off" else ())))
@@ -166,14 +161,13 @@ class TargetSettings(Settings):
 
     @property
     def choice(self) -> TargetChoice:
-        """The target these settings name."""
         named: TargetKind = "android" if self.device or self.remote else "ssh" if self.host else "auto"
         kind = named if self.name == "auto" else self.name
         return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode, self.host)
 
 
 def target_settings(choice: TargetChoice) -> dict[str, str]:
-    """The JSON object that names `choice`: only what differs from the usual."""
+    """The JSON object that names `choice`: only what differs from the defaults."""
     said = {
         "device": choice.serial,
         "remote": choice.remote,
@@ -239,7 +233,7 @@ class Schedule(Settings):
 
     @property
     def most_rounds(self) -> int:
-        """How many rounds, or launches, are measured at most."""
+        """The most rounds or launches that are measured."""
         if self.rounds is not None or not self.in_lockstep:
             return self.rounds or USUAL_ROUNDS
         return max(MOST_LAUNCHES, math.ceil(MOST_LAUNCHES * (self.time_limit_s or 0) / BUDGET_S))
@@ -329,7 +323,7 @@ class ProfileConfig(Settings):
     """Free text, kept with the results."""
     _said_otherwise: tuple[Diagnostic, ...] = PrivateAttr(default=())
     _named: tuple[tuple[Experiment, ...], dict[str, Experiment]] | None = PrivateAttr(default=None)
-    """The experiments and who is called what; a copy with other experiments does not have them."""
+    """Experiments by name, with the tuple they were taken from: a copy of the config may hold others."""
 
     def experiment(self, name: str) -> Experiment:
         if self._named is None or self._named[0] is not self.experiments:
@@ -338,5 +332,5 @@ class ProfileConfig(Settings):
 
     @property
     def said_otherwise(self) -> tuple[Diagnostic, ...]:
-        """What was written as only an earlier kit reads it, and how it was taken."""
+        """Older spellings in the file, and how they were read."""
         return self._said_otherwise

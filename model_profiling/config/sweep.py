@@ -1,8 +1,4 @@
-"""The settings a sweep file may hold: what is multiplied with what, what is left out, and how it is measured.
-
-As with configs, every problem is one line, and relative paths are looked for in the file's folder, then in
-the working folder.
-"""
+"""The settings in a sweep file: which values are combined, what is excluded, and how it is measured."""
 
 from __future__ import annotations
 
@@ -47,26 +43,26 @@ from model_profiling.runner.features import closure
 from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, place_of
 
 MOST_CELLS = 10_000
-"""Weeks of measuring, and more than anybody reads a table of."""
+"""Weeks of measuring, and more rows than anyone reads."""
 
 ON, OFF, LADDER = "on", "off", "ladder"
 OWN_RUNGS = {ON: (), OFF: ("sme2",), LADDER: ()}
-"""The rungs that need no definition, and what each switches off; what a ladder does, the CPU decides."""
+"""The predefined rungs and what each switches off; what a ladder switches off depends on the CPU."""
 
 Dtype = Literal["fp32", "fp16", "int8"]
 Backend = Literal["xnnpack", "portable"]
 HOSTS_MARK = "@"
-"""Between `host` and which of several machines is meant: `host@lab-3`."""
+"""Separates `host` from the name of one of several machines: `host@lab-3`."""
 
 
 def machine_of(target: str) -> str | None:
-    """The machine that `host@MACHINE` names; None where any that offers itself will do."""
+    """The machine that `host@MACHINE` names; None if any machine will do."""
     kind, mark, machine = target.partition(HOSTS_MARK)
     return machine if mark and kind == "host" else None
 
 
 def choice_of(target: str, power_mode: PowerMode = "leave") -> TargetChoice:
-    """What opens a target of a sweep, on the machine it is reached from."""
+    """The target to open, seen from the machine that reaches it."""
     chosen = parse_target("host" if machine_of(target) else target)
     if chosen.kind != "android":
         return chosen
@@ -101,7 +97,7 @@ def _as_rung(value: object) -> object:
 
 
 def _own_rung(name: str) -> Rung:
-    # Not validated: that a rung disables something holds for those that people define.
+    # Not validated: only a rung that people define must disable something.
     return Rung.model_construct(name=name, disable=OWN_RUNGS[name])
 
 
@@ -115,7 +111,7 @@ class Rung(Settings):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is one of `on`, `off` and `ladder`."""
+        """Whether it is predefined: `on`, `off` or `ladder`."""
         return self.name in OWN_RUNGS
 
     @model_serializer
@@ -164,7 +160,7 @@ class Exclusion(Settings):
 
     @property
     def matched(self) -> dict[str, tuple[object, ...]]:
-        """What is compared, by the name of the field."""
+        """The given values, by field name."""
         fields = ("model", "dtype", "backend", "threads", "rung", "target")
         return {name: value for name in fields if (value := getattr(self, name)) is not None}
 
@@ -224,7 +220,7 @@ class SweepConfig(Settings):
 
 
 def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
-    """The sweep in `path` with absolute paths; InputError on the first problem, of models too if `files`."""
+    """Load a sweep with absolute paths; raise InputError on the first problem, of models only if `files`."""
     raw = read_object(path, "sme2prof config new --sweep")
     if isinstance(raw, Problem):
         return require(None, (raw,), path)
@@ -236,7 +232,7 @@ def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
 def parse_sweep(
     raw: Mapping[str, object], *, folder: Path, files: bool = True
 ) -> tuple[SweepConfig | None, tuple[Problem, ...]]:
-    """A sweep from its JSON object, as if written in a file in `folder`, and what is wrong with it."""
+    """Parse a sweep's JSON object, as if from a file in `folder`; return it and its problems."""
     cleaned = {key: value for key, value in raw.items() if key != "$schema"}
     try:
         written = SweepConfig.model_validate(cleaned)
@@ -249,7 +245,6 @@ def parse_sweep(
 
 
 def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
-    """Settings that contradict each other, in the order of the file."""
     yield from _rung_problems(sweep)
     places: dict[str, str] = {}
     for at, target in enumerate(sweep.targets):
@@ -289,7 +284,7 @@ def _rung_problems(sweep: SweepConfig) -> Iterator[Problem]:
 
 
 def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) -> Iterator[Problem]:
-    """A value that the sweep does not have is a slip: what was to be left out would be measured."""
+    """A value that the sweep does not have is a typo: the cells to exclude would be measured."""
     for name, wanted in exclusion.matched.items():
         if name == "rung":
             listed: list[object] = [rung.name for rung in sweep.rungs]
@@ -305,7 +300,7 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
 
 
 def _of_programs(sweep: SweepConfig, name: str) -> list[str]:
-    """The dtypes or backends that the names of exported programs tell."""
+    """The dtypes or backends in the names of exported programs."""
     variants = [variant_of(Path(model)) for model in sweep.models if model.endswith(".pte")]
     return [
         variant.partition("_")[2 if name == "dtype" else 0] for stem, variant in variants if stem != variant
@@ -313,7 +308,7 @@ def _of_programs(sweep: SweepConfig, name: str) -> list[str]:
 
 
 def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Problem]:
-    """Models that are not there, and those whose files would have one name."""
+    """Models that do not exist, and models whose files would have the same name."""
     taken: dict[str, str] = {}
     for at, (model, as_written) in enumerate(zip(sweep.models, written.models, strict=True)):
         where = f"models[{at}]"
@@ -337,7 +332,7 @@ def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Proble
 
 
 def _resolved(sweep: SweepConfig, folder: Path) -> SweepConfig:
-    """`sweep` with absolute paths; exclusions name models as they are called then."""
+    """`sweep` with absolute paths, in its exclusions too."""
     models = {model: _resolved_model(model, folder) for model in sweep.models}
     exclude = tuple(
         each.model_copy(update={"model": tuple(models[model] for model in each.model)})

@@ -1,4 +1,4 @@
-"""What a single value of a config may be: paths, names, counts, CPUs, each refused in words of its own."""
+"""Types of single config values (paths, names, counts, CPUs), each with its own error wording."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_CPUS = 1024
 
 
 def refuse(problem: str, fix: str) -> PydanticCustomError:
-    """A validation error that carries its own wording; braces must not be taken for placeholders."""
+    """A validation error with its own wording; braces in its values are not placeholders."""
     return PydanticCustomError("kit", "{problem}", {"problem": problem, "fix": fix})
 
 
 _LONGEST_NAME = 255
-"""Of one folder or file: what file systems take."""
+"""What file systems allow for one folder or file."""
 
 
 def _as_path(value: object) -> object:
@@ -67,15 +67,15 @@ _Entries = TypeVar("_Entries", bound=tuple[object, ...])
 
 
 def each_once(entries: _Entries) -> _Entries:
-    """The entries of a list, in which nothing may stand twice."""
+    """Refuse a list with duplicates."""
     repeated = next((entry for entry in entries if entries.count(entry) > 1), None)
     if repeated is not None:
         raise refuse(f"lists {repeated} twice", "list it once")
     return entries
 
 
-# What the kit passes to the runner itself, and the setting for it if there is one; a second value would
-# silently win or lose. The last six are of the script that an earlier kit ran its runners with.
+# Flags that the kit itself passes to the runner, with the setting for each if there is one: a second value
+# would silently win or lose. The last six belong to the script with which the earlier kit ran its runners.
 _OWN_FLAGS = {
     "--model": "model",
     "--model_path": "model",
@@ -115,7 +115,7 @@ def own_argument(word: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A wrong value as the user wrote it, cut short."""
+    """A wrong value as the user wrote it, shortened."""
     names = {dict: "an object", list: "a list", type(None): "null"}
     if type(value) in names:
         return names[type(value)]
@@ -151,7 +151,6 @@ def _as_cpus(value: object) -> object:
 
 
 def _as_cpu(value: object) -> object:
-    """A CPU's number or a cluster's name."""
     number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS
     if number or (isinstance(value, str) and value in get_args(ClusterName)):
         return value
@@ -172,7 +171,7 @@ Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Cpu = Annotated[int | ClusterName, PlainValidator(_as_cpu)]
 Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
 
-# What the two list settings take besides a list, said to editors: pydantic's schema knows the list only.
+# JSON schemas of what two settings accept besides a list; pydantic's own schema has only the list.
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
 _COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
 _CPU = {"type": "integer", "minimum": 0}

@@ -1,7 +1,4 @@
-"""Checks of the machine, each independent of the others and of any third-party package.
-
-They run before the kit is installed, too (`check_prereqs.sh`, `validate_setup.py --prerequisites`).
-"""
+"""Checks of the machine, which need no third-party package: some run before the kit is installed."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ INSTALL_GB = 4.0
 
 
 def _found(name: str, find: Callable[[], str], only: str = "") -> Check:
-    """What `find` tells of a thing, or why it is not there; `only` says which work alone needs it."""
+    """A check that passes with what `find` returns; `only` names the work that alone needs the thing."""
     try:
         return Check(name, "pass", find())
     except SetupError as problem:
@@ -71,7 +68,7 @@ def virtual_environments() -> Check:
 
 
 def compiler() -> Check:
-    """Whether a C++17 program can be built: with what is installed, or with what the first build fetches."""
+    """Whether a C++17 program can be built, with a compiler that is there or that the first build fetches."""
     found = prospect()
     if found.compiler is not None:
         return Check("C++ compiler", "pass", found.compiler.identity)
@@ -82,7 +79,7 @@ def compiler() -> Check:
 
 
 def cache() -> Check:
-    """Whether what is run from the cache can only be what the kit put there."""
+    """Whether only the kit can have put there what it runs from the cache."""
     return _found("cache", lambda: f"{check_cache()}, which nobody else can write to")
 
 
@@ -92,7 +89,7 @@ def sdk() -> Check:
 
 
 def git() -> Check:
-    """macOS has a `git` that only asks for the developer tools, so it is started and not just looked for."""
+    """Start git, not just look for it: the `git` of a bare macOS only asks for the developer tools."""
     path = shutil.which("git")
     said = process.run([path, "--version"], timeout=20) if path else None
     if said and said.ok:
@@ -110,8 +107,6 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
 
 
 def cmake() -> Check:
-    """The CMake and Ninja that a source build would take."""
-
     def find() -> str:
         found = toolchain.find_cmake()
         return f"{found.version} at {found.path}, with Ninja"
@@ -120,8 +115,6 @@ def cmake() -> Check:
 
 
 def ndk() -> Check:
-    """The Android NDK that a source build would take."""
-
     def find() -> str:
         found = toolchain.find_ndk()
         return f"r{found.revision} at {found.root}"
@@ -130,7 +123,7 @@ def ndk() -> Check:
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
-    """adb and the serials of the devices that are ready."""
+    """Check adb, and return the serials of the devices that are ready."""
     try:
         found = find_adb(fetch=False)
         devices = found.devices()
@@ -146,7 +139,7 @@ def adb() -> tuple[Check, tuple[str, ...]]:
 
 
 def phone_settings() -> tuple[Check, ...]:
-    """Phones that still have a power mode set which a run could not put back, one check each."""
+    """One check per phone whose power mode a run could not restore."""
     return tuple(
         Check(
             "phone settings",
@@ -160,7 +153,7 @@ def phone_settings() -> tuple[Check, ...]:
 
 
 def program_checks(pte: Path) -> tuple[Check, ...]:
-    """A program a user names, and the record of its export, which may be left out."""
+    """Check a program that the user names and its export record, which is optional."""
     fix = sme2prof("export", "MODEL", "--outdir", str(pte.parent))
     if not pte.is_file():
         return (Check("program", "fail", f"there is no {pte}", fix),)
@@ -172,8 +165,8 @@ def program_checks(pte: Path) -> tuple[Check, ...]:
 
 
 def packages() -> Iterator[Check]:
-    """Every package the kit asks for, and those ExecuTorch asks for: there, and of versions that fit."""
-    if importlib.util.find_spec("packaging") is None:  # which says what the others must be
+    """Whether all packages that the kit and ExecuTorch require are installed in fitting versions."""
+    if importlib.util.find_spec("packaging") is None:  # needed to check the versions of the others
         yield Check("packaging", "fail", "not installed", pip_install("packaging>=23"))
         return
     try:
@@ -192,7 +185,6 @@ def packages() -> Iterator[Check]:
 
 
 def _requirements(distribution: str) -> list[Check]:
-    """What `distribution` asks for on this machine, one check a package."""
     from packaging.requirements import Requirement
 
     asked = [Requirement(line) for line in importlib.metadata.requires(distribution) or []]
@@ -216,7 +208,7 @@ def _fits(requirement: Requirement) -> Check:
     return Check(requirement.name, "fail", f"{version} does not fit {requirement.specifier}", fix)
 
 
-# Hardware known to have SME2, and who says so; a device that is not here may have it all the same.
+# Hardware known to have SME2, with sources; other devices may have it, too.
 
 Kind = Literal["CPU", "Mac", "phone", "phone or tablet"]
 
@@ -225,7 +217,7 @@ _LLVM = "LLVM's AArch64Processors.td"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A kind of device, and the source that says it has SME2; `seen` is when that was said or looked up."""
+    """A kind of device and the source for its SME2; `seen` is when the source said so or was looked up."""
 
     kind: Kind
     name: str
@@ -256,7 +248,6 @@ ASK_THE_DEVICE = (
 
 
 def device_lines() -> list[str]:
-    """The table as text."""
     kind, name = (max(len(getattr(device, field)) for device in DEVICES) for field in ("kind", "name"))
     rows = [
         f"{device.kind.ljust(kind)}  {device.name.ljust(name)}  {device.source}, {device.seen}"
@@ -265,8 +256,8 @@ def device_lines() -> list[str]:
     return ["Known to have SME2, and who says so:", *rows, NO_SERVER, ASK_THE_DEVICE]
 
 
-# What a phone tells of itself, for whoever has to find out why profiling it fails. Nothing is asked but what
-# adb's shell may read, nothing is changed, and a question without an answer does not stop the next.
+# What a phone says about itself, to find out why profiling it fails. Asks only what adb's shell may read,
+# changes nothing, and goes on after a question without an answer.
 
 _ANSWER_S = 30.0
 _MOST_CHARACTERS = 20_000
@@ -287,11 +278,11 @@ QUESTIONS = {
     "settings": power_mode.READ,
     "denied": "logcat -d -t 500 | grep -i 'avc: denied' | tail -20",
 }
-"""By title, what is asked of its shell."""
+"""Shell commands by title."""
 
 
 def phone_report(serial: str | None = None) -> dict[str, str]:
-    """By title, what adb and the phone with this serial say, or the only phone there is."""
+    """The answers of adb and the phone, by title; without `serial`, of the only phone."""
     adb = find_adb()
     told = {"adb": f"{adb.version} at {adb.path}", "devices": adb.run("devices", "-l").stdout.strip()}
     link = AdbLink(serial)
@@ -301,7 +292,7 @@ def phone_report(serial: str | None = None) -> dict[str, str]:
         return {**told, "problem": str(problem)}
     for title, question in QUESTIONS.items():
         asked = (str(adb.path), "-s", link.serial, "shell", "-n", question)
-        # Through what takes no more of an endless answer than it can hold.
+        # shell.call limits how much of an endless answer it keeps.
         ended = shell.call(asked, timeout=_ANSWER_S)
         said = (ended.stdout + ended.stderr).decode("utf-8", "replace").strip()[:_MOST_CHARACTERS]
         told[title] = f"no answer within {_ANSWER_S:g} s" if ended.cut else said or "nothing"

@@ -22,7 +22,7 @@ _FOR_SOME_WORK = ("SME2 emulation", "adb", "Android NDK", "CMake", "git")
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """Where models can run from here, and what the result is good for."""
+    """A place where models can run, and what its results are good for."""
 
     name: str
     available: bool
@@ -31,27 +31,25 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(CheckList):
-    """Everything the doctor looked at; `ok` says that the kit's own runner can be built and run here.
-
-    `cpu_features` has every feature of Arm's on every machine; on another CPU none of them is there.
-    """
+    """All checks; `ok` means that the kit's own runner can be built and run here. `cpu_features` lists every
+    Arm feature on every machine; on other CPUs all are False."""
 
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
     devices: tuple[Device, ...] = DEVICES
 
     def as_text(self, *, verbose: bool = False) -> str:
-        """Checks, features, targets, verdict; what is optional and not ready is one line unless `verbose`."""
+        """Checks, features, targets, verdict; without `verbose`, missing optional things share one line."""
         lines = [*(check_lines(self.checks) if verbose else self._short()), "", self._features()]
         for target in self.targets:
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
-        if self.targets:  # before the kit is installed there is no such command
+        if self.targets:  # the command exists only once the kit is installed
             lines.append(f"hardware known to have SME2: {sme2prof('doctor', '--devices')}")
         return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
 
     def _short(self) -> list[str]:
-        # Before the kit is installed there is no command that says the rest.
+        # Before installation, targets are empty and no command could show the rest.
         optional = [check for check in self.checks if self.targets and _can_be_had_later(check)]
         lines = check_lines([check for check in self.checks if check not in optional])
         if optional:
@@ -71,12 +69,12 @@ class Diagnosis(CheckList):
 
 
 def _can_be_had_later(check: Check) -> bool:
-    """Whether it is something that only some work needs, and not a thing the user has to put right."""
+    """Whether only some work needs it, as opposed to something the user has to repair."""
     return check.status == "optional" and check.name in _FOR_SOME_WORK
 
 
 def prerequisites(*, phones: bool = False) -> Diagnosis:
-    """What must be there before the kit is installed; with `phones`, also how it will reach them."""
+    """What must be there before the kit is installed; with `phones`, also what reaches them."""
     return _diagnosis(
         checks.python_version(),
         checks.virtual_environments(),
@@ -88,7 +86,6 @@ def prerequisites(*, phones: bool = False) -> Diagnosis:
 
 
 def examine() -> Diagnosis:
-    """Everything a user of the kit needs."""
     adb, devices = checks.adb()
     emulator, emulated = _emulator()
     found = (
@@ -112,7 +109,7 @@ def examine() -> Diagnosis:
 
 
 def fetch_emulation() -> None:
-    """Get what emulation lacks and can be had without root; what cannot be had is an error with its fix."""
+    """Fetch what emulation lacks, without root; raise an error with a fix if that is impossible."""
     EmulatedTarget().prepare()
 
 
@@ -122,7 +119,7 @@ def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosi
 
 
 def _cpu() -> Check:
-    """What the CPU is; no fix gives it what it lacks, but another Python may see what it has."""
+    """The CPU; nothing can add features, but another Python (not under Rosetta) may see more."""
     host = detect_host()
     if "Rosetta" in host.source:
         fix = f"{with_another_python()}, with a Python for arm64"
@@ -135,7 +132,7 @@ def _cpu() -> Check:
 
 
 def _emulator() -> tuple[Check, TargetState]:
-    """Whether SME2 code runs here with what is at hand: the kit's runner is started under QEMU and asked."""
+    """Whether SME2 code runs here: starts the kit's runner under QEMU."""
     if sys.platform != "linux":
         reason = "QEMU's user mode runs on Linux only"
         return Check("SME2 emulation", "skipped", reason), TargetState("emulated", False, reason)

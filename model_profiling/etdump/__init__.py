@@ -1,4 +1,4 @@
-"""ETDump bytes, and the boundaries beside them, to columns, with numpy only."""
+"""Reads ETDump files, and the operator boundaries beside them, into columns with numpy alone."""
 
 from model_profiling.etdump.reader import TimeScale, read_etdump
 from model_profiling.etdump.table import (

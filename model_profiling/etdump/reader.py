@@ -1,4 +1,4 @@
-"""ETDump files to event tables: every table of the flatbuffer is gathered vector-wise, nothing per event."""
+"""Reads ETDump files into event tables: whole columns are gathered at once, with no Python step per event."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from model_profiling.core.flatbuffer import (
 from model_profiling.core.safe_read import MOST_MAPPED
 from model_profiling.etdump.table import AllocationTable, BlockTable, DebugTable, EventTable, Int32
 
-# Interning: the strings of many events to indexes into one list of distinct values, no step per event.
+# Interning: the strings of many events become indexes into a list of distinct values.
 
 Words = NDArray[np.uint64]
 
 _WORD = 8
-# Longer values are interned one by one: comparing them in step with short ones would waste memory.
+# Longer values are interned one by one: as rows as wide as theirs, short ones would waste memory.
 _LONGEST_ROW = 32 * _WORD
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-# For each word of a row and each length of a string, how many of the word's bits belong to the string.
+# For each word of a row and each string length, how many of the word's bits belong to the string.
 _BITS = 8 * np.clip(np.arange(_LONGEST_ROW + 1) - _WORD * np.arange(_LONGEST_ROW // _WORD)[:, None], 0, _WORD)
 _MASKS = np.ascontiguousarray(np.array([(1 << bits) - 1 for bits in range(65)], np.uint64)[_BITS])
 
 
 class Interner:
-    """Distinct byte strings of one flatbuffer, in the order they are first met. Each is cut into 8-byte words
-    and hashed; a hash only proposes a value, the words decide."""
+    """The distinct byte strings of one flatbuffer, in order of first appearance. Each is cut into 8-byte
+    words and hashed; a hash only suggests a value, comparing the words decides."""
 
     def __init__(self, buffer: FlatBuffer) -> None:
         self.buffer = buffer
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
-        # What is known by hash: the hash (sorted), the value's index, where its bytes are, how many.
+        # The known hashes (sorted), and for each the index, the place and the length of its value.
         self._hash = np.empty(0, np.uint64)
         self._value = np.empty(0, np.int32)
         self._start = np.empty(0, np.int64)
         self._length = np.empty(0, np.int64)
 
     def intern(self, at: Int64, what: str) -> Int32:
-        """The value index of each string that begins at `at`; -1 where `at` is 0 or the string is empty."""
+        """The value index of the string at each `at`; -1 if `at` is 0 or the string is empty."""
         result = np.full(len(at), -1, np.int32)
         rows = np.flatnonzero(at > 0)
         start = at[rows] + 4
@@ -69,7 +69,7 @@ class Interner:
         return result
 
     def add(self, value: bytes) -> int:
-        """The index of `value`, which is taken in if it is new."""
+        """The index of `value`, added if it is new."""
         found = self._index.setdefault(value, len(self.values))
         if found == len(self.values):
             self.values.append(value)
@@ -90,7 +90,7 @@ class Interner:
         """Value indexes of short strings; -1 for the rare one whose hash belongs to another string."""
         width = -(-int(length.max(initial=1)) // _WORD) * _WORD
         result = np.full(len(start), -1, np.int32)
-        # Too near to the end of the file for a whole row.
+        # Others are too near the end of the file for a whole row.
         whole = start + width <= self.buffer.size
         start, length = start[whole], length[whole]
         if len(start) == 0:
@@ -100,7 +100,7 @@ class Interner:
         used = np.flatnonzero(np.bincount(slot, minlength=len(self._hash)))
         renumbered = np.zeros(len(self._hash), np.intp)
         renumbered[used] = np.arange(len(used))
-        # What was learned from a narrower row may be too near to the end for this one.
+        # A string known from a narrower row may be too near the end for this width.
         readable = self._start[used] + width <= self.buffer.size
         known = self._rows(np.where(readable, self._start[used], 0), self._length[used], width)
         candidate = renumbered[slot]
@@ -111,13 +111,13 @@ class Interner:
         return result
 
     def _rows(self, start: Int64, length: Int64, width: int) -> Words:
-        """The strings as rows of words, zero beyond their end (or cut there)."""
+        """The strings as rows of words, zero beyond their ends (cut at `width`)."""
         rows = self.buffer.rows(width)[start].view("<u8").reshape(len(start), width // _WORD)
         rows &= _MASKS[: width // _WORD, length].T
         return rows
 
     def _slots(self, hashes: Words, start: Int64, length: Int64) -> NDArray[np.intp]:
-        """Where each hash is among the known ones; a string is taken in for each that was not."""
+        """The position of each hash among the known ones; new hashes are added with their strings."""
         slot = np.searchsorted(self._hash, hashes)
         new = slot == len(self._hash)
         new[~new] = self._hash[slot[~new]] != hashes[~new]
@@ -148,7 +148,7 @@ TimeScale = Literal["ns", "us", "ms", "s"]
 
 _NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _IDENTIFIER = b"ED00"
-# Few enough events that the columns being gathered stay in a core's cache.
+# Small enough that the columns being gathered stay in a core's cache.
 _CHUNK = 1 << 15
 _UINT32 = 2**32 - 1
 
@@ -168,7 +168,7 @@ def read_etdump(
 
 
 class _Reading:
-    """One dump being read: its buffer, the names met so far and its units of time."""
+    """One dump being read: its buffer, the names so far and its units of time."""
 
     def __init__(self, buffer: FlatBuffer, scale: int, delegate_scale: int) -> None:
         self.buffer = buffer
@@ -180,7 +180,7 @@ class _Reading:
     def table(self) -> EventTable:
         root = self._root()
         runs = self._runs(root)
-        # A slot in the list, the event's table with one reference in it, and a table that may be empty.
+        # The least an event takes: a list slot, a table with one reference, and a table that may be empty.
         slots, block = self._lists(runs, 3, "a list of events", item_bytes=4 + 8 + 4)
         profile, allocation, debug = self._kinds(slots)
         blocks = self._blocks(runs, block[profile > 0])
@@ -234,7 +234,7 @@ class _Reading:
         )
 
     def _root(self) -> Table:
-        """The root table; ExecuTorch writes the buffer's size in front of it, other writers may not."""
+        """The root table; ExecuTorch writes the buffer's size before it, other writers may not."""
         source, size = self.buffer.source, self.buffer.size
         if self.buffer.data[8:12].tobytes() == _IDENTIFIER:
             if self.buffer.read("u32", 0, "the size") + 4 > size:
@@ -250,8 +250,8 @@ class _Reading:
         return Tables(self.buffer, slots + gather(self.buffer, slots, "u32", "the list of blocks"), "a block")
 
     def _lists(self, runs: Tables, field: int, what: str, item_bytes: int) -> tuple[Int64, Int32]:
-        """The slots of every block's list and the block of each. `item_bytes`, the least that an item needs,
-        bounds what lists that overlap can pretend to hold."""
+        """The slots of all blocks' lists, and the block of each slot. `item_bytes` is the least size of an
+        item: it bounds how many items overlapping lists can claim."""
         at = runs.targets(field)
         counts = np.zeros(len(at), np.int64)
         counts[at > 0] = gather(self.buffer, at[at > 0], "u32", what)
@@ -265,7 +265,7 @@ class _Reading:
         return slots, block
 
     def _kinds(self, slots: Int64) -> tuple[Int64, Int64, Int64]:
-        """Where the profile, allocation or debug event of every event is; 0 for the other two."""
+        """The position of each event's profile, allocation or debug table; 0 for the two it does not have."""
         profile, allocation, debug = (np.zeros(len(slots), np.int64) for _ in range(3))
         for first in range(0, len(slots), _CHUNK):
             part = slice(first, first + _CHUNK)
@@ -330,7 +330,7 @@ class _Reading:
         )
 
     def _own_names(self, runtime_name: Int32, delegate_name: Int32, delegate_id: Int32) -> Int32:
-        """An operator's own name: the delegate's number or text for it, else what the runtime calls it."""
+        """An operator's name: the delegate's number or text for it, else the runtime's name."""
         name = np.where(delegate_name != -1, delegate_name, runtime_name)
         numbered = delegate_id != -1
         if numbered.any():
@@ -343,7 +343,7 @@ class _Reading:
         return name
 
     def _durations(self, start: Int64, end: Int64, at: Int64) -> Int64:
-        """End minus start; clocks of 32 bits may wrap, and are read as Inspector reads them."""
+        """End minus start; 32-bit clocks may wrap, and are corrected as Inspector does it."""
         duration = end - start
         wrapped = duration < 0
         if wrapped.any():
@@ -360,7 +360,7 @@ class _Reading:
                 ticks[rows] *= scale
 
     def _decoded_names(self) -> tuple[str, ...]:
-        """Each of a length that may stand in a line for every event: events share names, lines do not."""
+        """Refuse long names: events share a name, but each line of a table repeats it."""
         if (longest := max(map(len, self.names.values), default=0)) > LONGEST_TEXT:
             raise self.buffer.damaged(f"a name is {longest} bytes long")
         try:

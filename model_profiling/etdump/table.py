@@ -31,15 +31,14 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class BlockTable:
-    """The dump's blocks (RunData) in file order: `Execute` for each execution of a method, `Default` for
-    loading."""
+    """The dump's blocks (RunData) in file order: `Execute` for a run of a method, `Default` for loading."""
 
     name: Int32
     """Index into `EventTable.names`."""
     run_index: Int32
-    """How many blocks of the same name come before this one: the run number among its kind."""
+    """The number of earlier blocks of the same name."""
     bundled_input: Int32
-    """Index of the bundled input that was run, -1 where there was none."""
+    """Index of the bundled input that was run, -1 if none."""
     first_event: Int64
     """Block b holds the profile events `first_event[b]` up to, not including, `first_event[b + 1]`."""
 
@@ -50,13 +49,13 @@ class AllocationTable:
 
     block: Int32
     allocator: Int32
-    """Index into `EventTable.names` of the allocator's name, -1 where the block names none."""
+    """Index into `EventTable.names` of the allocator's name, -1 if the block names none."""
     size: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class DebugTable:
-    """Debug events (logged values) in file order; the values themselves live in a separate buffer file."""
+    """Debug events (logged values) in file order; the values themselves are in a separate file."""
 
     block: Int32
     name: Int32
@@ -65,7 +64,7 @@ class DebugTable:
     instruction_id: Int32
     delegate_id: Int32
     is_output: Bool
-    """The value is an output of the program rather than an intermediate one."""
+    """Whether the value is an output of the program, not an intermediate one."""
     value_type: NDArray[np.int8]
     """Number of the value's type: 0 nothing, 1 int, 2 bool, 3 float, 4 double, 5 tensor, 6 list, 7 text."""
 
@@ -79,28 +78,26 @@ class EventTable:
     """Where the dump came from, for messages."""
     version: int
     names: tuple[str, ...]
-    """Every distinct name in the dump, once; columns hold indexes into it."""
+    """Every distinct name in the dump; columns hold indexes into it."""
     blocks: BlockTable
     block: Int32
-    """Index of the event's block in `blocks`."""
     run_index: Int32
-    """`blocks.run_index` of the event's block."""
     name: Int32
     """Index into `names` of the operator's own name."""
     runtime_name: Int32
-    """Index into `names` of the name the runtime gave, -1 where it gave none (delegate operators)."""
+    """Index into `names` of the runtime's name, -1 if it gave none (delegate operators)."""
     delegate_name: Int32
-    """Index into `names` of the delegate's text identifier, -1 where there is none."""
+    """Index into `names` of the delegate's text identifier, -1 if there is none."""
     delegate_id: Int32
-    """The delegate's number for the operator, -1 where there is none."""
+    """The delegate's number for the operator, -1 if there is none."""
     chain_index: Int32
     instruction_id: Int32
-    """Index of the instruction in its chain; -1 where unset. `Method::execute` has 0 and chain index -1."""
+    """Index of the instruction in its chain, -1 if unset. `Method::execute` has 0 and chain index -1."""
     start_ns: Int64
     end_ns: Int64
     duration_ns: Int64
     metadata: Int32
-    """Index into `metadata_values` of what the delegate attached to the event, -1 where nothing."""
+    """Index into `metadata_values` of what the delegate attached to the event, -1 if nothing."""
     metadata_values: tuple[bytes, ...]
     allocations: AllocationTable
     debug: DebugTable
@@ -121,25 +118,24 @@ class EventTable:
         return delegated
 
     def name_index(self, name: str) -> int:
-        """The index of `name` in `names`, or -1 when no event has that name."""
+        """The index of `name` in `names`, -1 if no event has it."""
         return self.names.index(name) if name in self.names else -1
 
     def text(self, column: Int32) -> NDArray[np.object_]:
-        """The texts behind a column of name indexes; None where the column says -1."""
+        """The texts of a column of name indexes; None for -1."""
         texts = np.array([*self.names, None], dtype=object)
         chosen: NDArray[np.object_] = texts[column]
         return chosen
 
     def columns(self) -> tuple[dict[str, Int32], dict[str, Column]]:
-        """Texts, as places in `names` (-1 for none), and numbers, under the names of `to_pandas`."""
+        """Text columns (as indexes into `names`, -1 for none) and number columns, named as in `to_pandas`."""
         blocks = self.blocks.name[self.block]
         coded = {"block": blocks, "name": self.name, "delegate_name": self.delegate_name}
         own = [name for name in _COLUMNS if name not in coded and name != "block_index"]
         return coded, {**{name: getattr(self, name) for name in own}, "block_index": self.block}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per profile event; texts are missing and numbers -1 where unset. Needs the extra
-        `pandas`."""
+        """One row per profile event; unset texts are missing, unset numbers -1. Needs the extra `pandas`."""
         needed("pandas", "pandas")
         import pandas
 
@@ -148,30 +144,29 @@ class EventTable:
         return pandas.DataFrame({**texts, **numbers}, columns=list(_COLUMNS))
 
 
-# The file beside a dump that says to the nanosecond when a delegate's operators began and ended, as the kit's
-# runner writes it (`runner/backend_clock.cpp`); docs/etdump.md has its layout.
+# The boundaries file beside a dump, written by `runner/backend_clock.cpp`; docs/etdump.md has its layout.
 
 _MAGIC = b"SME2PBND"
 _VERSION = 1
 _LATEST = 1 << 62
-"""In nanoseconds; no clock tells more, and differences of two times stay in range."""
+"""In nanoseconds; beyond any clock, and differences of two times stay in range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """When operators began and ended, in the clock of the dump. Operator k of invocation i lasted from
+    """When operators began and ended, in the dump's clock. Operator k of invocation i lasted from
     `times_ns[first[i] + k]` to the time after it."""
 
     source: str
     delegate: Int64
-    """Of each invocation: which delegate it was of."""
+    """The delegate of each invocation."""
     first: Int64
-    """Of each invocation, and once more for the end: where its times begin."""
+    """Where each invocation's times begin in `times_ns`, plus the end."""
     times_ns: Int64
     looks: Int64
-    """For each operator of each delegate, how often the backend read the clock: it cuts off at each."""
+    """How often the backend read the clock for each operator of each delegate: it rounds down each time."""
     first_look: Int64
-    """Of each delegate, and once more for the end: where its operators begin in `looks`."""
+    """Where each delegate's operators begin in `looks`, plus the end."""
 
     @property
     def invocations(self) -> int:
@@ -179,25 +174,22 @@ class Boundaries:
 
     @property
     def operators(self) -> Int64:
-        """How many each invocation has."""
         counted: Int64 = np.diff(self.first) - 1
         return counted
 
 
 def boundaries_beside(dump: Path) -> Path:
-    """Where the boundaries of a dump are, if there are any."""
+    """The path of a dump's boundaries, which may not exist."""
     return dump.with_name(f"{dump.name}.boundaries")
 
 
 def read_boundaries(source: Source) -> Boundaries:
-    """Read a boundaries file, or its bytes; one that is damaged is a FormatError that names the place."""
+    """Read a boundaries file or its bytes; damage raises a FormatError that names the place."""
     name, data = load(source, "boundaries file", MOST_MAPPED)
     return _Reading(name, data).boundaries()
 
 
 class _Reading:
-    """One file being read, front to back."""
-
     def __init__(self, name: str, data: NDArray[np.uint8]) -> None:
         self.name, self.data, self.at = name, data, 0
 
@@ -244,7 +236,7 @@ class _Reading:
         return numbers
 
     def _refuse(self, wrong: NDArray[np.bool_], size: int, what: str) -> None:
-        """`wrong` is of the numbers that were read last, each of `size` bytes."""
+        """Raise an error for the first `wrong` among the numbers read last, each of `size` bytes."""
         found = np.flatnonzero(wrong)
         if len(found):
             raise self._damaged(what, self.at - size * (len(wrong) - int(found[0])))

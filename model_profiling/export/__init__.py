@@ -1,4 +1,4 @@
-"""Lowering PyTorch models to ExecuTorch programs; the only room that loads torch, and only when called."""
+"""Lowers PyTorch models to ExecuTorch programs; the only package that loads torch, and only when called."""
 
 from model_profiling.export.exporter import export_model
 from model_profiling.export.records import Accuracy, Coverage, Deviation, ExportResult

@@ -1,4 +1,4 @@
-"""Runs a fresh program once on the ExecuTorch runtime and holds its outputs against PyTorch's."""
+"""Runs a new program once on the ExecuTorch runtime and compares its outputs with PyTorch's."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     Tensors = list[torch.Tensor]
 
 
-# Finds the operator whose output is the first that is not finite: the graph runs node by node, once, and
-# only when an output was seen to be NaN or infinite.
+# Finding the first operator with an output that is not finite: runs only after an output was NaN or infinite.
 
 
 def first_not_finite(traced: Traced) -> str:
-    """`aten.mul.Tensor in layers.0 at model.py:12 in forward: the line`: the first operator whose NaN or
-    infinity reaches an output. An infinity that the model writes itself (a mask) is not blamed."""
+    """The first operator whose NaN or infinity reaches an output: `aten.mul.Tensor in layers.0 at model.py:12
+    in forward: the line`. An infinity that the model itself writes (a mask) is not blamed."""
     graph = traced.program.module()
     found = _kinds_by_node(graph, traced)
     order = {node: place for place, node in enumerate(graph.graph.nodes)}
@@ -43,7 +42,7 @@ def first_not_finite(traced: Traced) -> str:
 
 
 def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, frozenset[str]]:
-    """What each node's tensors hold that is not finite: `nan`, `inf`; nothing for the others."""
+    """The kinds of values that are not finite (`nan`, `inf`) in each node's tensors, if any."""
     import torch
 
     found: dict[Node, frozenset[str]] = {}
@@ -71,7 +70,7 @@ def _kinds(result: object) -> frozenset[str]:
 
 
 def _origins(ends: list[Node], found: dict[Node, frozenset[str]]) -> Iterator[Node]:
-    """Where the chain of nodes that are not finite begins, back from `ends`."""
+    """The nodes where a chain of values that are not finite begins, searched back from `ends`."""
     waiting, seen = list(ends), set(ends)
     while waiting:
         node = waiting.pop()
@@ -89,7 +88,7 @@ def _origins(ends: list[Node], found: dict[Node, frozenset[str]]) -> Iterator[No
 
 
 def _written(node: Node, found: dict[Node, frozenset[str]]) -> bool:
-    """Whether the model wrote the infinity in `node` itself, as a number or through operators on such."""
+    """Whether the model itself wrote the infinity in `node`, as a number or through operators on such."""
     if any(isinstance(leaf, float) and math.isinf(leaf) for leaf in flatten((node.args, node.kwargs))):
         return True
     before = [each for each in node.all_input_nodes if each in found]
@@ -106,18 +105,18 @@ def _named(node: Node) -> str:
     return f"{operator_name(node)}{place}{f' at {source}' if source else ''}"
 
 
-# Keeps what torch and the native runtime print away from the user, and at hand for an error message.
+# Keeping the prints of torch and the native runtime away from the user, but available for errors.
 
 
 class Captured:
-    """The text that was kept back; complete once the block has ended."""
+    """The captured text; complete once the block has ended."""
 
     text = ""
 
 
 @contextlib.contextmanager
 def quietly(enabled: bool = True) -> Iterator[Captured]:
-    """Catch Python warnings, log lines and everything written to the process's stdout and stderr."""
+    """Capture Python warnings, log lines and everything written to the process's stdout and stderr."""
     captured = Captured()
     if not enabled:
         yield captured
@@ -130,7 +129,7 @@ def quietly(enabled: bool = True) -> Iterator[Captured]:
             os.dup2(sink.fileno(), number)
         disabled = logging.root.manager.disable
         logging.disable(logging.WARNING)
-        # In a notebook or under a test runner sys.stdout and sys.stderr are not the process's own.
+        # In a notebook or under a test runner, sys.stdout and sys.stderr are not the process's own.
         text = os.fdopen(os.dup(sink.fileno()), "w", encoding="utf-8", errors="replace")
         try:
             with (
@@ -153,17 +152,17 @@ def quietly(enabled: bool = True) -> Iterator[Captured]:
 
 
 LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2, "int8": 0.1}
-"""Against PyTorch in the same dtype: rounding order may differ, the computation may not. In fp16 a sound
+"""Against PyTorch in the same dtype: only the order of rounding may differ. In fp16 a correct
 MobileNetV3-small differs by 0.015 on aarch64 and by 0.0235 on x86_64."""
 PRECISION_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-2, "int8": 0.25}
-"""Against float32: beyond this the dtype is likely to hurt the model's answers."""
+"""Against float32: beyond this the dtype probably harms the model's answers."""
 _MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")
 
 
 def check_outputs(
     name: str, pte: Path, traced: Traced, eager: Eager, *, dtype: str, written_inputs: int
 ) -> Accuracy:
-    """Compare the program with eager PyTorch; one that does not run or gives no numbers has a `problem`."""
+    """Compare the program with eager PyTorch; if it does not run or gives no numbers, `problem` says so."""
     same_dtype, float32 = traced.eager.run(), eager.run()
     try:
         produced = _run_program(name, pte, traced.eager)[written_inputs:]
@@ -173,7 +172,7 @@ def check_outputs(
                 f"the exported program of '{name}' returns shapes {got} where PyTorch returns {want}",
                 "return plain tensors from forward(), in a fixed order",
             )
-        # Where PyTorch overflows and the backend, with wider sums, does not, PyTorch is no measure.
+        # If PyTorch overflows and the backend, with wider sums, does not, compare with float32.
         overflowed = _odd(same_dtype) and not _odd(produced)
         compared = Accuracy(
             lowering=deviation(produced, float32, PRECISION_TOLERANCE[dtype])
@@ -216,7 +215,7 @@ def _odd(tensors: Tensors) -> int:
 def _not_finite(
     name: str, dtype: str, traced: Traced, *, produced: Tensors, same_dtype: Tensors, float32: Tensors
 ) -> tuple[str, str]:
-    """What is wrong, and what to do, where outputs are NaN, or infinite though they are not in float32."""
+    """The problem and its fix if outputs are NaN, or infinite where they are not in float32."""
     if any(bool(t.isnan().any()) for t in float32 if t.is_floating_point()):
         return (
             f"'{name}' itself returns NaN on its example inputs{_first(traced)}",
@@ -243,7 +242,6 @@ def _first(traced: Traced) -> str:
 
 
 def deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:
-    """How far outputs are from those that were wanted."""
     outputs = tuple(
         _compared(got, want, tolerance, index)
         for index, (got, want) in enumerate(zip(produced, wanted, strict=True))
@@ -269,7 +267,7 @@ def _compared(got: torch.Tensor, want: torch.Tensor, tolerance: float, index: in
 
     got, want = got.detach().cpu(), want.detach().cpu()
     dtype = str(want.dtype).removeprefix("torch.")
-    if dtype == "bfloat16":  # numpy has none, and float32 holds it exactly
+    if dtype == "bfloat16":  # numpy has no bfloat16, and float32 holds it exactly
         got, want = got.to(torch.float32), want.to(torch.float32)
     return compare_arrays(want.numpy(), got.numpy(), dtype, index=index, relative=tolerance)
 

@@ -1,4 +1,4 @@
-"""The whole export: model to a checked `.pte` with its companions, written together or not at all."""
+"""The whole export: from a model to a checked `.pte` with its companion files, written all or none."""
 
 from __future__ import annotations
 
@@ -40,13 +40,11 @@ if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs
 
 
-# The exported graph as plain JSON: every operator with shapes, dtypes, module path and source line.
-
 SCHEMA_VERSION = 1
 
 
 def graph_json(model: str, program: ExportedProgram) -> dict[str, object]:
-    """One entry a node, in execution order."""
+    """One entry per node, in execution order."""
     return {
         "schema_version": SCHEMA_VERSION,
         "model": model,
@@ -79,7 +77,7 @@ def _tensors(value: object) -> list[dict[str, object]]:
 
 
 _LARGEST_SEED = 2**32 - 1
-"""Of numpy's; torch takes more."""
+"""Numpy's limit; torch takes more."""
 _SUPPORTED = {"xnnpack": ("fp32", "fp16", "int8"), "portable": ("fp32", "fp16")}
 
 
@@ -122,7 +120,7 @@ def export_model(
     import numpy as np
     import torch
 
-    # Everything a factory may draw its weights and inputs from.
+    # All generators from which a factory may draw weights and inputs.
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
@@ -144,7 +142,7 @@ def export_model(
     etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
     graph = folder / f"{pte.stem}.graph.json" if save_graph else None
     with no_empty_folder(folder), contextlib.ExitStack() as files:
-        # Entered first, renamed last: a .pte is there only when its companions are.
+        # Entered first, so renamed last: a .pte exists only if its companions do.
         pte_part = files.enter_context(replacing(pte))
         pte_part.write_bytes(lowered.program.buffer)
         progress.stage("checking the program against PyTorch")
@@ -197,7 +195,7 @@ def export_model(
 
 
 def describe_tensor(leaf: object) -> str:
-    """`1x3x224x224 float32`; a plain number keeps its own form."""
+    """`1x3x224x224 float32`; a plain number is shown as itself."""
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
         return repr(leaf)
@@ -205,7 +203,6 @@ def describe_tensor(leaf: object) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what an export depends on."""
     found = {"python": platform.python_version()}
     for package in ("executorch", "torch", "torchao"):
         try:
@@ -234,7 +231,7 @@ def _check_options(dtype: str, backend: str, name: str | None, *, calibrated: bo
 
 
 def _check_writable(outdir: Path) -> None:
-    """Before the long part, see that a file can be made there at all."""
+    """Check before the long part that a file can be written there."""
     with no_empty_folder(outdir):
         probe = make_folder(outdir) / ".writable"
         with replacing(probe) as part:
@@ -273,10 +270,9 @@ def _calibration(
 
 
 def accuracy_warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
-    """What to know of a program's outputs before trusting it."""
     lowering, precision = accuracy.lowering, accuracy.precision
     if accuracy.problem or lowering is None or precision is None:
-        return  # what is wrong is said as such
+        return  # the problem itself is reported
     if precision.vanished:
         yield (
             f"PyTorch's own outputs are at most {precision.largest:.2g} on the example inputs, next"

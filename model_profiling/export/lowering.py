@@ -1,4 +1,4 @@
-"""From an exported graph to a program for a backend, and an account of what the backend took."""
+"""Lowers an exported graph to a backend, and records which operators the backend took."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Lowered:
     etrecord: ETRecord
     coverage: Coverage
     written_inputs: int
-    """Inputs the model writes into; the program returns them before its outputs."""
+    """How many inputs the model writes into; the program returns them before its outputs."""
 
 
 def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
-    """Lower to `backend`; the ETRecord ties the program's debug handles to the model's source."""
+    """Lower to `backend`; the ETRecord links the program's debug handles to the model's source."""
     from executorch.exir import to_edge_transform_and_lower
     from executorch.exir.lowered_backend_module import get_lowered_backend_modules
 
@@ -80,10 +80,10 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
 
 
 def _place(problem: BaseException, traced: ExportedProgram) -> str:
-    """The model's line with the operator that lowering names, in the trace or in what that becomes."""
+    """The model's line with the operator that the error names, in the trace or in its decomposition."""
     if found := place_named_in(str(problem), traced):
         return found
-    with contextlib.suppress(Exception):  # taking it apart may be what failed
+    with contextlib.suppress(Exception):  # decomposing may be what failed
         return place_named_in(str(problem), traced.run_decompositions())
     return ""
 
@@ -104,7 +104,7 @@ def _cure(problem: BaseException) -> str:
 
 
 def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:
-    """Buffers the model writes into keep the values they begin with; by default they begin as garbage."""
+    """Keep the initial values of buffers the model writes into; by default they start as garbage."""
     from executorch.exir import ExecutorchBackendConfig
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
@@ -115,7 +115,7 @@ def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:
 
 
 def _operators(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """What computes something: not a tuple access, and not the call of a delegate."""
+    """The nodes that compute: neither tuple access nor the call of a delegate."""
     idle = ("getitem", "executorch_call_delegate", "alloc")
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
     return [node for node in nodes if operator_name(node) not in idle]

@@ -1,7 +1,7 @@
-"""Why operators stayed outside the backend: the partitioner's own words, node by node.
+"""Why operators stayed outside the backend, node by node, in the partitioner's own words.
 
-XNNPACK's partitioner has a rule for each operator it can take. It looks at a node up to twice (before and
-after it is taken apart) and writes why it refuses one to its debug log only, where this listens.
+XNNPACK's partitioner has a rule for each operator it can take. It examines a node up to twice (before and
+after decomposition) and writes its refusals only to its debug log, which is captured here.
 """
 
 from __future__ import annotations
@@ -25,26 +25,25 @@ if TYPE_CHECKING:
     )
 
 
-# What to write instead of an operator that stays outside XNNPACK; only what was exported and seen to help.
-# `tests/integration/test_replacements.py` exports each row before and after, and holds both against PyTorch.
+# What to write instead of an operator that stays outside XNNPACK: only rows that were seen to help.
+# `tests/integration/test_replacements.py` exports each before and after, and compares both with PyTorch.
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """When it applies (each a regular expression for the whole of what it names) and what to write."""
+    """What to write, and when: each condition is a regular expression that must match the whole text."""
 
     instead: str
     call: str = ".*"
-    """The function of torch that the model calls."""
     operator: str = ".*"
     reason: str = ".*"
     module_class: str = ".*"
     dtype: str = ".*"
-    """Of what the operator makes: XNNPACK takes no whole numbers, however they are computed."""
+    """Of the operator's output: XNNPACK takes no integers, however they are computed."""
     made_by: str = ""
-    """A call that made one of the operator's inputs."""
+    """A call that produced one of the operator's inputs."""
     constant: bool = False
-    """Only where no input of the model reaches the operator."""
+    """Applies only if no input of the model reaches the operator."""
 
     def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
         said = (
@@ -194,12 +193,12 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
     Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),
 )
-"""The first that fits is named: what a whole call of the model is replaced by stands before what no input
-reaches, and that before single operators."""
+"""The first match counts: replacements of whole calls, then of constant operators, then of single operators.
+"""
 
 
 def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> str:
-    """What to write instead; empty where nothing is known to help."""
+    """What to write instead; empty if nothing is known to help."""
     return next((row.instead for row in REPLACEMENTS if row.fits(outside, made_by)), "")
 
 
@@ -208,7 +207,7 @@ PORTABLE = "the portable backend runs every operator itself"
 _UNSAID = "the backend has a rule for this operator and refused it without saying why"
 _DROPPED = "the backend took this operator at first and left it out when it formed its partitions"
 _TAKEN_BY = "xnn_partitioner_config"
-"""What the partitioner notes at each node that one of its rules took."""
+"""The key under which the partitioner marks each node that a rule took."""
 
 
 def with_instructions(
@@ -216,8 +215,8 @@ def with_instructions(
     handles: Mapping[int, int | Sequence[int]],
     method: Method,
 ) -> tuple[Undelegated, ...]:
-    """Tell each operator which instruction of `method` runs it, and whether an input reaches that: by debug
-    handle (`handles`, by instruction), then by name, at last by order."""
+    """Give each operator its instruction in `method`, and whether an input reaches it. They are matched by
+    debug handle (`handles`, by instruction), then by name, then by order."""
     waiting: dict[tuple[object, str], list[Instruction]] = {}
     for step in method.operators:
         waiting.setdefault((handles.get(step.instruction_id), _stem(step.name)), []).append(step)
@@ -236,7 +235,7 @@ def with_instructions(
 
 
 def _stem(operator: str) -> str:
-    """`aten.gelu` of `aten.gelu.default` and of `aten::gelu.out`."""
+    """`aten.gelu` for both `aten.gelu.default` and `aten::gelu.out`."""
     return operator.replace("::", ".").rpartition(".")[0]
 
 
@@ -244,7 +243,6 @@ def _stem(operator: str) -> str:
 class _Refusal:
     reason: str
     made_by: frozenset[str]
-    """What the model called to make the inputs of the refused node."""
 
 
 class _Listener(logging.Handler):
@@ -257,13 +255,13 @@ class _Listener(logging.Handler):
         if node is not None and reason:
             made_by = frozenset(call_of(source) for source in node.all_input_nodes)
             said = " ".join(str(reason).split()).replace("torch.", "")
-            # A precise reason comes before the general one that follows from it.
+            # The first reason is the precise one; the general ones that follow from it are dropped.
             self.refusals.setdefault(str(node), _Refusal(said, made_by))
 
 
 @dataclass(slots=True)
 class Refusals:
-    """What the partitioner said while it worked; `partitioner` is None for the portable backend."""
+    """The partitioner's refusals while it worked; `partitioner` is None for the portable backend."""
 
     partitioner: ConfigerationBasedPartitioner | None
     _listener: _Listener = field(default_factory=_Listener)
@@ -283,7 +281,7 @@ class Refusals:
             logging.disable(disabled)
 
     def account_of(self, node: torch.fx.Node) -> Undelegated:
-        """Why `node`, which stayed outside, did."""
+        """Describe `node`, which stayed outside, and why."""
         why, reason = self._reason(node)
         module_path, module_class = module_of(node)
         read, made = dtypes_of(node)
@@ -305,7 +303,7 @@ class Refusals:
         )
 
     def with_replacement(self, account: Undelegated) -> Undelegated:
-        """With what to write instead; it may depend on whether an input of the model reaches it."""
+        """Add what to write instead, which may depend on whether an input of the model reaches it."""
         if account.why == "portable":
             return account
         refusal = self._listener.refusals.get(account.node)

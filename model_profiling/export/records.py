@@ -1,4 +1,4 @@
-"""What an export produced and how it was checked; plain records, free of torch."""
+"""What an export produced and how it was checked: plain records without torch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EXAMPLE_INPUTS = "the example inputs alone"
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the model the backend took over."""
+    """How much of the model the backend took."""
 
     delegated: int
     partitions: int
     undelegated: tuple[Undelegated, ...]
     inserted_transposes: int
-    """Layout changes that lowering put into the backend's graphs; nobody's model contains them."""
+    """Layout changes that lowering inserted into the backend's graphs; the model does not contain them."""
 
     @property
     def operators(self) -> int:
@@ -31,39 +31,39 @@ class Coverage:
 
     @property
     def outside(self) -> tuple[OutsideGroup, ...]:
-        """What stayed outside by reason; what one call of the model leaves outside stands together."""
+        """What stayed outside, grouped by reason; the operators of one call in the model stay together."""
         return group_outside(self.undelegated)
 
     @property
     def share(self) -> float:
-        """Delegated part of all operators, 0 to 1."""
+        """The delegated share of all operators, 0 to 1."""
         return self.delegated / self.operators if self.operators else 0.0
 
 
 _SMALLEST = 2.0**-126
-"""Below it float32 loses digits, and backends may take a number for zero."""
+"""Below this float32 loses digits, and backends may treat a number as zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far a set of outputs is from another, and each output by itself."""
+    """How far one set of outputs is from another, in total and per output."""
 
     max_abs: float
     max_rel: float
-    """`max_abs` over the largest magnitude of the reference output, unless that has vanished; of whole
-    numbers the share that differs."""
+    """`max_abs` over the reference's largest magnitude, unless that vanished; for integers the share that
+    differs."""
     cosine: float
     tolerance: float
-    """The `max_rel` that is still accepted."""
+    """The largest accepted `max_rel`."""
     largest: float | None = None
-    """The largest magnitude of the reference's numbers with a fraction; None where it has none."""
+    """The largest magnitude among the reference's floating-point values; None if it has none."""
     verdict: Verdict | None = None
     """None in records of earlier versions of the kit, which judged by `max_rel` alone."""
     outputs: tuple[OutputParity, ...] = ()
 
     @property
     def vanished(self) -> bool:
-        """Whether the reference is zero, or too small for float32 to hold its digits: it tells nothing."""
+        """Whether the reference is zero or too small for float32 to hold its digits, and so shows nothing."""
         return self.largest is not None and self.largest < _SMALLEST
 
     @property
@@ -90,19 +90,19 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The program's outputs on the example inputs, against PyTorch twice; None where it gave none."""
+    """The program's outputs on the example inputs compared with PyTorch, twice; None if it gave none."""
 
     lowering: Deviation | None = None
-    """Against eager PyTorch in the program's own dtype: what lowering and the backend changed."""
+    """Against eager PyTorch in the program's dtype: the effect of lowering and of the backend."""
     precision: Deviation | None = None
-    """Against eager PyTorch in float32: what the dtype itself costs."""
+    """Against eager PyTorch in float32: the cost of the dtype itself."""
     problem: str = ""
-    """Why the program cannot be used as it is: it does not run, or gives no numbers; and what to do then."""
+    """Why the program cannot be used as it is: it does not run, or gives no numbers."""
     fix: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it computes what PyTorch computes in its dtype."""
+        """Whether it computes what PyTorch computes in the same dtype."""
         return not self.problem and self.lowering is not None and self.lowering.ok
 
 
@@ -128,7 +128,7 @@ class ExportResult:
     seconds: float
     versions: dict[str, str]
     calibration: str
-    """What the ranges of an int8 program were observed on; empty for the others."""
+    """What the ranges of an int8 program were observed on; empty for other dtypes."""
     warnings: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ class ExportResult:
         return f"<ExportResult {self.pte}: {size(self.size_bytes)}, {taken}{checked}>"
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON; paths are relative to the summary's own folder."""
+        """Content for JSON; paths are relative to the summary's folder."""
         content = asdict(self)
         for key in ("pte", "etrecord", "graph", "summary"):
             path: Path | None = content[key]
@@ -156,13 +156,10 @@ class ExportResult:
         return {"schema_version": SCHEMA_VERSION, **content}
 
 
-# Reads back what an export wrote beside its program; free of torch.
-
 _AGAIN = "export the model again"
 
 
 def read_export(pte: Path) -> ExportResult:
-    """What was written of an export beside its program."""
     summary = Path(f"{pte}.json")
     content = read_json_object(summary, _AGAIN, follow=True)
     if content.get("schema_version") != SCHEMA_VERSION:

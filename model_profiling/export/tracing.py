@@ -19,15 +19,12 @@ if TYPE_CHECKING:
     from model_profiling.models.base import DynamicShapes, ExampleInputs
 
 
-# What a node of a traced graph is and where in the model it comes from.
-
-
 class _Quoted(Exception):
-    """Carries a node's recorded stack so that the user's line is found the same way as in a failure."""
+    """Carries a node's recorded stack, so that the user's line is found as for a failure."""
 
 
 def operator_name(node: torch.fx.Node) -> str:
-    """`aten.convolution.default`, whichever dialect wraps it; a Python function goes by its own name."""
+    """`aten.convolution.default`, whichever dialect wraps it; a Python function has its own name."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return str(getattr(node.target, "__name__", node.target))
@@ -43,26 +40,25 @@ def module_of(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def call_of(node: torch.fx.Node) -> str:
-    """The function of torch that the model called and that the node is a part of: `hardsigmoid`."""
+    """The torch function that the model called and that the node is part of: `hardsigmoid`."""
     recorded = node.meta.get("torch_fn")
     return called(str(recorded[1])) if recorded else ""
 
 
 def source_of(node: torch.fx.Node) -> tuple[str, str]:
-    """`model.py:12` and that line's text; empty where the trace did not keep it."""
+    """`model.py:12` and that line's text; empty if the trace did not keep it."""
     file, line, code = source_line(node.stack_trace or "")
     name = file.replace("\\", "/").rpartition("/")[2]
     return (f"{name}:{line}" if name and line else ""), code
 
 
 def quoted_line(node: torch.fx.Node) -> str:
-    """`model.py:12 in forward: the line`, as failures name it; empty where the trace did not keep it."""
+    """`model.py:12 in forward: the line`, as in failures; empty if the trace did not keep it."""
     return place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else ""
 
 
 def place_named_in(message: str, program: ExportedProgram) -> str:
-    """Where the model calls the operator that a message names: `aten.linalg_svd`, or `aten._linalg_svd` as a
-    part."""
+    """Where the model calls the operator in a message: `aten.linalg_svd`, or `aten._linalg_svd` as a part."""
     for node in program.graph.nodes:
         if node.op == "call_function" and (schema := getattr(node.target, "_schema", None)):
             space, _, name = schema.name.partition("::")
@@ -73,7 +69,7 @@ def place_named_in(message: str, program: ExportedProgram) -> str:
 
 
 def dtypes_of(node: torch.fx.Node) -> tuple[str, str]:
-    """What the node reads and what it makes, as torch names it: `float16`, `float32`."""
+    """The dtypes of the node's inputs and outputs in torch's words: `float16`, `float32`."""
     read = dict.fromkeys(name for source in node.all_input_nodes for name in _dtypes(source))
     return ", ".join(read), ", ".join(dict.fromkeys(_dtypes(node)))
 
@@ -89,7 +85,7 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """The model as PyTorch sees it, with the inputs of one inference."""
+    """The model in PyTorch, with the inputs of one inference."""
 
     module: torch.nn.Module
     args: ExampleInputs
@@ -105,7 +101,7 @@ class Eager:
         yield from (leaf for leaf in self.inputs() if isinstance(leaf, torch.Tensor))
 
     def inputs(self) -> list[object]:
-        """The inputs in the order the program takes them."""
+        """The inputs in the program's order."""
         return flatten((self.args, dict(self.kwargs)))
 
     def run(self) -> list[torch.Tensor]:
@@ -115,7 +111,7 @@ class Eager:
         return [leaf for leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
 
     def leaves(self) -> list[object]:
-        """All that a first inference returns, flattened; what it writes into inputs and buffers is undone."""
+        """All outputs of a first inference, flattened; what it writes into inputs and buffers is undone."""
         import torch
 
         args, kwargs = _map_tensors(torch.clone, (self.args, dict(self.kwargs)))
@@ -143,7 +139,7 @@ def flatten(tree: object) -> list[object]:
 
 
 def eager_model(name: str, model: EagerModelBase) -> Eager:
-    """Make the module and its example inputs, in evaluation mode, and see that it runs at all."""
+    """Make the module and its example inputs in evaluation mode, and check that it runs."""
     import torch
 
     module = ask(name, "get_eager_model", model.get_eager_model)
@@ -180,7 +176,6 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
 
 
 def trace(name: str, eager: Eager, dtype: str, calibration: Iterable[ExampleInputs] | None) -> Traced:
-    """Export the model as fp32, fp16 or int8."""
     import torch
 
     if dtype == "fp16":
@@ -194,7 +189,6 @@ def trace(name: str, eager: Eager, dtype: str, calibration: Iterable[ExampleInpu
 
 
 def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
-    """Call one of the model's own methods."""
     with blaming(f"{method}() of '{name}' failed", "correct the model's class"):
         return call()
 

@@ -1,7 +1,7 @@
-"""What the tools answer: facts of the command line, chosen and bounded for a model to read.
+"""The tools' answers: facts of the command line, selected and bounded for a model to read.
 
-A type names the facts that it takes from a record or from a command's JSON, and where they lie in there; the
-tools' output schemas are made from it. Times are milliseconds of one inference, shares are 0 to 1.
+Each type names the facts that it takes from a record or a command's JSON, and where they are in it; the
+tools' output schemas are generated from these types. Times are milliseconds of one inference, shares 0 to 1.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Number = float | None
 
 @dataclass
 class Cuts:
-    """Cuts lists to what may be shown, and remembers what that left out."""
+    """Shortens lists and remembers what was left out."""
 
     limit: int = 0
     said: list[str] = field(default_factory=list)
 
     def cut(self, items: Iterable[Item], most: int, what: str, more: str = "") -> list[Item]:
-        """The first `most`; `more` is how to see the others."""
+        """The first `most` items; `more` says how to see the others."""
         every = list(items)
         if len(every) > most:
             self.said.append(f"{most} of {len(every)} {what} are listed{f'; {more}' if more else ''}")
@@ -50,7 +50,7 @@ class Cuts:
 
 
 def first(what: str, more: str = "", most: int | None = None) -> BeforeValidator:
-    """For a list: only its first items are shown, `most` of them or as many as the question's `limit`."""
+    """A validator that shortens a list to `most` items, or to the question's `limit`."""
 
     def cut(items: Iterable[object], info: ValidationInfo) -> list[object]:
         cuts = cast(Cuts, info.context)
@@ -60,7 +60,7 @@ def first(what: str, more: str = "", most: int | None = None) -> BeforeValidator
 
 
 def fact(about: str = "", path: str = "", default: Any = ...) -> Any:
-    """A fact with its meaning; `path` is where it lies, where that is not its name."""
+    """A field with its meaning; `path` says where the fact is if not under the field's name."""
     steps = [int(step) if step.lstrip("-").isdigit() else step for step in path.split(".")]
     alias = AliasPath(str(steps[0]), *steps[1:]) if path else None
     return Field(default, description=about or None, validation_alias=alias)
@@ -85,7 +85,7 @@ Given = TypeVar("Given", bound=Answer)
 
 
 def answer(kind: type[Given], limit: int = 0, /, **facts: object) -> Given:
-    """An answer whose lists are cut, and which says what that left out."""
+    """Make an answer, shorten its lists and say what was left out."""
     cuts = Cuts(limit)
     found = kind.model_validate(facts, context=cuts)
     said = ([found.left_out] if found.left_out else []) + cuts.said

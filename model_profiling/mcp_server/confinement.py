@@ -1,7 +1,5 @@
-"""What the assistant may name: paths inside one folder, models that lie in it or that the kit knows.
-
-Every path is resolved first, so that neither `..` nor a link leads out.
-"""
+"""What the assistant may name: paths inside one folder, and models in it or known to the kit. Every path is
+resolved first, so that neither `..` nor a link leads out."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The folder that the user named; `folder` is resolved."""
+    """The folder that the user named, resolved."""
 
     folder: Path
 
@@ -40,7 +38,7 @@ class Root:
             raise InputError("an empty path names nothing", "give a path relative to the root, such as '.'")
         try:
             found = (self.folder / text).resolve()
-        except (OSError, RuntimeError) as problem:  # a circle of links
+        except (OSError, RuntimeError) as problem:  # a loop of links
             raise InputError(f"{text} cannot be resolved: {problem}", "name another path") from problem
         if not found.is_relative_to(self.folder):
             raise InputError(
@@ -50,17 +48,17 @@ class Root:
         return found
 
     def shown(self, path: Path | str) -> str:
-        """As an assistant names it again: relative to the root where it lies inside."""
+        """The path relative to the root if it is inside: the form in which an assistant names it again."""
         whole = self.folder / path
         return whole.relative_to(self.folder).as_posix() if whole.is_relative_to(self.folder) else str(path)
 
     def word(self, path: Path) -> str:
-        """The same, for a command line: no name is taken for an option or for somebody's home."""
+        """The same for a command line: safe from being read as an option or a home folder."""
         shown = self.shown(path)
         return f"./{shown}" if shown.startswith(("-", "~")) else shown
 
     def run_dir(self, text: str) -> Path:
-        """The run directory that `text` names, or the only one in the folder that it names."""
+        """The run directory `text`, or the only one in the folder `text`."""
         folder = self.place(text)
         if not folder.is_dir():
             raise InputError(f"there is no run directory {text}", "the tool `runs` lists those there are")
@@ -83,7 +81,6 @@ class Root:
                     )
 
     def file(self, text: str, *endings: str) -> Path:
-        """A file inside the root."""
         path = self.place(text)
         if path.suffix not in endings:
             raise InputError(f"{text} does not end in {' or '.join(endings)}", "name another file")
@@ -104,7 +101,7 @@ class Root:
         return f"{self.word(self.file(file, '.py'))}:{function}"
 
     def model(self, text: str) -> str:
-        """A model as a command takes it: a known name, a program or a factory inside the root."""
+        """A model as a command takes it: a known name, or a program or factory inside the root."""
         if text.endswith(".pte"):
             return self.word(self._program(text))
         if ":" in text or text.endswith(".py"):
@@ -120,7 +117,7 @@ class Root:
         return "@".join((name, *([self._options(options)] if options else ())))
 
     def _options(self, text: str) -> str:
-        """`size=512,checkpoint=FILE` of a model: what is no number is a file, and lies inside the root."""
+        """`size=512,checkpoint=FILE` of a model: a value that is not a number is a file inside the root."""
         parts = []
         for part in text.split(","):
             key, _, value = part.partition("=")
@@ -134,9 +131,8 @@ class Root:
         return self.file(str(path), ".pte")
 
     def outputs(self, model: str, out_dir: str | None) -> str | None:
-        """The folder that a job is told to write to; None leaves the choice to the command, inside the root.
-
-        `model` is what `model()` returned."""
+        """The folder that a job must write to; None leaves the choice to the command, after checking that its
+        usual folders are inside the root. `model` is what `model()` returned."""
         if out_dir is not None:
             return self.word(self.place(out_dir))
         if model.endswith(".pte"):
@@ -145,7 +141,7 @@ class Root:
             file, _, factory = model.rpartition(":")
             name, _, options = model.partition("@")
             home = f"out_{Path(file).stem}_{factory}" if file and not options else f"out_{name}"
-            # A variant's folder has its options in its name.
+            # The folder of a variant has the options in its name.
             homes = [home, *(found.name for found in self.folder.glob(f"{home}_*") if options)]
             for place in homes:
                 for folder in ("artifacts", "runs"):

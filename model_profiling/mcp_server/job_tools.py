@@ -1,4 +1,4 @@
-"""The tools that export and measure: arguments become words of a `sme2prof` command, its facts the answer."""
+"""The tools that export and measure: arguments become a `sme2prof` command, its facts become the answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TimeLimit = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class JobTools:
-    """Jobs, one at a time; `ssh_hosts` are the machines behind ssh that the user allowed."""
+    """Jobs, one at a time; `ssh_hosts` are the machines that the user allowed."""
 
     root: Root
     jobs: Jobs
@@ -191,7 +191,6 @@ class JobTools:
         )
 
     def target(self, kind: TargetKind, device: str | None) -> str:
-        """As the command takes it."""
         if kind not in ("android", "ssh"):
             if device is not None:
                 raise InputError(f"target {kind} has no device", "leave `device` out")
@@ -216,7 +215,7 @@ class JobTools:
 
 
 def _words(options: Mapping[str, object]) -> list[str]:
-    """Those that were given: a flag by itself, anything else with its value."""
+    """The given options as words: a flag alone, any other option with its value."""
     given = {option: value for option, value in options.items() if value is not None and value is not False}
     return [
         word

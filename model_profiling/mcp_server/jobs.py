@@ -1,8 +1,8 @@
-"""A job that exports or measures: one `sme2prof` command in a process of its own, one at a time.
+"""A job that exports or measures: one `sme2prof` command in a separate process, one at a time.
 
-A process of its own keeps what torch prints off the protocol's stream, and is what makes cancelling real: it
-is ended as by Ctrl-C, so that it ends what it measures, keeps what was measured and gives its locks back.
-Should the server itself die, the process notices that its stdin ends, and does the same.
+The process keeps torch's prints off the protocol's stream and makes cancelling real: it is ended as by
+Ctrl-C, so that it stops what it measures, keeps the results and releases its locks. If the server dies, the
+process sees its stdin end and does the same.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from model_profiling.core.left_running import end_all, marked, new_mark
 from model_profiling.core.stdio import say_aside
 
 Told = Callable[[float, str], Awaitable[None]]
-"""Hears of progress: seconds since the job began, and what it is doing."""
+"""Receives progress: seconds since the job began, and what it is doing."""
 Outcome = tuple[dict[str, Any], list[str]]
-"""The facts of a command, and the errors it named besides."""
+"""The facts of a command, and the errors it reported besides."""
 
 _KIT = Path(__file__).resolve().parents[2]
-# Not `python -m`: that would import whatever lies in the root under the name of a library.
+# Not `python -m`: that would import any file in the root that has the name of a library.
 _START = (
     "import sys; sys.path[:] = [place for place in sys.path if place] + [sys.argv.pop(1)]; "
     "from model_profiling.cli.main import main; sys.exit(main())"
 )
 _SILENCE_S = 4.0
 _TO_END_S = 30.0
-"""How long a job may take to end in order; a phone's settings are put back in that time."""
+"""How long a job may take to end in order; in that time it restores a phone's settings."""
 _KEPT_LINES = 40
 _LONGEST_LINE = 1 << 16
 _MOST_OUTPUT = 64 << 20
@@ -51,7 +51,7 @@ _LOOK_EVERY_S = 0.05
 
 @dataclass
 class Jobs:
-    """The one job that may run; it counts as running until all of it has ended, cancelled or not."""
+    """The one job that may run; it counts as running until all of it has ended, even if cancelled."""
 
     folder: Path
     running: str = ""
@@ -124,13 +124,12 @@ class _Job:
         )
 
     async def _follow(self, child: anyio.abc.Process) -> None:
-        """Read what it says until it has ended."""
         assert child.stdout is not None and child.stderr is not None
         async with anyio.create_task_group() as readers:
             readers.start_soon(self._keep, child.stdout)
             readers.start_soon(self._listen, child.stderr)
             await _ended(child)
-            # Whoever inherited the pipes may hold them open; what the command itself wrote is there.
+            # Other processes may hold the inherited pipes open; all that the command wrote is already there.
             readers.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
 
     async def _keep(self, stdout: anyio.abc.ByteReceiveStream) -> None:
@@ -138,7 +137,7 @@ class _Job:
             self.output += chunk[: _MOST_OUTPUT - len(self.output)]
 
     async def _listen(self, stderr: anyio.abc.ByteReceiveStream) -> None:
-        """Progress is passed on; everything else is kept, and goes to the server's own log."""
+        """Pass on progress; keep every other line and copy it to the server's log."""
         rest = b""
         async for chunk in stderr:
             *lines, rest = (rest + chunk).split(b"\n")
@@ -159,7 +158,7 @@ class _Job:
             await self._tell(step)
 
     async def _stay_heard(self) -> None:
-        """Long stages stay audible, so that no client takes silence for death."""
+        """Repeat the stage after a few silent seconds, so that no client takes the job for dead."""
         while True:
             await anyio.sleep(1.0)
             if time.monotonic() - self.heard >= _SILENCE_S:
@@ -171,7 +170,7 @@ class _Job:
 
 
 async def _end(child: anyio.abc.Process, mark: str) -> None:
-    """End it as by Ctrl-C if it still runs; only if that does not help by force, with what it measures."""
+    """End a running child as by Ctrl-C; if that fails, kill it and what it measures."""
     if child.returncode is None:
         with suppress(ProcessLookupError):
             child.terminate()
@@ -180,25 +179,25 @@ async def _end(child: anyio.abc.Process, mark: str) -> None:
     if child.returncode is None:
         await anyio.to_thread.run_sync(end_all, child.pid, mark)
         with suppress(ProcessLookupError):
-            child.kill()  # where nobody can look for it
+            child.kill()  # if end_all could not kill it
         await _ended(child)
     with anyio.move_on_after(_LAST_WORDS_S):
         await child.aclose()
 
 
 async def _ended(child: anyio.abc.Process) -> None:
-    """Not `wait()`: that also waits for whoever else holds its pipes open."""
+    """Not `wait()`: that also waits for other processes that hold the pipes open."""
     while child.returncode is None:
         await anyio.sleep(_LOOK_EVERY_S)
 
 
 def log(text: str) -> None:
-    """To stderr, where clients keep it."""
+    """Write to stderr, where clients keep it."""
     say_aside(printable(text.rstrip()))
 
 
 def _step(line: str) -> str | None:
-    """`measuring 3/12: text` of a line of progress; None of any other."""
+    """`measuring 3/12: text` for a line of progress, None for any other."""
     try:
         step = json.loads(line)
         stage = step["stage"]

@@ -1,8 +1,5 @@
-"""The server itself: tools, resources and prompts on the official SDK, over stdin and stdout.
-
-Whatever goes wrong becomes an answer that says what is wrong, what to do and which tool to call next;
-tracebacks go to the log, which is stderr.
-"""
+"""The server: tools, resources and prompts on the official SDK, over stdin and stdout. A failure becomes an
+answer that says what is wrong, what to do and which tool to call; tracebacks go to stderr."""
 
 from __future__ import annotations
 
@@ -48,15 +45,13 @@ _FILES = {
     names.ANALYSIS: ("application/json", "Every fact of the run's analysis; large"),
     names.KERNEL_VIEW: ("text/markdown", "Which kernels ran with SME2 on and off"),
 }
-"""The files of runs that an assistant may read whole."""
+"""The files of a run that an assistant may read whole."""
 _PLACE = "sme2prof://run/"
 _MOST_BYTES = 1_000_000
 _MOST_RUNS = 50
 
 
 class KitServer(MCPServer[Any]):
-    """What answers one client."""
-
     def __init__(self, root: Root, *, read_only: bool = False, ssh_hosts: Sequence[str] = ()) -> None:
         jobs = JobTools(root, Jobs(root.folder), tuple(ssh_hosts))
         groups = (MachineTools(root), jobs, RunTools(root), StoreTools(root))
@@ -86,7 +81,7 @@ class KitServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> types.CallToolResult:
-        """The answer, structured and as text for clients that know no structure; or what is wrong."""
+        """The answer, structured and as text for clients that cannot read structure; or what is wrong."""
         try:
             found = await super().call_tool(name, arguments, context)
         except ToolError as failure:
@@ -107,7 +102,7 @@ class KitServer(MCPServer[Any]):
             return f"{said}; {name} takes {', '.join(known) or 'no arguments'}"
         if isinstance(problem, ProfilingError):
             said = str(problem)
-            # Who asked wrongly asks again; only of the names of runs another tool knows more.
+            # A wrong argument needs no other tool, except for names of runs, which another tool lists.
             asked_wrongly = isinstance(problem, InputError) and not about.read_only
             known_already = asked_wrongly or not about.on_error or "tool `" in said
             return said if known_already else f"{_ended(said)} Next: {about.on_error}"
@@ -126,7 +121,6 @@ class KitServer(MCPServer[Any]):
             raise MCPError(code=types.INVALID_PARAMS, message=str(problem)) from problem
 
     async def list_resources(self) -> list[types.Resource]:
-        """Files of the latest runs."""
         return await anyio.to_thread.run_sync(self._run_files)
 
     def _run_files(self) -> list[types.Resource]:
@@ -145,29 +139,29 @@ class KitServer(MCPServer[Any]):
 
 
 def serve(root: Root, *, read_only: bool = False, ssh_hosts: Sequence[str] = ()) -> None:
-    """Answer one client on stdin and stdout until it hangs up."""
-    os.chdir(root.folder)  # what a run's files name is meant from here, as on the command line
+    """Answer one client on stdin and stdout until it disconnects."""
+    os.chdir(root.folder)  # relative paths in a run's files start here, as on the command line
     anyio.run(_serve, KitServer(root, read_only=read_only, ssh_hosts=ssh_hosts))
 
 
 async def _serve(server: KitServer) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_leave_when_told)
-        # While it serves, the process's own stdout is stderr: whatever prints does not reach the client.
+        # While it serves, the process's stdout is redirected to stderr, so that no print reaches the client.
         await server.run_stdio_async()
         tasks.cancel_scope.cancel()
 
 
 async def _leave_when_told() -> None:
-    """At once: the thread that waits for stdin would hold up an orderly end. A running job sees by its own
-    stdin that nobody waits for it, and ends in order."""
+    """Exit at once: the thread that waits for stdin would delay an orderly end. A running job sees its own
+    stdin end, and ends in order."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:
             os._exit(128 + number)
 
 
 class _Lean(GenerateJsonSchema):
-    """Without a title that repeats the name of every field: a model reads all of it."""
+    """No titles that repeat field names: a model reads the whole schema."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
         del schema
@@ -189,7 +183,7 @@ def _described(method: Any) -> Tool:
         ),
     )
     facts = made.fn_metadata
-    # An argument that nobody knows is refused: a misspelt one must not be dropped.
+    # Refuse unknown arguments: a misspelt one must not be dropped.
     facts.arg_model = type(
         facts.arg_model.__name__, (facts.arg_model,), {"model_config": {"extra": "forbid"}}
     )
@@ -237,7 +231,7 @@ def _ended(sentence: str) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Six figures of every number with a fraction, however deep it lies."""
+    """Round every float inside `value` to six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -245,7 +239,7 @@ def _rounded(value: Any) -> Any:
     return [_rounded(inside) for inside in value] if isinstance(value, list) else value
 
 
-# Questions worth a recipe: which tools to call in which order, and what may be claimed from them.
+# Prompts: which tools to call in which order, and what may be claimed from the answers.
 
 _HONEST = (
     "Quote times with their unit and speedups with their interval. Call a projection a projection. Say that "

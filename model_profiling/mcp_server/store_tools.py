@@ -1,4 +1,4 @@
-"""The tools that read a store of many runs, which lies in the root as everything else."""
+"""The tools that read a store of many runs inside the root."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from model_profiling.workflow.history import HistoryQuestion, load_history
 
 _SECONDS, _MEMORY = 20.0, 512 << 20
 _LONGEST_CELL, _MOST_TEXT = 500, 40_000
-"""Characters that a model reads of one value, and of all rows."""
+"""Characters shown of one value, and of all rows."""
 
 
 class StoreColumn(Chosen):
@@ -205,7 +205,7 @@ def _short(value: Plain) -> Plain:
 
 
 def _fitting(rows: list[list[Plain]]) -> int:
-    """How many of them have no more characters than a model is given."""
+    """How many of the rows fit into `_MOST_TEXT`."""
     left = _MOST_TEXT
     for number, row in enumerate(rows):
         left -= len(json.dumps(row))

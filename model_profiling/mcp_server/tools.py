@@ -1,8 +1,7 @@
-"""The tools that only read: what this machine can do, which models and runs there are, what a run says.
+"""The tools that only read: what this machine can do, which models and runs exist, what a run says.
 
-A tool is a method: its signature gives the input schema, its type of answer the output schema, its docstring
-the description, all written for a model that has nothing else. Each calls what the command of the same
-question calls.
+A tool is a method: its signature gives the input schema, its return type the output schema, its docstring the
+description, written for a model that sees nothing else. It calls what the corresponding command calls.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ _SEE_RUNS = "`runs` lists the run directories there are"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a tool besides its signature."""
+    """What is known about a tool besides its signature."""
 
     title: str
     on_error: str = ""
-    """Which tool to call when this one fails and the error names none."""
+    """The tool to call when this one fails and the error names none."""
     read_only: bool = True
 
 
@@ -58,7 +57,6 @@ def tool(title: str, *, on_error: str = "", read_only: bool = True) -> Callable[
 
 
 def arg(about: str, **rules: Any) -> Any:
-    """An argument's meaning, and what it may be."""
     return Field(description=about, **rules)
 
 
@@ -78,8 +76,6 @@ RunPath = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class MachineTools:
-    """What is here, before anything is measured."""
-
     root: Root
 
     @tool("Check this machine")
@@ -119,8 +115,6 @@ class MachineTools:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """What was measured."""
-
     root: Root
 
     @tool("List runs")
@@ -328,7 +322,7 @@ def _moved(operator: Json) -> float:
 
 
 def _chosen(data: ReportData, experiment: str | None, threads: int | None) -> Series:
-    """The series asked for, else the one the report speaks of."""
+    """The series asked for, or the one the report is about."""
     known = [one.series for one in data.experiments if one.dumps]
     if not known:
         raise InputError("this run has no dumps, so its operators are not known", "profile the model again")

@@ -1,4 +1,4 @@
-"""What can be profiled: the registry of models, the interface they implement, and the zoo."""
+"""The models that can be profiled: their registry, the interface they implement, and the zoo."""
 
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.catalog import list_models, load_model

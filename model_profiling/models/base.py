@@ -1,4 +1,4 @@
-"""The one interface a model implements to be exported and profiled."""
+"""The interface a model implements to be exported and profiled."""
 
 from __future__ import annotations
 
@@ -39,20 +39,16 @@ class EagerModelBase(ABC):
         return None
 
 
-# Random weights that pass a signal on, for networks without trained ones.
-
-
 def settle(
     network: torch.nn.Module, inputs: Sequence[object], sizes: Mapping[str, float] | None = None
 ) -> None:
-    """Scale the weights of each convolution so that what it puts out has the root mean square 1 on `inputs`,
-    or what `sizes` says for layers whose names end so.
+    """Scale each convolution's weights so that its output on `inputs` has a root mean square of 1, or of
+    `sizes` for layers whose names end so.
 
-    Trained networks are like that. With PyTorch's first weights a signal fades on its way through a deep
-    network to what fp16 and int8 round to zero: nothing would be left to compare outputs by. Layers are
-    settled in the order they run, each on what the settled ones before it give. Means are left in: taken out
-    of every layer, as batch norm does before training, rounding errors would grow by a fifth from each to
-    the next.
+    Trained networks are like that. With PyTorch's initial weights a signal fades in a deep network to values
+    that fp16 and int8 round to zero, which leaves nothing to compare. Layers are settled in running order,
+    each on the outputs of the settled ones before it. Means are kept: without them, as in batch norm before
+    training, rounding errors would grow by a fifth per layer.
     """
     import torch
     from torch import nn

@@ -1,4 +1,4 @@
-"""From what a user names to a model: a registered name, ExecuTorch's example, or any factory of their own."""
+"""Turns what a user names into a model: a registered name, an ExecuTorch example, or the user's factory."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ _IMPORT_FIX = "install what it imports, or correct the file"
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model ready to export, under the name its files carry."""
+    """A model ready to export, under the name that its files carry."""
 
     name: str
     source: str
     model: EagerModelBase
     entry: ModelEntry | None = None
-    """Its row of the registry, where it has one."""
 
 
 class FactoryModel(EagerModelBase):
-    """What a user's factory returned, behind the kit's interface."""
+    """The result of a user's factory, behind the kit's interface."""
 
     def __init__(self, module: torch.nn.Module, inputs: ExampleInputs, calibration: object) -> None:
         self._module, self._inputs, self._calibration = module, inputs, calibration
@@ -65,13 +64,13 @@ class FactoryModel(EagerModelBase):
 
 
 def list_models() -> list[ModelEntry]:
-    """Every model that can be named: the kit's own first, then ExecuTorch's; loads none of them."""
+    """Every model that can be named, the kit's own first, then ExecuTorch's; loads none of them."""
     own = discover()
     return [own[name] for name in sorted(own)] + list(upstream_entries().values())
 
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:
-    """Make the model `spec` names; `name` replaces the name its files would carry."""
+    """Load the model that `spec` names; `name` replaces the name that its files carry."""
     chosen = choose(spec)
     if chosen is not None:
         entry = discover()[chosen.model]
@@ -87,7 +86,7 @@ def load_model(spec: str, name: str | None = None) -> NamedModel:
 
 
 def file_name_of(spec: str) -> str:
-    """What the files of a model are called; it is not loaded, and one that is not known is an error."""
+    """The name that a model's files carry, without loading it; raises InputError if it is unknown."""
     chosen = choose(spec)
     if chosen is not None:
         return chosen.file_name
@@ -125,7 +124,6 @@ def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
 
 
 def _checked_reference(reference: str) -> tuple[str, str]:
-    """The file or module, and the attribute."""
     place, _, attribute = reference.rpartition(":")
     if not place or not attribute.isidentifier():
         raise InputError(f"'{reference}' does not name a factory", REFERENCE_HELP)
@@ -171,7 +169,7 @@ def _as_model(reference: str, made: object, calibration: object) -> EagerModelBa
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"there is no file {path}", REFERENCE_HELP)
-    # Loaded first: a file of the user's that is called like a library must not stand in its way.
+    # Loaded first: a user's file with the name of a library must not replace it.
     import torch
 
     del torch
@@ -198,7 +196,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """The file's own name, unless something else goes by it already: a library, or a file elsewhere."""
+    """The file's own name, unless a library or a file elsewhere has it."""
     try:
         taken = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError):
@@ -208,7 +206,7 @@ def _module_name(path: Path) -> str:
 
 
 def _search_in(folder: Path) -> None:
-    """Let the user's files import their neighbours; at the end, where they hide no library."""
+    """Let the user's files import their neighbours; at the end of the path, so that they hide no library."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

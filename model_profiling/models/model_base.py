@@ -1,4 +1,4 @@
-"""The interface of a model under its other name: `from ..model_base import EagerModelBase`."""
+"""The model interface under the name used in ExecuTorch: `from ..model_base import EagerModelBase`."""
 
 from model_profiling.models.base import EagerModelBase
 

@@ -1,9 +1,5 @@
-"""Variants of a registered model: `NAME@option=value,option=value` wherever a model is named.
-
-What is chosen stands in the name of the files (`edgetam_image_encoder@size=512` makes
-`edgetam_image_encoder_size512_xnnpack_fp16.pte`), so that variants lie side by side and a run says which it
-was.
-"""
+"""Variants of a registered model: `NAME@option=value,option=value` wherever a model is named. File names
+include the options, such as `edgetam_image_encoder_size512_xnnpack_fp16.pte` for `@size=512`."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ MARK = "@"
 
 @dataclass(frozen=True, slots=True)
 class ModelOption:
-    """One keyword of a model's class: a whole number from 1, or a file where `default` is None."""
+    """A keyword of a model's class: a positive whole number, or a file if `default` is None."""
 
     name: str
     default: int | None
@@ -51,7 +47,7 @@ class ModelOption:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A registered model and the options that differ from its own."""
+    """A registered model, and the options that differ from its defaults."""
 
     model: str
     values: Mapping[str, int | Path]
@@ -63,7 +59,7 @@ class Chosen:
 
     @property
     def source(self) -> str:
-        """As an export's record tells it from others under the same file name."""
+        """How an export's record tells apart models with the same file name."""
         return f"kit:{self.spec}" if self.values else "kit"
 
     @property
@@ -72,12 +68,11 @@ class Chosen:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What an export of it reads."""
         return tuple(value for value in self.values.values() if isinstance(value, Path))
 
 
 def chosen_options(model: str, text: str, known: Iterable[ModelOption]) -> Chosen:
-    """Read `size=512,checkpoint=FILE`; options come out in the order the model declares them."""
+    """Parse `size=512,checkpoint=FILE`; the result has the order in which the model declares its options."""
     options = {option.name: option for option in known}
     shown = ",".join(option.shown for option in options.values())
     usage = f"write {model}{MARK}{shown}" if shown else f"write {model} alone: it has none"
@@ -103,7 +98,7 @@ def _in_name(key: str, value: int | Path) -> str:
     return f"{key}_{re.sub(r'[^A-Za-z0-9]+', '_', value.stem).strip('_')}"
 
 
-# Finds the line of the user's own code in a failure that passed through pages of library internals.
+# Finding the user's line in a failure that passed through library code.
 
 _KIT = Path(__file__).resolve().parents[1]
 _KIT_MODELS = Path(__file__).resolve().parent
@@ -115,7 +110,7 @@ _QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
 
 
 def is_user_code(filename: str) -> bool:
-    """Whether a source file belongs to a model rather than to a library or to this kit."""
+    """Whether a source file belongs to a model, not to a library or this kit."""
     path = Path(filename)
     if not path.is_absolute() or not path.is_file():
         return False
@@ -126,9 +121,9 @@ def is_user_code(filename: str) -> bool:
 
 
 class blaming:
-    """Around the user's code, and what libraries make of it: what is raised there, `sys.exit()` included,
-    becomes an error that names its line. `fix` may depend on what was raised; `find` says where the user's
-    code is when no frame of it was on the stack."""
+    """Turns exceptions in the user's code, or in libraries working on it, into errors that name the user's
+    line. `sys.exit()` counts, too. `fix` may depend on the exception; `find` gives the line if the stack has
+    none."""
 
     def __init__(
         self,
@@ -152,7 +147,7 @@ class blaming:
 
 
 def passed_through(problem: BaseException, folder: str) -> bool:
-    """Whether `problem`, or what caused it, was raised by code below a folder of that name."""
+    """Whether `problem` or its cause was raised in a file whose path contains `folder`."""
     chain: BaseException | None = problem
     while chain is not None:
         if any(folder in frame.filename for frame in traceback.extract_tb(chain.__traceback__)):
@@ -162,14 +157,14 @@ def passed_through(problem: BaseException, folder: str) -> bool:
 
 
 def _said(problem: BaseException) -> str:
-    """The first line of a message, and the second where the first only announces it."""
+    """The first line of a message, plus the second if the first only announces it."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     return _EDGE_OPERATOR.sub(r"\1", said).rstrip(".")
 
 
 def place_in_user_code(problem: BaseException) -> str:
-    """`file.py:12 in forward: the line`, the innermost user frame of `problem`; empty if there is none."""
+    """`file.py:12 in forward: the line` of the innermost user frame of `problem`; empty if there is none."""
     frames = [
         (file, int(line), function.strip())
         for file, line, function in _QUOTED_FRAME.findall(str(problem))

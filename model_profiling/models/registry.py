@@ -1,9 +1,8 @@
-"""The models that can be named: those of the kit's own folders, and of folders the user names in
-SME2PROF_MODELS.
+"""The registry of models: those in the kit's own folders and in folders named in SME2PROF_MODELS.
 
-A model's folder registers it by name with the place of its class, so that listing the table loads neither
-the class nor torch. A folder that cannot be imported is set aside with its cause; all other models stay in
-reach. Code in other places, the working folder among them, is never imported unless the user names it.
+A model's folder registers its name and the place of its class, so that listing loads neither the class nor
+torch. A folder that cannot be imported is skipped with its cause. Code elsewhere, including the working
+folder, is never imported unless the user names it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, c
 DTYPES = ("fp32", "fp16", "int8")
 PACKAGE = "model_profiling.models"
 XNNPACK_QUANTIZATION = ("NONE", "STATIC_PER_TENSOR", "STATIC_PER_CHANNEL", "DYNAMIC_PER_CHANNEL")
-"""ExecuTorch's names of how its own scripts quantize a model."""
+"""ExecuTorch's names for the ways in which its own scripts quantize a model."""
 _OURS = "STATIC_PER_CHANNEL"
 
 
@@ -43,16 +42,15 @@ class ModelEntry:
     inputs: tuple[str, ...] | None = None
     dtypes: tuple[str, ...] = DTYPES
     missing: tuple[str, ...] = ()
-    """Python packages the model imports that are not installed here."""
+    """Python packages that the model imports and that are not installed here."""
     options: tuple[ModelOption, ...] = ()
-    """What may be asked for as `name@option=value`."""
+    """What the user may choose as `name@option=value`."""
     not_supported: Mapping[str, str] = field(default_factory=dict)
-    """Why not, for dtypes that are not in `dtypes`."""
+    """The reasons for dtypes that are not in `dtypes`."""
     xnnpack_quantization: str | None = None
     xnnpack_delegation: bool = True
 
     def check_dtype(self, dtype: str) -> None:
-        """Refuse a dtype the model is not registered for."""
         if dtype in self.dtypes:
             return
         why = self.not_supported.get(dtype)
@@ -62,7 +60,7 @@ class ModelEntry:
         )
 
     def remarks(self, dtype: str, backend: str) -> Iterator[str]:
-        """What of the registration an export of the kit does not follow."""
+        """What in the registration the kit's export does not follow."""
         wanted = self.xnnpack_quantization
         if dtype == "int8" and wanted not in (None, _OURS):
             yield (
@@ -96,7 +94,7 @@ def register_model(
 
     `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`. `options` are
     keywords of the class that a user may give as `name@option=value`. `not_supported` gives the reason for
-    each dtype that the model cannot be had in. The last two are what ExecuTorch's own XNNPACK scripts are
+    each dtype that the model does not support. The last two are what ExecuTorch's own XNNPACK scripts are
     told about it.
     """
     if not name.isidentifier():
@@ -138,7 +136,7 @@ def _same_place(one: str, other: str) -> bool:
 
 
 def load_registered(name: str, options: Mapping[str, object] | None = None) -> EagerModelBase:
-    """Make the model registered under `name`; its class is imported now."""
+    """Make the model registered under `name`, importing its class now."""
     with blaming(f"model '{name}' cannot be loaded", import_fix):
         cls = _classes.get(name)
         if cls is None:
@@ -148,7 +146,6 @@ def load_registered(name: str, options: Mapping[str, object] | None = None) -> E
 
 
 def import_fix(problem: BaseException) -> str:
-    """What to do about code that cannot be imported."""
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         package = problem.name.partition(".")[0]
         if package not in sys.modules and not package.startswith("_"):
@@ -157,7 +154,7 @@ def import_fix(problem: BaseException) -> str:
 
 
 def home_of(entry: ModelEntry) -> Path | None:
-    """The folder that holds the model's files; None where it is registered from elsewhere."""
+    """The folder that holds the model's files; None if it is registered from elsewhere."""
     module = entry.reference.partition(":")[0]
     if not module.startswith(f"{PACKAGE}."):
         return None
@@ -166,15 +163,13 @@ def home_of(entry: ModelEntry) -> Path | None:
 
 
 def unknown_model(name: str, known: Iterable[str]) -> InputError:
-    """The error for a name nobody registered, with the nearest one that somebody did."""
+    """The error for a name that is not registered, with the nearest registered one."""
     hint = did_you_mean(name, known)
     return InputError(
         f"no model is named '{name}'",
         f"{hint}{' ' if hint else ''}`sme2prof models` lists them; or name your own as file.py:factory",
     )
 
-
-# Model folders: which there are, and those that cannot be imported.
 
 VARIABLE = "SME2PROF_MODELS"
 KIT = Path(__file__).parent
@@ -183,11 +178,9 @@ _REGISTERS = re.compile(r"""register_model\(\s*(?:name\s*=\s*)?["'](\w+)["']""")
 
 @dataclass(frozen=True, slots=True)
 class SkippedFolder:
-    """A model folder that cannot be imported, and why."""
-
     folder: str
     names: tuple[str, ...]
-    """What people may ask for and mean it."""
+    """Names by which users may ask for its models."""
     problem: str
     fix: str
 
@@ -197,12 +190,11 @@ class SkippedFolder:
 
 
 _skipped: list[SkippedFolder] = []
-"""Of the last search."""
 
 
 def discover() -> dict[str, ModelEntry]:
-    """Import every model folder once and return the rows that are not ExecuTorch's, by name. One that could
-    not be imported is tried again, as it may have been corrected."""
+    """Import every model folder once; return all models but ExecuTorch's, by name. A folder that could not be
+    imported is tried again: it may have been corrected."""
     for place in named_places():
         add_place(place)
     _skipped.clear()
@@ -210,7 +202,7 @@ def discover() -> dict[str, ModelEntry]:
     for searched in map(Path, _root().__path__):
         for module in pkgutil.iter_modules([str(searched)]):
             folder = searched / module.name
-            # In the kit's folder each package is a model, elsewhere those that register one.
+            # In the kit's folder every package is a model, elsewhere only those that register one.
             if not module.ispkg or (searched != KIT and "register_model" not in _text(folder)):
                 continue
             if module.name in taken:
@@ -223,12 +215,12 @@ def discover() -> dict[str, ModelEntry]:
 
 
 def skipped_folders() -> tuple[SkippedFolder, ...]:
-    """What `discover` could not import, in the order it was met."""
+    """The folders that `discover` could not import, in the order it met them."""
     return tuple(_skipped)
 
 
 def named_places() -> tuple[Path, ...]:
-    """The folders of model folders that the user names; one that is not there is an error."""
+    """The folders of model folders that the user names; raises InputError if one does not exist."""
     words = os.environ.get(VARIABLE, "").split(os.pathsep)
     places = tuple(Path(word).expanduser().resolve() for word in words if word)
     for place in places:
@@ -238,7 +230,7 @@ def named_places() -> tuple[Path, ...]:
 
 
 def add_place(place: Path) -> None:
-    """Look for model folders in `place` too; they are imported as if they lay in the kit's own folder."""
+    """Search `place` for model folders, too; they are imported as if they were in the kit's own folder."""
     searched = _root().__path__
     if str(place) not in searched and place != KIT.resolve():
         searched.append(str(place))
@@ -246,7 +238,7 @@ def add_place(place: Path) -> None:
 
 
 def searched_for(name: str) -> list[Path]:
-    """The packages called `name` in all places that are looked in, whether they register a model or not."""
+    """All packages called `name` in the searched places, whether they register a model or not."""
     folders = [Path(place) / name for place in _root().__path__]
     return [folder for folder in folders if (folder / "__init__.py").is_file()]
 
@@ -270,12 +262,12 @@ def _import_folder(folder: Path) -> None:
     except ProfilingError as problem:
         keep_entries(before)
         for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
-            del sys.modules[name]  # else a corrected folder would be given what it was before
+            del sys.modules[name]  # otherwise a corrected folder would get its old modules
         _skip(folder, problem)
 
 
 def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
-    """Make the table hold `kept` alone: what a folder left there that could not be imported is dropped."""
+    """Drop all entries but `kept`: those of a folder that could not be imported."""
     for name in set(_entries) - set(kept):
         del _entries[name]
         _classes.pop(name, None)
@@ -287,7 +279,7 @@ def _skip(folder: Path, problem: ProfilingError) -> None:
 
 
 def sources_in(folder: Path) -> Iterable[Path]:
-    """Every Python file of a model folder, what it took over from others included."""
+    """Every Python file of a model folder, including copied code."""
     return sorted(folder.rglob("*.py"))
 
 
@@ -297,14 +289,14 @@ def _sourced(entry: ModelEntry) -> ModelEntry:
 
 
 def check_not_skipped(name: str) -> None:
-    """Raise the cause where `name` is a model of a folder that could not be imported."""
+    """Raise the cause if `name` is a model in a folder that could not be imported."""
     for skipped in skipped_folders():
         if name in skipped.names:
             raise InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
 
 
 def choose(spec: str) -> Chosen | None:
-    """The registered model that `name` or `name@option=value,...` names; None where there is none."""
+    """The registered model in `name` or `name@option=value,...`; None if there is none."""
     name, mark, options = spec.partition(MARK)
     entry = discover().get(name)
     if entry is None:

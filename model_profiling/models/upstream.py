@@ -1,8 +1,5 @@
-"""ExecuTorch's own example models, shown and loaded beside the kit's without touching its files.
-
-Listing reads their source as text: which packages they import and which example inputs they declare. Only
-loading one imports it, and with it torch.
-"""
+"""ExecuTorch's own example models, listed and loaded beside the kit's. Listing reads their source as text;
+only loading one imports it, and with it torch."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ SHAPED = {"randn": "float32", "rand": "float32", "ones": "float32", "zeros": "fl
 
 
 class AdaptedModel(EagerModelBase):
-    """An object with the methods of ExecuTorch's example models; only the first two are always there."""
+    """Adapts one of ExecuTorch's example models, of whose methods only the first two are certain."""
 
     def __init__(self, model: object) -> None:
         self._model = cast(EagerModelBase, model)
@@ -49,7 +46,7 @@ class AdaptedModel(EagerModelBase):
 
 
 def upstream_table() -> dict[str, tuple[str, str]]:
-    """ExecuTorch's model names with the module and class of each; empty when it is not installed."""
+    """ExecuTorch's model names with the module and class of each; empty if it is not installed."""
     try:
         module = importlib.import_module(PACKAGE)
     except ImportError:
@@ -63,7 +60,6 @@ def upstream_table() -> dict[str, tuple[str, str]]:
 
 
 def upstream_entries() -> dict[str, ModelEntry]:
-    """One registry row for each of ExecuTorch's example models."""
     entries = {}
     for name, (module, cls) in upstream_table().items():
         statements = _statements(module)
@@ -78,7 +74,6 @@ def upstream_entries() -> dict[str, ModelEntry]:
 
 
 def load_upstream(name: str) -> EagerModelBase:
-    """Import and make one of ExecuTorch's example models."""
     module, cls = upstream_table()[name]
     try:
         made = getattr(importlib.import_module(f"{PACKAGE}.{module}"), cls)()
@@ -97,8 +92,8 @@ def load_upstream(name: str) -> EagerModelBase:
 
 
 def add_to_executorch() -> tuple[str, ...]:
-    """Enter the kit's models into ExecuTorch's tables, for its own scripts run in this process; its files
-    stay as installed. Returns the added names; a model that cannot be loaded is left out."""
+    """Add the kit's models to ExecuTorch's tables in this process, for its own scripts; its files do not
+    change. Returns the added names; a model that cannot be loaded is left out."""
     table: dict[str, tuple[str, str]] = importlib.import_module(PACKAGE).MODEL_NAME_TO_MODEL
     xnnpack = importlib.import_module("executorch.examples.xnnpack")
     added = []
@@ -119,7 +114,7 @@ def add_to_executorch() -> tuple[str, ...]:
 
 
 def _statements(module: str) -> list[ast.stmt]:
-    """All that the model's own files say, reached from its package by relative imports."""
+    """All statements in the model's own files, found from its package by relative imports."""
     waiting = [Path(importlib.import_module(PACKAGE).__path__[0], *module.split("."), "__init__.py")]
     seen: dict[Path, list[ast.stmt]] = {}
     while waiting:
@@ -147,7 +142,7 @@ def _missing_packages(statements: Iterable[ast.stmt]) -> tuple[str, ...]:
 
 
 def _declared_inputs(statements: Iterable[ast.stmt], cls: str) -> tuple[str, ...] | None:
-    """The shapes in the class's `get_example_inputs`, when they are written out as literals."""
+    """The shapes in the class's `get_example_inputs`, if they are literals."""
     classes = (node for node in statements if isinstance(node, ast.ClassDef) and node.name == cls)
     for method in (part for found in classes for part in found.body):
         if isinstance(method, ast.FunctionDef) and method.name == "get_example_inputs":

@@ -1,4 +1,4 @@
-"""Programs (.pte) and their records (.etrecord) to operators with shapes, cost and source, without torch."""
+"""Reads programs (.pte) and records (.etrecord): operators with shapes, cost and source, without torch."""
 
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import read_program

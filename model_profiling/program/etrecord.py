@@ -1,7 +1,7 @@
-"""ETRecords (.etrecord): which line of the model each debug handle stands for.
+"""Reads ETRecords (.etrecord): the line of the model for each debug handle.
 
-An ETRecord is a zip. Only its plain JSON members are read; nothing in it is unpickled, and members that
-would unpack to more than a real record holds are refused before they are unpacked.
+An ETRecord is a zip. Only its plain JSON members are read; nothing is unpickled, and too large members are
+refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _IDENTIFIER = "ETRECORD_V0"
 _GRAPH = "edge_dialect_exported_program"
 _GRAPH_PARTS = ("_state_dict", "_constants", "_example_inputs")
 _HANDLE_MAP = "debug_handle_map"
-# Of all members that are read; the largest real record has 3 MB of them.
+# For all members together; the largest real record has 3 MB.
 _MOST_BYTES = 64 * 2**20
-# What the reader of archives may ask for in one piece: the list of members is such a piece.
+# The most that zipfile may request in one piece, such as the list of members.
 _MOST_AT_ONCE = 4 * 2**20
 _BLOCK = 2**20
 _LONGEST_NUMBER = 20
@@ -48,7 +48,6 @@ _DTYPES = {
 
 
 def read_etrecord(source: Source) -> EtRecord:
-    """Read the debug handles of every method in an ETRecord, from a path or its bytes."""
     name, content = load(source, "ETRecord")
     try:
         with zipfile.ZipFile(_SmallSteps(content)) as archive:
@@ -57,7 +56,7 @@ def read_etrecord(source: Source) -> EtRecord:
                 fix = "name the .etrecord exported with the program"
                 raise FormatError(f"{name} is not an ETRecord", fix)
             unpacked = _Unpacked(name, archive)
-            # One after the other: the JSON of a graph takes far more memory than what is kept of it.
+            # One at a time: the JSON of a graph takes far more memory than what is kept of it.
             sources = {
                 method: _sources(unpacked.parse(members[member]))
                 for member, method in _graph_members(members)
@@ -69,7 +68,7 @@ def read_etrecord(source: Source) -> EtRecord:
 
 
 class _SmallSteps(io.RawIOBase):
-    """The bytes of an archive, for a reader that asks for as much as the archive claims to hold."""
+    """The bytes of an archive, safe from a reader that requests as much as the archive claims to hold."""
 
     def __init__(self, content: NDArray[np.uint8]) -> None:
         self._content = memoryview(content)  # type: ignore[arg-type]  # numpy's stubs lack __buffer__ before 3.12
@@ -102,7 +101,7 @@ class _SmallSteps(io.RawIOBase):
 
 
 class _Unpacked:
-    """What is unpacked of an archive, which may claim anything: all of it together is bounded."""
+    """Unpacks members of an archive, whose sizes may be false, within one limit for all of them."""
 
     def __init__(self, name: str, archive: zipfile.ZipFile) -> None:
         self._name, self._archive = name, archive
@@ -118,14 +117,13 @@ class _Unpacked:
             raise FormatError(f"{self._name} is refused: its member {member_name} unpacks to too much", fix)
         content = bytearray()
         with self._archive.open(info) as member:
-            # In blocks: a stream that holds more than it claims is unpacked no further than that.
+            # In blocks: a stream that holds more than it claims is not unpacked beyond that.
             while block := member.read(_BLOCK):
                 content += block
         return cast("Json", parse_json(content, f"{self._name}: {member_name}", fix, endless=True))
 
 
 def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, str]]:
-    """Names of the graphs in the archive, each with the method it is of."""
     for member in members:
         if any(member.endswith(part) and member.removesuffix(part) in members for part in _GRAPH_PARTS):
             continue
@@ -136,8 +134,8 @@ def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, s
 
 
 def _sources(graph: Json) -> dict[int, SourceRef]:
-    """What each debug handle stands for. Of nodes that share one the last, but an operator before its
-    quantizing."""
+    """The source of each debug handle. If nodes share a handle the last one counts, but an operator takes
+    precedence over its quantizing."""
     body = _table(_table(_table(graph).get("graph_module")).get("graph"))
     tensors = _table(body.get("tensor_values"))
     nodes = [_table(entry) for entry in _list(body.get("nodes"))]
@@ -176,13 +174,13 @@ def _name(text: str) -> str:
 
 
 def called(function: str) -> str:
-    """`roll` of `builtin_function_or_method.roll`, as traces name what a model called."""
+    """`roll` from `builtin_function_or_method.roll`, the form in which traces name a call."""
     return function.rpartition(".")[2].strip("_")
 
 
 def _modules(nodes: list[dict[str, Json]]) -> list[tuple[str, str]]:
-    """Each node's module; quantizing, which leaves no trace of where it worked, belongs to the module whose
-    result it converts, or else to the one it converts for."""
+    """Each node's module. A quantizing node has none recorded: it gets the module whose result it converts,
+    or else the one it converts for."""
     found = [_module(_text(_table(node.get("metadata")).get("nn_module_stack"))) for node in nodes]
     place = {_text(node.get("name")): index for index, node in enumerate(nodes)}
     producers = [place.get(_first_input(node), -1) for node in nodes]
@@ -221,14 +219,13 @@ def _module(stack: str) -> tuple[str, str]:
 
 
 def source_line(trace: str) -> tuple[str, int, str]:
-    """The innermost frame of the model's own code, or of torch's when there is no other."""
+    """The innermost frame of the model's own code, or of torch's if there is no other."""
     frames = [(match[1], int(match[2]), (match[3] or "").strip()) for match in _FRAME.finditer(trace)]
     own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])]
     return (own or frames or [("", 0, "")])[-1]
 
 
 def _output(node: dict[str, Json], tensors: dict[str, Json]) -> tuple[tuple[int, ...], str]:
-    """Shape and type of the first output."""
     first = next(iter(_list(node.get("outputs"))), None)
     meta = _table(tensors.get(_text(_table(_table(first).get("as_tensor")).get("name"))))
     sizes = [_table(size).get("as_int") for size in _list(meta.get("sizes"))]
@@ -239,7 +236,7 @@ def _output(node: dict[str, Json], tensors: dict[str, Json]) -> tuple[tuple[int,
 
 
 def _handles(content: Json, only_method: str) -> dict[str, dict[int, tuple[int, ...]]]:
-    """Debug handles per instruction; records of one method may leave the method's name out."""
+    """Debug handles per instruction; records of a single method may omit its name."""
     table = _table(content)
     if any(not isinstance(per_method, dict) for per_method in table.values()):
         table = {only_method: content}

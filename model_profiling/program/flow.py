@@ -1,7 +1,4 @@
-"""How data flows through a method: from its inputs through operators and the nodes of delegates' graphs.
-
-Values inside a delegate have ids of their own; where they are arguments of its call, they are the method's.
-"""
+"""The flow of data through a method: from its inputs through operators and the nodes of delegates' graphs."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from model_profiling.program.delegates import describe
 from model_profiling.program.records import Instruction, Method, Tensor
 
 Value = tuple[int, int]
-"""The delegate call it is inside of (its place among the method's instructions, -1 for none) and its id."""
+"""The delegate call that a value is inside (its position among the instructions, -1 for none), and its id."""
 Place = tuple[int, int, int]
-"""Chain, instruction and, inside a delegate, the node's index; -1 for an operator outside delegates."""
+"""Chain, instruction and node index, which is -1 for an operator outside delegates."""
 
 _METHOD = -1
 _RANDOM = frozenset(
@@ -30,25 +27,24 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator outside delegates, or a node of a delegate's graph in one call of it."""
+    """An operator outside delegates, or a node of a delegate's graph in one call."""
 
     place: Place
     kind: str
-    """`aten::add.out`, or the backend's own word: Conv2d."""
+    """`aten::add.out`, or the backend's name: Conv2d."""
     backend: str
-    """Of the delegate; empty outside."""
     reads: tuple[Value, ...]
     writes: tuple[Value, ...]
     inputs: tuple[Tensor, ...]
-    """As they are for a node; for an operator each tensor once."""
+    """All inputs of a node; for an operator, each tensor once."""
     outputs: tuple[Tensor, ...]
     permutation: tuple[int, ...]
     opaque: bool = False
-    """A delegate that the kit cannot look into: it may write to any of its arguments."""
+    """Whether it is a delegate that the kit cannot read: it may write to any of its arguments."""
 
     @property
     def name(self) -> str:
-        """`add` of `aten::add.out`; a node's kind as it is."""
+        """`add` for `aten::add.out`; a node's kind unchanged."""
         return self.kind.partition("::")[2].partition(".")[0] if "::" in self.kind else self.kind
 
     @property
@@ -61,7 +57,7 @@ class Step:
 
     @property
     def in_place(self) -> bool:
-        """Its kernel may write to what it is given."""
+        """Whether its kernel may write to its inputs."""
         return not self.backend and (self.name.endswith("_") or not self.kind.startswith(_PURE))
 
 
@@ -70,23 +66,22 @@ _PURE = ("aten::", "quantized_decomposed::", "dim_order_ops::", "executorch_prim
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The steps of a method in the order they run, and what is known of its values before any."""
+    """The steps of a method in running order, and what is known about its values."""
 
     steps: tuple[Step, ...]
     inputs: frozenset[Value]
     outputs: frozenset[Value]
     constants: frozenset[Value]
-    """Stored in the program; nothing writes to them."""
+    """Values stored in the program; nothing writes to them."""
     straight: bool
-    """Every step runs once, in order: there are no jumps."""
+    """Whether every step runs once, in order, without jumps."""
     at: dict[Place, int]
     made_by: dict[Value, int]
-    """The last step that writes a value."""
     used_by: dict[Value, tuple[int, ...]]
 
     @property
     def known(self) -> bool:
-        """The program says which values steps read and write; files of older kits do not."""
+        """Whether the program says which values steps read and write; files of older kits do not."""
         return bool(self.made_by)
 
     def before(self, step: Step) -> Iterator[Step]:
@@ -100,11 +95,10 @@ class Flow:
                 yield self.steps[user]
 
     def returned(self, step: Step) -> bool:
-        """The method hands out what `step` makes."""
         return any(value in self.outputs for value in step.writes)
 
     def varying(self, step: Step) -> list[Value]:
-        """What it reads that is not stored in the program."""
+        """The inputs of `step` that are not stored in the program."""
         return [value for value in step.reads if value not in self.constants]
 
 
@@ -149,7 +143,7 @@ def _operator(instruction: Instruction) -> Step:
 
 
 def _nodes(method: Method, number: int, call: Instruction) -> tuple[list[Step], set[Value]]:
-    """The nodes of a delegate in one call of it, and those of their values that are stored."""
+    """The nodes of a delegate in one call, and which of their values are stored."""
     delegate = method.delegates[call.delegate] if 0 <= call.delegate < len(method.delegates) else None
     arguments = (*call.input_ids, *call.output_ids)
     place = call.chain_index, call.instruction_id
@@ -184,10 +178,10 @@ def _nodes(method: Method, number: int, call: Instruction) -> tuple[list[Step], 
 
 
 def input_independent(flow: Flow) -> frozenset[int]:
-    """The steps whose results are the same whatever the method is given.
+    """The steps whose results do not depend on the method's inputs.
 
-    Everything they read is stored in the program or made by such steps. What may be written twice, in place
-    or at random counts as dependent, and so does everything where steps may be skipped or repeated.
+    They read only what is stored in the program or made by such steps. Values that may be written twice, in
+    place or at random count as dependent, and so does everything if steps may be skipped or repeated.
     """
     if not flow.straight or not flow.known:
         return frozenset()
@@ -205,7 +199,7 @@ def input_independent(flow: Flow) -> frozenset[int]:
     return frozenset(found)
 
 
-# Transposes that undo each other: between them data is only reshaped or worked on element by element.
+# Transposes that undo each other, with only reshapes and element-wise work between them.
 
 _RESHAPES = frozenset(
     {"StaticReshape", "et_view", "flatten", "reshape", "squeeze_copy", "unsqueeze_copy", "view_copy"}
@@ -220,7 +214,7 @@ _EACH_ELEMENT = frozenset(
     }
 )  # fmt: skip
 _LONGEST = 16
-"""Steps between two transposes that are looked at."""
+"""The most steps of a chain that are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +222,13 @@ class Undone:
     """Transposes that together leave every element where it was."""
 
     transposes: tuple[Step, ...]
-    """Those that could be left out, in the order they run."""
+    """Those that could be removed, in running order."""
     partners: tuple[Step, ...]
-    """Those that take part but have to stay, because something else needs what they make."""
+    """Those that take part but must stay, because something else needs their results."""
 
 
 def undone_transposes(flow: Flow) -> tuple[Undone, ...]:
-    """Every group of them, none in two groups."""
+    """All groups of such transposes; none is in two groups."""
     found: list[Undone] = []
     taken: set[int] = set()
     for step in flow.steps if flow.straight else ():
@@ -260,8 +254,8 @@ def _undone_by(flow: Flow, last: Step, taken: set[int]) -> Undone | None:
 
 
 def _removable(flow: Flow, path: Sequence[Step]) -> Undone | None:
-    """What of a chain that moves nothing can be left out: all of it, or only the last transpose where
-    something else looks at what is between."""
+    """What can be removed from a chain that moves nothing: all transposes, or the last if others read
+    between."""
     transposes = tuple(step for step in path if step.permutation)
     alone = all(
         not flow.returned(step)
@@ -276,7 +270,7 @@ def _removable(flow: Flow, path: Sequence[Step]) -> Undone | None:
 
 
 def _only_source(flow: Flow, step: Step) -> Step | None:
-    """The step that makes the only thing that varies in what `step` reads."""
+    """The step that makes the only varying input of `step`."""
     varying = set(flow.varying(step))
     if len(varying) != 1:
         return None
@@ -285,7 +279,7 @@ def _only_source(flow: Flow, step: Step) -> Step | None:
 
 
 def _keeps_elements(flow: Flow, step: Step) -> bool:
-    """It moves data, or works on each element alike."""
+    """Whether it moves data, or treats all elements alike."""
     if len(step.outputs) != 1:
         return False
     if step.permutation or step.name in _RESHAPES or step.name in _COPIES:
@@ -305,12 +299,12 @@ def _moves_nothing(path: Sequence[Step]) -> bool:
 
 @dataclass(slots=True)
 class _Order:
-    """Where the dimensions of a tensor went: each is a row of factors, split where a reshape splits them.
-    Dimensions of one element are no factors: they can stand anywhere."""
+    """Where the dimensions of a tensor went: each is a list of factors, split where a reshape splits it.
+    Dimensions of size 1 have no factors: they can be anywhere."""
 
     sizes: dict[int, int] = field(default_factory=dict)
     first: list[int] = field(default_factory=list)
-    """Factors as they were in memory to begin with."""
+    """Factors in their original memory order."""
     axes: list[list[int]] = field(default_factory=list)
 
     @classmethod
@@ -324,7 +318,7 @@ class _Order:
         return [factor for axis in self.axes for factor in axis] == self.first
 
     def moved(self, step: Step) -> bool:
-        """Follow a step; False where that is not possible."""
+        """Apply a step; return False if that is impossible."""
         return self.permuted(step.permutation) if step.permutation else self.reshaped(step.outputs[0].shape)
 
     def permuted(self, permutation: Sequence[int]) -> bool:
@@ -334,7 +328,7 @@ class _Order:
         return True
 
     def reshaped(self, shape: Sequence[int]) -> bool:
-        """False where the new dimensions cut across the old ones."""
+        """Return False if the new dimensions cut across the old ones."""
         left = [factor for axis in self.axes for factor in axis]
         axes: list[list[int]] = []
         for size in shape:
@@ -346,7 +340,7 @@ class _Order:
         return not left
 
     def _taken(self, left: list[int], size: int) -> list[int] | None:
-        """The first factors of `left` that make a dimension of `size`, taken from it."""
+        """Remove from `left` the first factors that make a dimension of `size`, and return them."""
         axis: list[int] = []
         while size > 1:
             if not left:
@@ -362,7 +356,7 @@ class _Order:
         return axis
 
     def _split(self, left: list[int], outer: int) -> None:
-        """Make the first factor of `left` one of `outer` elements and one of the rest."""
+        """Split the first factor of `left` into one of `outer` elements and one of the rest."""
         whole, inner = left[0], len(self.sizes)
         self.sizes[inner] = self.sizes[whole] // outer
         self.sizes[whole] = outer

@@ -1,7 +1,5 @@
-"""What explains a program's operators, in one file: its graph, where each was written, and those lines' text.
-
-A run directory holds a copy, so that it can be moved or mailed without its program.
-"""
+"""The file that explains a program's operators: its graph, and the text of their source lines. A run
+directory holds a copy, so that it can be moved or mailed without its program."""
 
 from __future__ import annotations
 
@@ -22,52 +20,47 @@ from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord, Program, SourceRef
 
-# What stayed outside the backend and why: written beside a program when it is exported, read wherever it is
-# explained.
+# Operators that stayed outside the backend, and why: recorded when a program is exported.
 
 WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
-"""The backend has no such operator; has it and refused this one; took it and gave it back; takes nothing."""
+"""The backend has no such operator; refused this one; took it and gave it back; takes nothing at all."""
 
 NOTHING_KNOWN = "nothing known helps"
 COMPUTED_ONCE = "a buffer (register_buffer) that is computed once: no input of the model changes it"
-"""The replacement of what no input reaches, where the call that makes it has none of its own."""
+"""The replacement for what no input reaches, if the call has no replacement of its own."""
 NO_INTEGERS = f"{NOTHING_KNOWN}: XNNPACK takes no integers and no booleans"
 _MOST_PLACES = 3
-"""That are named for one reason; the record of the export names all."""
+"""The most places named for one reason; the export's record names all."""
 _WHOLE_NUMBERS = frozenset({"int64", "int32", "int16", "bool"})
 
 
 @dataclass(frozen=True, slots=True)
 class Undelegated:
-    """An operator that stayed outside the backend, and why; what is not known is empty."""
+    """An operator that stayed outside the backend, and why; unknown fields are empty."""
 
     operator: str
     node: str
     module_path: str
     reason: str
-    """The partitioner's own, where it gave one."""
     why: WhyOutside
     module_class: str = ""
     call: str = ""
-    """What the model called: lowering takes a `hardsigmoid` apart into several operators."""
+    """The function that the model called: lowering splits a `hardsigmoid` into several operators."""
     source: str = ""
-    """`model.py:12`."""
     code: str = ""
     dtype: str = ""
-    """Of what it makes."""
     reads: str = ""
-    """The dtypes of what it is given."""
     constant: bool = False
-    """It computes the same whatever the model is given."""
+    """Whether it computes the same for all inputs of the model."""
     replacement: str = ""
-    """What to write instead, where something is known to help."""
+    """What to write instead, if something is known to help."""
     method: str = "forward"
     instruction: int = -1
-    """Which instruction of the method runs it; -1 where lowering did away with it afterwards."""
+    """The method's instruction that runs it; -1 if lowering removed it afterwards."""
 
     @property
     def replaced_as_a_call(self) -> bool:
-        """Whether another call is to be written instead: nothing of the old one is left to compute once."""
+        """Whether another call replaces it, so that nothing of the old one is left to compute once."""
         return self.replacement not in ("", COMPUTED_ONCE)
 
     @property
@@ -83,17 +76,17 @@ class Undelegated:
 
 @dataclass(frozen=True, slots=True)
 class OutsideGroup:
-    """Operators outside the backend for one reason, in one kind of call at one line of the model."""
+    """Operators outside the backend for one reason, from one kind of call at one line of the model."""
 
     call: str
     why: WhyOutside
     reason: str
     replacement: str
     operators: tuple[tuple[str, int], ...]
-    """Each with how many there are, most first."""
+    """Each operator with its count, the most frequent first."""
     modules: tuple[str, ...]
     sources: tuple[str, ...]
-    """The line, where it is known: `model.py:12: the line`."""
+    """The line, if known: `model.py:12: the line`."""
     remedy: str = ""
     """What to write instead, or that nothing is known to help."""
 
@@ -119,7 +112,7 @@ class OutsideGroup:
 
 
 def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...]:
-    """By line and reason; what one call of the model leaves outside stands together, the most first."""
+    """Group by line and reason; groups of one call stay together, the largest first."""
     found: dict[tuple[str, ...], list[Undelegated]] = {}
     for left in undelegated:
         key = (left.call, left.why, left.reason, left.replacement, left.remedy, left.source, left.code)
@@ -147,7 +140,7 @@ def _group(lefts: Sequence[Undelegated]) -> OutsideGroup:
 
 
 def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each group's line, and the lines below it: where and what instead, once for groups that share them."""
+    """Each group's text and the lines below it (where, what instead), once for groups that share them."""
     for group, following in zip_longest(groups, groups[1:]):
         after = following if following and following.call == group.call else None
         places = () if after and after.places == group.places else group.places
@@ -162,37 +155,36 @@ _LARGEST_SOURCE = 8 * MIB
 
 @dataclass(frozen=True)
 class ProgramGraph:
-    """A program and, where there is one, its record."""
+    """A program and, if there is one, its record."""
 
     program: Program
     record: EtRecord | None = None
     sha256: str = ""
-    """Of the .pte; empty where it was not taken."""
+    """Of the .pte; empty if it was not computed."""
     excerpts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`file:line` to that line with its neighbours, as they were when the graph was made."""
     undelegated: tuple[Undelegated, ...] | None = None
-    """Why operators are outside delegates; None where no record of the export says it."""
+    """Why operators are outside delegates; None if no export record says so."""
     schema_version: Literal[1] = 1
 
     def why_outside(self, method: str, instruction: int) -> Undelegated | None:
-        """Why an operator is outside; None where that is not known."""
+        """Why an operator is outside; None if unknown."""
         return self._reasons.get((method, instruction))
 
     @cached_property
     def _reasons(self) -> Mapping[tuple[str, int], Undelegated]:
-        """By place: every operator of a series is asked for, more than once."""
-        # The first that a record names at a place counts.
+        """Indexed by place, because every operator of a series is looked up, more than once."""
+        # Reversed: the first entry for a place counts.
         return {(each.method, each.instruction): each for each in reversed(self.undelegated or ())}
 
 
 def record_beside(pte: Path) -> Path | None:
-    """The record that was exported with a program."""
     candidates = (pte.with_name(f"{pte.name}.etrecord"), pte.with_suffix(".etrecord"))
     return next((path for path in candidates if is_regular(path, follow=True)), None)
 
 
 def make_graph(pte: Path, etrecord: Path | None) -> ProgramGraph:
-    """Read a program and its record, keep what its operators refer to, and the source text around it."""
+    """Read a program and its record; keep what its operators refer to, with the source text around it."""
     program = read_program(pte)
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
     sha256 = files.sha256(pte)
@@ -209,7 +201,7 @@ def write_graph_file(path: Path, graph: ProgramGraph) -> None:
 
 
 def _referred(program: Program, record: EtRecord) -> EtRecord:
-    """The record without the nodes that no operator of the program comes from."""
+    """The record without nodes that no operator of the program comes from."""
     sources: dict[str, dict[int, SourceRef]] = {}
     for method in program.methods:
         known = record.sources.get(method.name, {})
@@ -226,7 +218,7 @@ def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
     found = {}
     for file, places in itertools.groupby(wanted, key=lambda place: place[0]):
         if not file.endswith(".py"):
-            continue  # a record may come from anywhere and name any file: a model's source is Python
+            continue  # a record may be foreign and name any file, but a model's source is Python
         try:
             lines = read_text(Path(file), _LARGEST_SOURCE, follow=True).splitlines()
         except ProfilingError:
@@ -238,7 +230,7 @@ def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
 
 
 def read_undelegated(pte: Path, sha256: str = "") -> tuple[Undelegated, ...] | None:
-    """What the export of a program left outside; None where no export of this kit lies beside it."""
+    """What the export of a program left outside; None if no export summary of this kit is beside it."""
     summary = Path(f"{pte}.json")
     if not is_regular(summary):
         return None
@@ -250,6 +242,6 @@ def read_undelegated(pte: Path, sha256: str = "") -> tuple[Undelegated, ...] | N
         left = coverage.get("undelegated")
         known = parse_record(tuple[Undelegated, ...], left, str(summary), "export the model again")
     except (FormatError, InputError):
-        return None  # not a record of this kit: nothing is known, which is what is said then
-    # Earlier kits did not say which instruction an operator became.
+        return None  # not a summary of this kit
+    # Earlier kits did not record the instruction of an operator.
     return known if not known or any(each.instruction >= 0 for each in known) else None

@@ -1,4 +1,4 @@
-"""All matrix arithmetic of a program, read from it alone: every operator that multiplies matrices."""
+"""Every operator of a program that multiplies matrices, from the program alone."""
 
 from __future__ import annotations
 
@@ -15,23 +15,19 @@ from model_profiling.program.records import GraphNode, Instruction, Method, Oper
 
 @dataclass(frozen=True, slots=True)
 class MatrixWork:
-    """An operator of a program that multiplies matrices."""
-
     method: str
     step: Instruction
-    """The operator itself, or the call of the delegate that has it."""
+    """The operator itself, or the call of the delegate that contains it."""
     node: GraphNode | None
-    """None outside delegates."""
     category: Category
     kind: str
     backend: str
     flops: int | None
-    """None where no rule tells."""
     rows: int | None
-    """Of the result, seen as one matrix (the M of a GEMM); None where its layout is not known."""
+    """Rows of the result as one matrix (the M of a GEMM); None if its layout is not known."""
     place: SourceRef
     takes_sme: bool | None
-    """Whether the backend would take it to an SME2 path, by the program alone; None if that is not told."""
+    """Whether the backend would use an SME2 path, judged by the program alone; None if unknown."""
 
     @property
     def name(self) -> str:
@@ -55,14 +51,13 @@ def matrix_work(graph: ProgramGraph, method: Method) -> Iterator[MatrixWork]:
 
 
 def unseen_delegates(method: Method) -> tuple[str, ...]:
-    """Calls of delegates whose payload is not understood, each by the delegate's name."""
+    """The delegate's name for each call whose payload is not understood."""
     steps = (step for step in method.instructions if step.kind == "delegate")
     return tuple(step.name for step in steps if not method.delegates[step.delegate].nodes)
 
 
 def rows_of_result(kind: str, shape: tuple[int, ...]) -> int | None:
-    """The rows of a result seen as one matrix: positions of an image (channels last), or rows of one
-    product."""
+    """Rows of a result as one matrix: positions of an image (channels last), or rows of one product."""
     if not shape:
         return None
     if kind == "matmul":

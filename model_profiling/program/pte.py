@@ -1,4 +1,4 @@
-"""Programs (.pte): the container, the flatbuffer in it, and each method's instructions and delegates."""
+"""Reads programs (.pte): the container, its flatbuffer, and each method's instructions and delegates."""
 
 from __future__ import annotations
 
@@ -46,34 +46,33 @@ _LONGEST_WINDOW = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """A method's values, as far as they say anything about cost."""
+    """A method's values, as far as they matter for cost and data flow."""
 
     tensors: dict[int, Tensor]
     lists: dict[int, tuple[int, ...]]
-    """Of tensors."""
     flags: dict[int, bool]
     numbers: dict[int, int]
     number_lists: dict[int, tuple[int, ...]]
-    """Lists of numbers; like those of tensors they name values."""
+    """Lists of numbers; like lists of tensors they hold value ids."""
 
     def opened(self, index: int) -> tuple[int, ...]:
         """The members of a list of tensors; any other value by itself."""
         return self.lists.get(index, (index,))
 
     def tensors_of(self, indexes: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """The tensors among some values, lists opened, each value once."""
+        """The tensors among `indexes`, lists opened, each value once."""
         flat = [member for index in dict.fromkeys(indexes) for member in self.opened(index)]
         return tuple(self.tensors[index] for index in dict.fromkeys(flat) if index in self.tensors)
 
     def ids_of(self, indexes: tuple[int, ...]) -> tuple[int, ...]:
-        """The values among some, lists opened, each once."""
+        """The values in `indexes`, lists opened, each once."""
         opened = (
             self.number_lists.get(member, (member,)) for index in indexes for member in self.opened(index)
         )
         return tuple(dict.fromkeys(member for members in opened for member in members))
 
     def permutation(self, name: str, given: tuple[int, ...]) -> tuple[int, ...]:
-        """What a transpose does to the order of dimensions; empty for anything else."""
+        """How a transpose reorders dimensions; empty for anything else."""
         kind = name.partition("::")[2].partition(".")[0]
         rank = len(self.tensors[given[0]].shape) if given and given[0] in self.tensors else 0
         named = [self.numbers.get(number, rank) for number in self.ids_of(given[1:])]
@@ -90,8 +89,8 @@ class _Values:
         return tuple(order) if sorted(order) == list(range(rank)) else ()
 
     def split_outputs(self, arguments: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What a kernel is given and what it makes: the last argument, an output or a list of them. The
-        outputs stand before it once more, as the arguments the kernel writes to."""
+        """Split a kernel's arguments into inputs and outputs. The last argument is the output or a list of
+        outputs; these also appear before it, as the arguments the kernel writes to."""
         made = arguments[-1:]
         written = {member for index in made for member in self.opened(index)}
         count = len(arguments) - len(made)
@@ -101,7 +100,6 @@ class _Values:
 
 
 def read_program(source: Source) -> Program:
-    """Read a .pte file, from a path or its bytes."""
     name, data = load(source, "ExecuTorch program")
     return _Reading(FlatBuffer(data, name)).program()
 
@@ -109,7 +107,7 @@ def read_program(source: Source) -> Program:
 def _without_fixed_numbers(
     instructions: tuple[Instruction, ...], values: _Values, taken: tuple[int, ...]
 ) -> tuple[Instruction, ...]:
-    """Of the numbers among arguments only those that an instruction or a caller gives can vary."""
+    """Drop number arguments that cannot vary: only an instruction or a caller can change a number."""
     varying = {*taken, *(number for step in instructions for number in step.output_ids)}
     return tuple(
         step
@@ -125,14 +123,12 @@ def _without_fixed_numbers(
 
 
 class _Reading:
-    """One program being read."""
-
     def __init__(self, buffer: FlatBuffer) -> None:
         self.buffer = buffer
         self.segment_base = 0
         self.inline: list[tuple[int, Payload]] = []
         self.segments: list[tuple[int, int]] = []
-        # Of each payload its size and what it holds; delegates may share one, which is read once.
+        # Size and content of each payload; delegates may share one, which is read once.
         self.graphs: dict[tuple[int, int], tuple[int, Graph]] = {}
 
     def program(self) -> Program:
@@ -221,7 +217,7 @@ class _Reading:
         return Delegate(index, backend, nbytes, graph.nodes, graph.output_count, graph.arguments)
 
     def _payload(self, location: int, number: int, at: int) -> tuple[int, Payload]:
-        """A delegate's data and where in the file it begins."""
+        """A delegate's data, and where in the file it begins."""
         pool = len(self.segments) if location == _IN_SEGMENT else len(self.inline)
         if number >= pool:
             raise self.buffer.damaged(f"a delegate's data is entry {number} of {pool}", at)
@@ -277,7 +273,7 @@ class _Reading:
         return Instruction(chain, number, step, step, -1, (), (), 0, 0, read, written)
 
     def _taps(self, values: _Values, given: tuple[int, ...], at: int) -> int:
-        """The size of a pooling's window; one number stands for a square."""
+        """The size of a pooling's window; a single number means a square."""
         window = next((values.number_lists[index] for index in given if index in values.number_lists), ())
         sides = [values.numbers.get(index, 0) for index in window]
         if len(sides) not in (1, 2) or not all(0 < side < _LONGEST_WINDOW for side in sides):

@@ -1,4 +1,4 @@
-"""What a lowered program is made of: methods, instructions, delegates and their operators."""
+"""The parts of a lowered program: methods, instructions, delegates and their operators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from model_profiling.core.flatbuffer import FlatBuffer, Table
 
 INSERTED_HANDLE = 65535
-"""The debug handle of nodes that lowering put in by itself: nobody's model contains them."""
+"""The debug handle of nodes that lowering inserted; they are not in the model."""
 
 _BITS = {
     "fp64": 64, "fp32": 32, "fp16": 16, "bf16": 16,
@@ -31,22 +31,20 @@ _WORDS = {
 
 
 def dtype_in_words(dtype: str) -> str:
-    """The precision a type stands for, however it is scaled or packed: `qcint8` is `int8`."""
+    """The precision of a type, however it is scaled or packed: `qcint8` is `int8`."""
     return _WORDS.get(dtype, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Shape and type of a tensor; its shape is the upper bound where it is dynamic.
-
-    `dtype` is fp32, int8, bool ..., or a quantized type: qint8 quint8 qint32 (one scale), qcint8 qcint32
-    qcint4 (a scale per channel), qdint8 (scaled at run time), qbint4 (a scale per block).
-    """
+    """Shape and type of a tensor; a dynamic shape is given by its upper bound. Quantized types: qint8 quint8
+    qint32 (one scale), qcint8 qcint32 qcint4 (a scale per channel), qdint8 (scaled at run time), qbint4 (a
+    scale per block)."""
 
     shape: tuple[int, ...]
     dtype: str
     constant: bool = False
-    """Stored in the program (a weight, a bias) rather than computed."""
+    """Whether it is stored in the program (a weight, a bias), not computed."""
 
     @property
     def elements(self) -> int:
@@ -59,7 +57,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The geometry of a convolution or a pooling; each pair is (height, width)."""
+    """The geometry of a convolution or pooling; each pair is (height, width)."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -76,22 +74,19 @@ class GraphNode:
     """One node of a delegate's graph, in the order the backend gets them."""
 
     index: int
-    """Position in the delegate's graph."""
     kind: str
-    """The backend's own name for what it does: Conv2d, FullyConnected, StaticTranspose ..."""
+    """The backend's name for what it does: Conv2d, FullyConnected, StaticTranspose ..."""
     debug_handle: int
     inputs: tuple[Tensor, ...]
     """Activations first, then filter and bias."""
     outputs: tuple[Tensor, ...]
     input_ids: tuple[int, ...]
-    """Value ids, for following the data from node to node."""
+    """Value ids, to follow data from node to node."""
     output_ids: tuple[int, ...]
     window: Window | None
-    """For convolutions and poolings."""
     clamp: tuple[float | None, float | None] | None
-    """The (min, max) fused onto the output, where it limits anything; None is no limit on that side."""
+    """The (min, max) fused onto the output, if it limits anything; None means no limit on that side."""
     permutation: tuple[int, ...]
-    """For transposes."""
     flops: int
     """Floating or integer operations of one execution; a multiply and an add count as two."""
     bytes_moved: int
@@ -99,7 +94,7 @@ class GraphNode:
 
     @property
     def inserted(self) -> bool:
-        """Lowering put it in; it stands for nothing in the model."""
+        """Whether lowering inserted it; it stands for nothing in the model."""
         return self.debug_handle == INSERTED_HANDLE
 
     @property
@@ -110,14 +105,14 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A part of a method that a backend runs; `nodes` is empty where the kit does not know the backend."""
+    """A part of a method that a backend runs; `nodes` is empty if the kit does not know the backend."""
 
     index: int
     backend: str
     nbytes: int
     nodes: tuple[GraphNode, ...]
     output_count: int
-    """How many tensors it hands back; 0 where its payload is not understood."""
+    """How many tensors it returns; 0 if its payload is not understood."""
     arguments: tuple[tuple[int, int], ...] = ()
     """Positions among the arguments of a call, each with its value id in the graph."""
 
@@ -129,9 +124,9 @@ class OperatorKey(NamedTuple):
     chain_index: int
     instruction_id: int
     occurrence: int
-    """How many calls of the instruction came before it in a run (loops repeat instructions)."""
+    """How many earlier calls of the instruction the run has (loops repeat instructions)."""
     node: int
-    """Position in the delegate's graph; -1 outside delegates and where no graph is known."""
+    """Position in the delegate's graph; -1 outside delegates and if no graph is known."""
 
     @property
     def call(self) -> tuple[str, int, int, int]:
@@ -139,7 +134,7 @@ class OperatorKey(NamedTuple):
 
     @property
     def in_program(self) -> OperatorKey:
-        """The same for every repetition of a loop."""
+        """The same key for every repetition in a loop."""
         return self._replace(occurrence=0)
 
 
@@ -148,26 +143,25 @@ InstructionKind = Literal["operator", "delegate", "move", "jump", "free"]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step of a method; an ETDump's (chain_index, instruction_id) names it."""
+    """One step of a method; an ETDump refers to it by (chain_index, instruction_id)."""
 
     chain_index: int
     instruction_id: int
     kind: InstructionKind
     name: str
-    """For an operator `aten::add.out`; for a delegate its backend's name; else the kind."""
+    """For an operator `aten::add.out`; for a delegate its backend's name; otherwise the kind."""
     delegate: int
     """Index into `Method.delegates`, -1 for anything else."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     flops: int
-    """For an operator outside delegates; for a delegate the sum over its nodes."""
+    """For a delegate, the sum over its nodes."""
     bytes_moved: int
     input_ids: tuple[int, ...] = ()
-    """Ids of the values it is given: tensors, and numbers that another instruction computes; in order."""
+    """Ids of its inputs in order: tensors, and numbers that another instruction computes."""
     output_ids: tuple[int, ...] = ()
-    """Ids of what it writes; for a delegate its last arguments."""
+    """Ids of what it writes; for a delegate, its last arguments."""
     permutation: tuple[int, ...] = ()
-    """For transposes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +174,7 @@ class Method:
     instructions: tuple[Instruction, ...]
     delegates: tuple[Delegate, ...]
     input_ids: tuple[int, ...] = ()
-    """Value ids of `inputs` and of numbers given beside them."""
+    """Value ids of `inputs` and of numbers given with them."""
     output_ids: tuple[int, ...] = ()
     constant_ids: tuple[int, ...] = ()
     """Value ids of tensors stored in the program that nothing can write to."""
@@ -191,14 +185,12 @@ class Method:
 
     @property
     def operators(self) -> tuple[Instruction, ...]:
-        """What runs outside delegates."""
+        """The instructions outside delegates."""
         return tuple(step for step in self.instructions if step.kind == "operator")
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A .pte file."""
-
     source: str
     version: int
     methods: tuple[Method, ...]
@@ -209,7 +201,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class SourceRef:
-    """Where in the model an operator comes from; empty fields are unknown."""
+    """Where in the model an operator comes from; unknown fields are empty."""
 
     debug_handle: int = -1
     node: str = ""
@@ -220,18 +212,15 @@ class SourceRef:
     module_class: str = ""
     file: str = ""
     line: int = 0
-    """0 where the record names no line."""
     code: str = ""
     shape: tuple[int, ...] = ()
-    """Of the output."""
     dtype: str = ""
     call: str = ""
-    """The function of torch that the model called: `scaled_dot_product_attention`. It stays in what is
-    shared."""
+    """The torch function that the model called: `scaled_dot_product_attention`; kept in shared copies."""
 
     @property
     def source_line(self) -> str:
-        """`/folder/model.py:12`; empty where the record names no line."""
+        """`/folder/model.py:12`; empty if the record names no line."""
         return f"{self.file}:{self.line}" if self.line else ""
 
 
@@ -253,8 +242,6 @@ class EtRecord:
         handles = self.handles.get(method, {}).get(instruction_id, ())
         return tuple(ref for handle in handles if (ref := self.ref(method, handle)))
 
-
-# Tensor records from flatbuffer tables, with shapes that arithmetic can be done on.
 
 _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 48

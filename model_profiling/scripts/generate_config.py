@@ -1,6 +1,6 @@
 """Makes a config: `python model_profiling/scripts/generate_config.py --model FILE.pte --output DIR_OR_FILE`.
 
-Takes the options of `sme2prof config new`; on a terminal it asks for what is missing.
+Takes the options of `sme2prof config new`; on a terminal it asks for those that are missing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.cli.main import main
 except ModuleNotFoundError as missing:

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.cli.frame import say
     from model_profiling.cli.progress import shown_progress
@@ -32,7 +32,7 @@ _SYSTEMS = {"darwin": "mac", "linux": "linux"}
 
 @checked_output
 def main(argv: list[str] | None = None) -> int:
-    # Where the documents look for it, when run from the repository as they say.
+    # Where the documents look for it when this runs from the repository.
     usual = Path("model_profiling" if Path("model_profiling").is_dir() else "", "out_toy_cnn")
     parser = tool_parser(__doc__)
     parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.cli.frame import facts, say
     from model_profiling.cli.progress import shown_progress

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.core.errors import ArgumentParser
     from model_profiling.core.formatting import printable

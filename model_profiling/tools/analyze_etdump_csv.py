@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.input_files import (
         analyse_timeline,
@@ -80,14 +80,14 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _one(option: str, paths: list[Path]) -> Path:
-    """A pattern that the shell filled in may have found several, of as many numbers of threads."""
+    """A shell pattern may match several files, one per thread count."""
     if len(paths) > 1:
         raise InputError(f"{option} was given {len(paths)} files", f"name one of them: {paths[0]}")
     return paths[0]
 
 
 def _stems(models: list[str], options: argparse.Namespace) -> list[str]:
-    """How the files of each timeline begin: by its model; two of the same model by their names, too."""
+    """The start of each output's name: its model, plus the option's name if both are of one model."""
     if len(set(models)) == len(models):
         return [_plain(model) for model in models]
     names = (options.name1, options.name2)

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.summary import DumpAnalysis
     from model_profiling.cli.frame import say_wrote, warn
@@ -55,7 +55,7 @@ def _convert(options: argparse.Namespace) -> None:
 
 
 def _readable(etrecord: Path | None, *, strict: bool) -> Path | None:
-    """The record, if it can be read; else nothing, with a warning, unless that is an error (`strict`)."""
+    """The record if it can be read; otherwise an error if `strict`, else a warning and None."""
     try:
         if etrecord is not None:
             read_etrecord(etrecord)
@@ -79,7 +79,7 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
     written = [single, paths.stats, paths.e2e]
     write_timeline(single, dump, name, run=number)
     write_stats(paths.stats, dump, name)
-    # A timeline cannot say what its times are worth; this file beside it does.
+    # A timeline cannot say whether its times are latencies; this file beside it does.
     write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
@@ -88,7 +88,7 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
 
 
 def _as_json(path: Path) -> Path:
-    """The rows as a list, which is what readers of such a table expect; so without a schema_version."""
+    """Write the rows as a plain JSON list, as readers of such tables expect; hence no schema_version."""
     _, read = read_table(path.read_bytes().decode(), path, "make it again")
     rows = [{name: _value(name, text) for name, text in row.items()} for row in read]
     beside = path.with_suffix(".json")
@@ -97,7 +97,7 @@ def _as_json(path: Path) -> Path:
 
 
 def _value(column: str, text: str) -> str | int | float | None:
-    """A model may be called 7; a number is one in columns of numbers only."""
+    """Convert by column, not by look: a model may be called 7."""
     if column in TEXT_COLUMNS:
         return text
     return (float(text) if "." in text or "e" in text else int(text)) if text else None

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, where it lies in one
+sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.input_files import (
         Latencies,
@@ -121,7 +121,7 @@ def _write(path: Path, content: dict[str, object]) -> None:
 
 
 def _output(options: argparse.Namespace, path: Path) -> Path | None:
-    """The file to write: as named, in the folder named, or beside a file that no option named."""
+    """The file to write: as named, in the folder named, or beside an input given without an option."""
     if options.output_dir:
         folder: Path = options.output_dir
         return folder / _beside(path).name
@@ -150,13 +150,13 @@ def _check_free(output: Path, *, force: bool) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """`<name>_robust_stats.json`; statistics of statistics are the same file."""
+    """`<name>_robust_stats.json`; statistics of statistics go into the same file."""
     stem = path.stem.removesuffix("_robust_stats")
     return path.with_name(f"{stem}_robust_stats.json")
 
 
 def _speedup(baseline: Latencies, candidate: Latencies) -> Speedup:
-    """Rounds are paired only where both files say they were measured in the same run."""
+    """Pair rounds only if both files were measured in the same run."""
     why_not = why_not_compared(baseline.path, candidate.path)
     if baseline.tracer_on != candidate.tracer_on:
         why_not = "one was measured with the tracer on, the other without"
@@ -166,7 +166,7 @@ def _speedup(baseline: Latencies, candidate: Latencies) -> Speedup:
 
 
 def _timed(found: Latencies) -> Timed:
-    """Latencies with the turns they were taken in, where they are statistics of a run that keeps them."""
+    """Latencies with their turns, if the file holds statistics of a run that keeps them."""
     run = Run.around(found.path)
     result = run.manifest.result_of(found.path, run.path) if run and run.manifest else None
     if run is None or result is None or found.kind != "statistics":
@@ -220,7 +220,7 @@ def _content(
 def _comparison(
     described: Sequence[tuple[str, Latencies, LatencySummary]], speedup: Speedup
 ) -> dict[str, object]:
-    """Both sides and how many times faster the second is; the verdict says whether it is more than noise."""
+    """Both sides and the speedup of the second; the verdict says whether it is more than noise."""
     sides = {
         f"config{number}": {
             "name": name,

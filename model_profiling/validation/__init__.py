@@ -1,1 +1,1 @@
-"""Whether a run directory holds what it promises, check by check, each failure with its cure."""
+"""Checks that a run directory holds what it promises; each failure comes with its fix."""

@@ -1,6 +1,5 @@
-"""Checks of what a run directory says: figures are computed again from what they rest on (the journal, the
-dumps, the outputs), so a file that was edited, cut short or left over from another run is found.
-"""
+"""Checks of a run's figures: each is recomputed from the journal, the dumps or the outputs, which exposes a
+file that was edited, truncated or left over from another run."""
 
 from __future__ import annotations
 
@@ -38,9 +37,9 @@ _CLOSE = 1e-9
 
 @question("latencies", COMPUTE_AGAIN)
 def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether statistics are those of the latencies in the journal, with as many as promised."""
+    """Whether the statistics follow from the latencies in the journal, and their number is as promised."""
     run = checked.run
-    journal = run.journal  # a damaged one is the answer, also where nothing was timed
+    journal = run.journal  # read even if nothing was timed: a damaged journal must be reported
     timed = [result for result in run.results if result.latency and run.times_of(result.series).are_latencies]
     if not timed:
         why = "no latency was measured" if run.times.are_latencies else "times of this run are not latencies"
@@ -75,7 +74,7 @@ def _wrong_figures(result: Result, stats: RobustStats) -> Iterator[str]:
 
 @question("comparisons", COMPUTE_AGAIN)
 def comparisons_hold(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether verdicts follow from their intervals, and what may not be compared is not."""
+    """Whether verdicts follow from their intervals, and nothing is compared that must not be."""
     answers = checked.run.metrics.comparisons if checked.run.metrics else ()
     if not answers:
         raise NoVerdict("nothing was compared")
@@ -122,7 +121,7 @@ def emulated_has_no_latency(checked: CheckedRun, wrong: list[str]) -> str:
 
 @question("kernels", f"the switch failed; {MEASURE_AGAIN}")
 def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether what ran is what the experiment allowed: no SME kernel where SME2 was off."""
+    """Whether no SME kernel ran where SME2 was off."""
     listed = [found for found in own_kernels(checked.run, ()) if found.uses or found.counted]
     if not listed:
         raise NoVerdict("no kernel was listed")
@@ -136,7 +135,7 @@ def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
 
 @question("sampling", MEASURE_AGAIN)
 def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether threads were seen in the kernels that were counted, and in no other."""
+    """Whether threads were sampled in the counted kernels, and in no other."""
     said = []
     listed = {found.series: found for found in own_kernels(checked.run, ()) if found.counted}
     for series in checked.run.series:
@@ -152,12 +151,12 @@ def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
 
 
 _MOST_VALUES = 1 << 23
-"""Of an output that is compared: what a run of somebody else names takes memory many times over."""
+"""The largest output that is compared: comparing takes several times its memory."""
 
 
 @question("outputs", "find out which is right before trusting a speed")
 def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether outputs are whole, and the experiments still compute the same."""
+    """Whether outputs are complete, and all experiments compute the same."""
     kept = [result for result in checked.run.results if result.outputs]
     if not kept:
         raise NoVerdict("no outputs were kept")
@@ -197,7 +196,7 @@ def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
 
 
 def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:
-    """Whether the analysis states the pairs of the run, with the same answers."""
+    """Whether the analysis states the run's pairs with the same verdicts."""
     stated = (
         {str(entry.get("label")): entry.get("e2e") for entry in entries if isinstance(entry, dict)}
         if isinstance(entries, list)
@@ -211,7 +210,7 @@ def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:
 
 
 def _wrong_projection(run: Run, stated: object) -> Iterator[str]:
-    """Whether what SME2 could bring was projected where it may be, with the factors the run keeps."""
+    """Whether SME2's effect is projected only where allowed, and with the run's factors."""
     if not isinstance(stated, dict):
         return
     if reason := unfit_times(run):
@@ -256,7 +255,7 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
 def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether each CSV file is, byte for byte, what its dump gives."""
     there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump).every))]
-    # The earlier kit's have the same names; the end-to-end times only this one writes.
+    # The earlier kit's files have the same names, but it wrote no end-to-end times.
     foreign = [dump for dump in there if checked.promises_little and not is_there(_csv(dump).e2e)]
     if foreign:
         dumps = plural(len(foreign), "dump")
@@ -295,7 +294,7 @@ def _wrong_rounds(result: Result, stats: RobustStats) -> Iterator[str]:
 
 
 def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str]:
-    """A finished run has every round of every experiment; only then are its ratios of side-by-side runs."""
+    """In a finished run every experiment has every round; only then are its ratios of side-by-side runs."""
     part = run.manifest.part_of(result.experiment) if run.manifest else None
     if part is not None and part.state == "finished" and result.rounds != part.schedule.rounds_done:
         rounds = plural(result.rounds, stats.counted_in)
@@ -303,7 +302,7 @@ def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str
 
 
 def _first_unlike(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> str:
-    """The first round that is another, with what both have; empty where all are the same."""
+    """The first round that differs, with both values; empty if none does."""
     for number, (ours, theirs) in enumerate(zip_longest(raw, kept, fillvalue=())):
         if len(ours) != len(theirs):
             return f"round {number} has {len(theirs)} inferences, there {len(ours)}"
@@ -332,11 +331,11 @@ def _close(said: object, value: float) -> bool:
 
 
 def _first_difference(ours: Path, theirs: Path) -> str:
-    """Where a CSV file is not what it should be; empty when it is."""
+    """Where a CSV file differs from what it should be; empty if nowhere."""
     if not is_there(ours):
         return f"{ours.name} is missing"
     with open_regular(ours) as found, open_regular(theirs) as made:
-        # A line of ours has no end of its own: no more of it is read than is to be compared.
+        # A line of `ours` may be endless: read no more of it than is compared.
         for number, line in enumerate(made, start=1):
             if found.readline(len(line) + 1) != line:
                 return f"{ours.name}, line {number} is not what the dump gives"

@@ -1,4 +1,4 @@
-"""Checks of what a run directory is made of: its files, its program, its dumps, its journal."""
+"""Checks of a run directory's parts: its files, program, dumps and journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
 
 
 class CheckedRun:
-    """A run directory under examination: everything is read once, when the first check needs it."""
+    """A run directory to check; everything is read once, when first needed."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir
@@ -43,11 +43,11 @@ class CheckedRun:
         return Run.open(self.path, times=self._users_word())
 
     def _users_word(self) -> Times | None:
-        """What `--times` said when the dumps were analysed: their files are to say the same."""
+        """The `--times` with which the dumps were analysed: the check must use the same."""
         try:
             entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("per_etdump")
         except ProfilingError:
-            return None  # that it is damaged is another check's to say
+            return None  # another check reports the damage
         listed = entries if isinstance(entries, list) else []
         said = [entry.get("times") for entry in listed if isinstance(entry, dict)]
         return Times.HARDWARE if Times.HARDWARE.value in said else None
@@ -58,12 +58,12 @@ class CheckedRun:
 
     @property
     def promises_little(self) -> bool:
-        """Whether nothing but its own names, or the earlier kit, tells what the run is (version 0)."""
+        """Whether the run has no manifest, or one of the earlier kit (version 0)."""
         return self.manifest is None or self.manifest.version_0
 
     @cached_property
     def analysis(self) -> RunAnalysis | FormatError | None:
-        """The dumps analysed; None where there are none, an error where all are damaged."""
+        """The analysed dumps; None if there are none, an error if all are damaged."""
         if not self.run.dumps:
             return None
         try:
@@ -73,24 +73,22 @@ class CheckedRun:
 
     @cached_property
     def whole_dumps(self) -> list[DumpAnalysis]:
-        """Every dump that could be read, all rounds."""
         return [dump for dumps in self.dumps_of.values() for dump in dumps]
 
     @cached_property
     def dumps_of(self) -> Mapping[Series, Sequence[DumpAnalysis]]:
-        """The rounds of each series that has whole dumps."""
+        """The rounds of each series that has readable dumps."""
         if self.analysis is None or isinstance(self.analysis, FormatError):
             return {}
         return {series.series: series.rounds for series in self.analysis.series}
 
     @cached_property
     def dump_at(self) -> dict[Path, DumpAnalysis]:
-        """Every whole dump by its file."""
         return first_of_each((dump.path.resolve(), dump) for dump in self.whole_dumps)
 
 
 class NoVerdict(Exception):
-    """Why a check neither passes nor fails."""
+    """Raised by a check that neither passes nor fails, with the reason."""
 
     def __init__(self, found: str, status: Status = "skipped", fix: str = "") -> None:
         super().__init__(found)
@@ -99,14 +97,14 @@ class NoVerdict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A check of a run. `ask` adds what is wrong to its list and returns what was found where nothing is."""
+    """A check of a run. `ask` appends what is wrong to the list, and returns what it found if nothing is."""
 
     name: str
     fix: str
     ask: Callable[[CheckedRun, list[str]], str]
 
     def __call__(self, run: CheckedRun) -> Check:
-        """The answer; a file that cannot be read is one."""
+        """The result; a file that cannot be read is a failure."""
         wrong: list[str] = []
         try:
             found = self.ask(run, wrong)
@@ -118,7 +116,6 @@ class Question:
 
 
 def question(name: str, fix: str) -> Callable[[Callable[[CheckedRun, list[str]], str]], Question]:
-    """Declare a check under its name in answers, with the fix of what it finds wrong."""
     return lambda ask: Question(name, fix, ask)
 
 
@@ -138,15 +135,15 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
 
 @question("JSON files", COMPUTE_AGAIN)
 def json_files(run: CheckedRun, wrong: list[str]) -> str:
-    # Files for other tools have those tools' formats.
+    # Files for other tools have the formats of those tools.
     ours = (path for path in run.path.rglob("*.json") if run.path / names.FOR_TOOLS not in path.parents)
-    # Beside a CSV file: its rows, for whoever reads JSON more easily (`etdump_to_csv.py --json`).
+    # A JSON file beside a CSV file holds the same rows (`etdump_to_csv.py --json`).
     records = (path for path in ours if not path.with_suffix(".csv").is_file())
     paths = sorted(path for path in records if names.WORK not in path.parts)
     try:
         may_lack = run.promises_little
     except ProfilingError:
-        may_lack = False  # a manifest that cannot be read still says that the run has one
+        may_lack = False  # an unreadable manifest still shows that the run has one
     without = 0
     for path in paths:
         try:
@@ -195,7 +192,7 @@ def files_exist(run: CheckedRun, wrong: list[str]) -> str:
 
 @question("program", MEASURE_AGAIN)
 def program_matches(run: CheckedRun, wrong: list[str]) -> str:
-    """Whether what explains the operators, and the program if it is at hand, are what was measured."""
+    """Whether the graph that explains the operators, and any program here, are those that were measured."""
     manifest = run.manifest
     if manifest is None or not manifest.model_sha256:
         raise NoVerdict("the manifest has no checksum of it")
@@ -232,15 +229,15 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
             if length and in_file % length:
                 held = f"{dump.path.name} holds {plural(in_file, 'run')}"
                 yield f"{held}, which is no whole number of turns of {length}"
-            # Cycles follow from the model's speed. The analysis leaves warm-up runs out, which only runners
-            # other than the kit's put into a dump.
+            # The number of cycles depends on the model's speed, so only other runs are compared. The analysis
+            # leaves out warm-up runs, which only foreign runners write into a dump.
             if not length and result.runs is not None and dump.runs != result.runs:
                 held = f"{dump.path.name} holds {plural(dump.runs, 'run')}"
                 yield f"{held}, the manifest says {result.runs}"
 
 
 def _uneven_launches(run: CheckedRun) -> Iterator[str]:
-    """Experiments of one launch had a turn each in every cycle; only then do turns belong together."""
+    """Experiments of one launch have one turn each in every cycle; otherwise their turns cannot be paired."""
     seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
     for result in run.run.results:
         together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
@@ -268,10 +265,8 @@ def dumps_close(run: CheckedRun, wrong: list[str]) -> str:
 
 @question("same program", MEASURE_AGAIN)
 def same_program(run: CheckedRun, wrong: list[str]) -> str:
-    """Whether all experiments ran one program: the same calls with as much matrix work, and the .pte's.
-
-    Other operators may come and go with the kernels, which pack and convert in their own ways.
-    """
+    """Whether all experiments ran one program: the same calls with the same matrix work, matching the .pte.
+    Other operators may differ, because kernels pack and convert in their own ways."""
     if not run.whole_dumps:
         raise NoVerdict("there is no dump to compare")
     first, *others = run.whole_dumps
@@ -291,18 +286,17 @@ def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
     ]
 
 
-# What a run states is computed from its journal, so a journal that was edited takes everything along. Beside
-# it lies what the runner wrote of each process and launch; and turns tell more than their length: when they
-# began and what CPU time they took.
+# All figures are computed from the journal, so an edited journal would falsify everything. It is checked
+# against the runner's own files, and against the start and CPU time of each turn.
 
 _MOST_CPU = 10
-"""How many times its threads' time a process may seem to have computed: systems count in ticks of their own,
-and threads may spin before and after a turn."""
+"""How many times its threads' elapsed time a process may seem to have computed: systems count CPU time in
+coarse ticks, and threads may spin before and after a turn."""
 
 
 @question("journal", MEASURE_AGAIN)
 def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether the latencies are those that the runner wrote and, where that was not kept, can have been."""
+    """Whether the latencies are those in the runner's files or, without those files, at least possible."""
     journal = checked.run.journal
     if journal is None:
         raise NoVerdict("there is none")
@@ -327,7 +321,7 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
 
 
 def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> tuple[tuple[int, ...], ...]:
-    """Every inference as the runner wrote it, turn by turn; of a process by itself they are one turn."""
+    """Every inference as the runner wrote it, turn by turn; a process by itself is one turn."""
     if launch is None:
         return (read_result(path).iterations_ns,)
     if not 0 <= entry.told_child < len(launch.results):
@@ -337,7 +331,6 @@ def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> tuple[tupl
 
 
 def _unlike(entry: Entry, told: Sequence[Sequence[int]]) -> Iterator[str]:
-    """The first that differs, with both values."""
     ours = entry.turns_ns if entry.launch else (entry.iterations_ns,)
     if [len(turn) for turn in told] != [len(turn) for turn in ours]:
         theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (told, ours))
@@ -374,7 +367,7 @@ def _impossible(entry: Entry) -> Iterator[str]:
 
 
 def _uneven(entries: Sequence[Entry]) -> Iterator[str]:
-    """Programs of one launch had a turn each in every cycle, all of one length."""
+    """Programs of one launch have one turn each in every cycle, all of one length."""
     seen: dict[str, Entry] = {}
     for entry in entries:
         if not entry.launch:

@@ -1,4 +1,4 @@
-"""Checks that a run directory holds what it promises and that it makes sense."""
+"""Runs all checks of a run directory, or of a pipeline from its config on."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from model_profiling.validation.structure import CheckedRun, Question
 
 
 class _Verdict(CheckList):
-    """Checks with a verdict at their end."""
-
     __slots__ = ()
 
     def as_text(self) -> str:
@@ -32,19 +30,15 @@ class _Verdict(CheckList):
 
 @dataclass(frozen=True, slots=True)
 class Validation(_Verdict):
-    """Everything that was checked in one run directory."""
-
     run_dir: str
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineValidation(_Verdict):
-    """Everything that was checked of one pipeline."""
-
     config: str
 
 
-# In the order a person would look: is it whole, is it what it says, do the figures follow.
+# In the order in which a person would look: is it complete, is it what it says, do the figures follow.
 _ABOUT_ANY = (structure.manifest_parses, structure.json_files)
 _ABOUT_RUNS = (
     structure.is_finished,
@@ -69,11 +63,8 @@ _ABOUT_DUMPS = (
 
 
 def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Validation:
-    """Check the run in `run_dir`; what cannot be read is a failed check, never an exception.
-
-    A folder of dumps without a manifest promises nothing but its dumps: only they are checked. A run of
-    the earlier kit (version 0) promises its files, too.
-    """
+    """Check the run in `run_dir`; what cannot be read is a failed check, never an exception. Without a
+    manifest only the dumps are checked; a run of the earlier kit (version 0) promises its files, too."""
     place = Path(run_dir)
     if not place.is_dir():
         raise InputError(f"there is no run directory {place}", "name a folder a pipeline wrote into")
@@ -93,20 +84,20 @@ def _questions(run: CheckedRun) -> tuple[Question, ...]:
         manifest = run.manifest
     except ProfilingError:
         if not is_there(run.path / names.MANIFEST):
-            raise  # no run at all
-        return _ABOUT_ANY  # the first question says what is wrong; nothing else can be believed
+            raise  # not a run at all
+        return _ABOUT_ANY  # its first check reports the problem; nothing else can be trusted
     about_run = () if manifest is None else _ABOUT_VERSION_0 if manifest.version_0 else _ABOUT_RUNS
     return (*_ABOUT_ANY, *about_run, *_ABOUT_DUMPS)
 
 
-# Checks a pipeline from its config on: what the config needs, where results go, and the results.
+# A pipeline: what its config needs, where results go, and the results.
 
 _PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "output_root": "output directory"}
-"""What a file that is missing belongs to, by the beginning of the setting that names it."""
+"""The part of a pipeline that a missing file belongs to, by the start of the setting that names it."""
 
 
 def validate_pipeline(path: Path, *, progress: Progress | None = None) -> PipelineValidation:
-    """Check what the config in `path` needs and, where it has run already, its results."""
+    """Check what the config in `path` needs and, if it has run already, its results."""
     if not path.is_file():
         raise InputError(f"there is no config {path}", "name one, or make one: sme2prof config new")
     progress = progress or Silent()
@@ -130,7 +121,7 @@ def _config(config: ProfileConfig) -> Iterator[Check]:
 
 
 def _files(config: ProfileConfig, problems: tuple[Problem, ...]) -> Iterator[Check]:
-    """What the config names, each part with what is missing of it."""
+    """One check per part of what the config names, and one per missing file."""
     missing: dict[str, list[Problem]] = {}
     for problem in problems:
         part = next(name for start, name in _PARTS.items() if problem.where.startswith(start))

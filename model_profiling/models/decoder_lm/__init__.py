@@ -1,4 +1,4 @@
-"""A small decoder-only language model with a cache of keys and values: one step, or a piece of a prompt."""
+"""A small decoder-only language model with a key-value cache: one step, or a piece of a prompt."""
 
 from model_profiling.models.options import ModelOption
 from model_profiling.models.registry import register_model

@@ -1,12 +1,12 @@
-"""A decoder-only language model in plain PyTorch, in the shape of Llama's smallest relatives: heads that
-share keys, gated feed-forward layers, RMS norm; learned places, as GPT-2 has them.
+"""A decoder-only language model in plain PyTorch, like the smallest Llama models: heads that share keys,
+gated feed-forward layers, RMS norm; with learned positions, as in GPT-2.
 
-The cache goes in as inputs, and only the keys and values of the new tokens come out: whoever runs the model
-writes them into its cache (`remember`), a few kilobytes a step. Buffers inside the program were the other
-way: a write into a buffer is no operator of XNNPACK, so each layer would be cut in two around it, and a
-program that remembers may answer differently each time it is measured.
+The cache is passed as inputs, and only the new tokens' keys and values come out: the caller writes them into
+its cache (`remember`), a few kilobytes per step. The alternative, buffers inside the program, is worse:
+XNNPACK has no operator that writes into a buffer, so each layer would be cut in two, and a program with a
+memory may answer differently each time it is measured.
 
-It is written for XNNPACK: what follows the look-ups by token and by place is one delegate in every dtype.
+Written for XNNPACK: all that follows the token and position look-ups is one delegate in every dtype.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FAR = 1e4
 
 
 class Norm(nn.Module):
-    """RMS norm; a trained one's scale belongs to the linear layers after it.
+    """RMS norm without a scale, which the following linear layers can absorb.
 
-    The mean is a matrix product, as XNNPACK has no mean over the last dimension alone. Neither it nor the
-    division is ever quantized.
+    The mean is a matrix product, because XNNPACK has no mean over the last dimension alone. Neither it nor
+    the division is ever quantized.
     """
 
     average: Tensor
@@ -46,11 +46,10 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each new token over what the cache holds and over the new tokens up to itself.
+    """Attention of each new token to the cache and to the new tokens up to itself.
 
-    The queries of the heads that share a key are rows of one matrix, so nothing is repeated. What may not be
-    seen is kept out by a minimum: in int8 an addition of -10000 would be quantized, and every score lost in
-    its range.
+    The queries of heads that share a key are rows of one matrix, so nothing is repeated. Masking uses a
+    minimum: in int8 an added -10000 would be quantized, and all scores would be lost in its range.
     """
 
     def __init__(self, tokens: int) -> None:
@@ -80,8 +79,6 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Gated by SiLU."""
-
     def __init__(self) -> None:
         super().__init__()
         self.gate, self.up = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
@@ -110,8 +107,8 @@ class Layer(nn.Module):
 
 
 class DecoderLM(nn.Module):
-    """New tokens, the place of the first of them, and the cache of every layer (its keys, then its values),
-    to the scores of the next token after each, and what to write into the cache."""
+    """From new tokens, the position of the first, and each layer's cache (keys, then values) to the scores of
+    the token after each, and the new cache entries."""
 
     offsets: Tensor
     seen: Tensor
@@ -125,7 +122,7 @@ class DecoderLM(nn.Module):
         self.norm = Norm()
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.register_buffer("offsets", torch.arange(tokens))
-        # Row p: at place p the cache holds p tokens.
+        # Row p: at position p the cache holds p tokens.
         held = torch.arange(context).reshape(1, -1) < torch.arange(context).reshape(-1, 1)
         self.register_buffer("seen", torch.where(held, FAR, -FAR))
         causal = torch.where(torch.ones(tokens, tokens).tril() > 0, FAR, -FAR)
@@ -146,7 +143,7 @@ def empty_cache(context: int, layers: int) -> list[Tensor]:
 
 
 def remember(cache: list[Tensor], made: tuple[Tensor, ...], place: int) -> None:
-    """What whoever runs the model does after each call: write what is new at its place."""
+    """Write the new keys and values into the cache, as the caller must after each call."""
     for held, new in zip(cache, made, strict=True):
         held[:, place : place + new.shape[1]] = new
 
@@ -164,7 +161,7 @@ class DecoderModel(EagerModelBase):
         return DecoderLM(self.tokens, self.context, self.layers)
 
     def get_example_inputs(self) -> tuple[object, ...]:
-        """In the middle of a text: a cache half full."""
+        """Inputs in the middle of a text: the cache is half full."""
         place = min(self.context // 2, self.context - self.tokens)
         cache = empty_cache(self.context, self.layers)
         for held in cache:

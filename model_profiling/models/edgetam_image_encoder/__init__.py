@@ -1,4 +1,4 @@
-"""EdgeTAM's image encoder: a RepViT-M1 trunk, as it is deployed, under a feature pyramid."""
+"""EdgeTAM's image encoder: a RepViT-M1 trunk in its deployed form, under a feature pyramid."""
 
 from model_profiling.models.options import ModelOption
 from model_profiling.models.registry import register_model

@@ -1,7 +1,7 @@
-"""EdgeTAM's published weights, as it trains them, in the network that runs on a device.
+"""Loads EdgeTAM's published training weights into the network that runs on a device.
 
-Training keeps, beside each convolution `X.c`, its batch norm `X.bn`; and in each token mixer a 3x3
-convolution, a 1x1 one and the identity, whose sum the device's single 3x3 convolution has to give.
+Training keeps a batch norm `X.bn` beside each convolution `X.c`, and in each token mixer a 3x3 convolution, a
+1x1 convolution and the identity; on the device one 3x3 convolution computes their sum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Weights = Mapping[str, Tensor]
 
 
 def load_checkpoint(encoder: nn.Module, path: Path) -> None:
-    """Give `encoder` the weights of the image encoder in `path`; the rest of EdgeTAM is left alone."""
+    """Load the image encoder's weights from `path`; the rest of EdgeTAM is ignored."""
     weights = _read(path)
     trunk = {key.removeprefix(TRUNK): value for key, value in weights.items() if key.startswith(TRUNK)}
     neck = {key.removeprefix(NECK): value for key, value in weights.items() if key.startswith(NECK)}
@@ -38,10 +38,10 @@ def load_checkpoint(encoder: nn.Module, path: Path) -> None:
 
 
 def fused(trunk: Weights) -> dict[str, Tensor]:
-    """A RepViT trunk's training weights as those of one convolution for each group of branches."""
+    """Fuse a RepViT trunk's training weights: one convolution for each group of branches."""
     plain: dict[str, Tensor] = {}
     for written, value in trunk.items():
-        # A list of stages in timm's model, attributes of their own where timm gives out features.
+        # timm spells it `stages.N`, or `stages_N` in its feature extractor.
         key = re.sub(r"^stages[_.]", "stages.", written)
         layer, _, last = key.rpartition(".")
         if last == "weight" and layer.endswith(".c"):
@@ -82,7 +82,7 @@ def _with_batch_norm(trunk: Weights, layer: str) -> tuple[Tensor, Tensor]:
 
 
 def _read(path: Path) -> Weights:
-    """The state dict in a file of `torch.save`; nothing in the file is executed."""
+    """Read the state dict in a file of `torch.save`; nothing in the file is executed."""
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as problem:
@@ -96,7 +96,7 @@ def _read(path: Path) -> Weights:
 
 
 def _lfs_pointer(path: Path) -> str:
-    """What is wrong most often, said: the clone was made without git-lfs."""
+    """Name the most frequent cause: a clone made without git-lfs."""
     with path.open("rb") as file:
         return (
             ": git-lfs left a pointer in its place"

@@ -1,12 +1,11 @@
 """EdgeTAM's image encoder in plain PyTorch, in the form that runs on a device.
 
 After `sam2/configs/edgetam.yaml` of EdgeTAM (Zhou et al., 2025) and "RepViT: Revisiting Mobile CNN From ViT
-Perspective" (Wang et al., 2024): a RepViT-M1 trunk with strides 4, 8, 16 and 32, and a feature pyramid of
-256 channels. The three branches that RepViT trains in each token mixer and all batch norms are one
-convolution each here, as its authors deploy it; `checkpoint.py` makes the same of a checkpoint's weights.
-Modules carry the names they have there.
+Perspective" (Wang et al., 2024): a RepViT-M1 trunk with strides 4, 8, 16 and 32, and a feature pyramid of 256
+channels. As its authors deploy it, the three branches of each token mixer and all batch norms are merged into
+one convolution each; `checkpoint.py` does the same to a checkpoint's weights. Modules keep their names.
 
-EdgeTAM returns position encodings as well: they do not depend on the image, and a device computes them once.
+EdgeTAM also returns position encodings: they do not depend on the image, so a device computes them once.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ TOGETHER = 16
 
 
 class Gelu(nn.Module):
-    """GELU; in fp16 by its tanh form, x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3)).
+    """GELU; in fp16 its tanh form, x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x^3)).
 
-    XNNPACK has no GELU in fp16: written as one operator it would stay outside of the delegate 24 times. The
-    two forms differ by less than 0.0005, half of what fp16 resolves at 1. The constants are buffers, which
-    take the dtype of the model; a number in the code would be lifted as float32.
+    XNNPACK has no GELU in fp16: as one operator it would stay outside the delegate 24 times. The two forms
+    differ by less than 0.0005, half of what fp16 resolves at 1. The constants are buffers, which take the
+    model's dtype; a number in the code would be lifted as float32.
     """
 
     cubic: Tensor
@@ -87,7 +86,7 @@ class Block(nn.Module):
         super().__init__()
         self.token_mixer = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
         with torch.no_grad():
-            self.token_mixer.weight[:, :, 1, 1] += 1.0  # the identity among the branches it is made of
+            self.token_mixer.weight[:, :, 1, 1] += 1.0  # the identity branch
         self.se = SqueezeExcite(channels) if gated else nn.Identity()
         self.channel_mixer = ChannelMixer(channels)
 
@@ -97,7 +96,7 @@ class Block(nn.Module):
 
 
 class Downsample(nn.Module):
-    """To half the height and width, and more channels."""
+    """Halve height and width, and add channels."""
 
     def __init__(self, inside: int, out: int) -> None:
         super().__init__()
@@ -124,7 +123,7 @@ class Stage(nn.Module):
 
 
 class Stem(nn.Module):
-    """To a quarter of the height and width."""
+    """Reduce height and width to a quarter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +137,7 @@ class Stem(nn.Module):
 
 
 class Trunk(nn.Module):
-    """RepViT-M1 without its classifier; the features after each stage."""
+    """RepViT-M1 without its classifier; returns the features after each stage."""
 
     def __init__(self, depths: Sequence[int] = DEPTHS) -> None:
         super().__init__()
@@ -156,11 +155,11 @@ class Trunk(nn.Module):
 
 
 class Twice(nn.Module):
-    """Every pixel four times, as nearest interpolation by 2 has it.
+    """Nearest interpolation by 2: every pixel four times.
 
-    Written as a transposed convolution that hands each channel on, which XNNPACK runs; nearest interpolation
-    it does not. In groups of 16 channels, as many as its kernels compute at once: with one group a channel it
-    took six times as long, and longer than nearest interpolation outside of the delegate.
+    Written as a transposed convolution that copies each channel, because XNNPACK runs that but not nearest
+    interpolation. Groups have 16 channels, as many as its kernels compute at once: with one channel per group
+    it took six times as long, longer than nearest interpolation outside the delegate.
     """
 
     same: Tensor
@@ -176,9 +175,8 @@ class Twice(nn.Module):
 
 
 class Neck(nn.Module):
-    """Each level at 256 channels, the coarsest first in `convs`. The one below the coarsest gets the
-    coarsest's features added, the two finest stand alone, and the coarsest itself is left out of the
-    answer."""
+    """Bring each level to 256 channels, the coarsest first in `convs`. The coarsest is added to the level
+    below it and is not returned; the two finest levels stand alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,8 +194,7 @@ class Neck(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """The features EdgeTAM calls `backbone_fpn`, at strides 4, 8 and 16; the last is its
-    `vision_features`."""
+    """Returns EdgeTAM's `backbone_fpn`, at strides 4, 8 and 16; the last is its `vision_features`."""
 
     def __init__(self, depths: Sequence[int] = DEPTHS) -> None:
         super().__init__()
@@ -210,7 +207,7 @@ class ImageEncoder(nn.Module):
 
 
 def settle_encoder(network: ImageEncoder) -> None:
-    """What a block adds is less than what passes by it, as in networks that were trained."""
+    """Make each block add less than what passes it by, as in trained networks."""
     settle(network, (torch.randn(1, 3, 256, 256),), {"channel_mixer.conv2": 0.3, "ffn.conv2": 0.3})
 
 

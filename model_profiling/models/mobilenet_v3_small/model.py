@@ -1,8 +1,5 @@
 """MobileNetV3-small in plain PyTorch, after table 2 of "Searching for MobileNetV3" (Howard et al., 2019).
-
-Layers are created in the order of the forward pass, so the state dict lists the weights in the same order
-as other implementations of the paper and weights can be copied across by position.
-"""
+Layers are created in forward order, so that weights of other implementations can be copied by position."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ def nearest_multiple_of_eight(value: float) -> int:
 def convolution(
     inside: int, out: int, kernel: int, *activation: nn.Module, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
-    """Convolution without bias, batch norm, and an activation where one is wanted."""
+    """Convolution without bias, batch norm, and the given activations."""
     return nn.Sequential(
         nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(out, eps=0.001, momentum=0.01),
@@ -76,7 +73,7 @@ class SqueezeExcite(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Expand, filter each channel, gate, project; with a shortcut where the shape stays."""
+    """Expand, filter each channel, gate, project; with a shortcut if the shape stays the same."""
 
     def __init__(self, inside: int, block: Block) -> None:
         super().__init__()
@@ -130,15 +127,12 @@ class MobileNetV3SmallNetwork(nn.Module):
 
 
 def settle_batch_norm(network: nn.Module, batches: int = 2) -> None:
-    """Give batch norm the statistics of seeded noise, as training would have.
-
-    With untrained statistics the signal fades to 1e-8 on its way through, which fp16 and int8 round to
-    zero: nothing would be left to compare outputs by.
-    """
+    """Give batch norm the statistics of seeded noise, as training would have. With untrained statistics the
+    signal fades to 1e-8, which fp16 and int8 round to zero: nothing is left to compare."""
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
-        norm.momentum = None  # the plain average over all batches
+        norm.momentum = None  # plain average over all batches
     network.train()
     with torch.no_grad():
         for _ in range(batches):

@@ -1,4 +1,4 @@
-"""An interactive segmentation network in the style of SqueezeSAM: a U-Net that is shown the user's clicks."""
+"""An interactive segmentation network in the style of SqueezeSAM: a U-Net that gets the user's clicks."""
 
 from model_profiling.models.options import ModelOption
 from model_profiling.models.registry import register_model

@@ -1,13 +1,13 @@
 """An interactive segmentation network in the style of SqueezeSAM, in plain PyTorch.
 
-It is our own network, not the published one, and has none of its weights: its times stand for that kind of
-model, its masks mean nothing. Taken from "SqueezeSAM: User-Friendly Mobile Interactive Segmentation"
-(Varadarajan et al., 2023): clicks and boxes drawn as two more channels of the image (early fusion), a patch
-embedding of 2x2 pixels, a U-Net of eight levels with the published widths (but 160 for 164, whole vectors of
-16), and at its bottom a small transformer in which tokens for three masks and their quality exchange with
-the image. Different here: batch norm is folded into the convolutions, which asks for it before the
-activation; transposed convolutions in place of linear layers that are reordered; masks come out at half the
-size of the image, where they are computed.
+This is our own network without the published weights: its times represent that kind of model, its masks mean
+nothing. From "SqueezeSAM: User-Friendly Mobile Interactive Segmentation" (Varadarajan et al., 2023): clicks
+and boxes drawn as two more channels of the image (early fusion), a patch embedding of 2x2 pixels, a U-Net of
+eight levels with the published widths (but 160 for 164, whole vectors of 16), and at its bottom a small
+transformer in which tokens for three masks and their quality exchange information with the image. Different
+here: batch norm comes before the activation and is folded into the convolutions; transposed convolutions
+replace linear layers with reordering; masks are returned at half the image's size, at which they are
+computed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALLEST = PATCH * 2 ** (len(WIDTHS) - 1)
 
 
 class TwoWayLayer(nn.Module):
-    """Tokens look at each other, then at the image; the image looks at the tokens."""
+    """Tokens attend to each other, then to the image; the image attends to the tokens."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class TwoWayLayer(nn.Module):
 
 
 class TokenTransformer(nn.Module):
-    """At the coarsest level: what the masks are to look for, and features that know of it."""
+    """At the coarsest level: tokens for what the masks look for, and features informed by them."""
 
     tokens: Tensor
 
@@ -71,7 +71,7 @@ class TokenTransformer(nn.Module):
 
 
 class Up(nn.Module):
-    """Twice the height and width, joined with the features from before that level was left."""
+    """Double height and width, and join with the features of the same level on the way down."""
 
     def __init__(self, inside: int, out: int) -> None:
         super().__init__()
@@ -85,8 +85,8 @@ class Up(nn.Module):
 
 
 class SqueezeSAMNetwork(nn.Module):
-    """An image and the user's prompts (a channel with discs at the clicks, a channel with the box) to the
-    logits of three masks and how good each is thought to be."""
+    """From an image and the user's prompts (a channel with discs at the clicks, a channel with the box) to
+    the logits of three masks and an estimate of each one's quality."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A transformer encoder for text: attention over all tokens at once, and what is around it."""
+"""A transformer encoder for text, with attention over all tokens at once."""
 
 from model_profiling.models.options import ModelOption
 from model_profiling.models.registry import register_model

@@ -1,9 +1,9 @@
 """A transformer encoder in plain PyTorch, after "Attention Is All You Need" (Vaswani et al., 2017), with the
-norm before each part, and in the sizes of small sentence encoders.
+norm before each part, in the sizes of small sentence encoders.
 
-It is written for XNNPACK: everything between the table of tokens and the answer is one delegate in every
-dtype. ReLU, since GELU has no fp16 there; attention in matrix products, since PyTorch's single call brings
-its masks along; and a norm of operators that XNNPACK has.
+Written for XNNPACK: everything after the token table is one delegate in every dtype. It uses ReLU, because
+GELU has no fp16 there; attention as matrix products, because PyTorch's single call adds masks; and a norm
+made of operators that XNNPACK has.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ HIDDEN = 4 * WIDTH
 
 
 class Norm(nn.Module):
-    """Each token to mean 0 and deviation 1. A trained norm's scale and shift belong to the linear layer
-    after it, which can take them in.
+    """Normalizes each token to mean 0 and deviation 1; the following linear layer can absorb scale and shift.
 
-    The means are matrix products, as XNNPACK has no mean over the last dimension alone. Neither they nor
+    The means are matrix products, because XNNPACK has no mean over the last dimension alone. Neither they nor
     the division are ever quantized: in int8 the norm is still computed in floats.
     """
 
@@ -44,7 +43,7 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """What each of `x` takes from `others`; the usual 1 / sqrt(size of a head) is in the query's weights."""
+    """Attention of `x` to `others`; the usual 1 / sqrt(head size) is in the query's weights."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -83,7 +82,7 @@ class Layer(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Token numbers to a vector for each token."""
+    """From token numbers to a vector per token."""
 
     places: Tensor
 

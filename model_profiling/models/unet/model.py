@@ -1,7 +1,5 @@
 """A U-Net in plain PyTorch, after "U-Net: Convolutional Networks for Biomedical Image Segmentation"
-(Ronneberger et al., 2015), at half its widths and with padding, so that the answer has the size of the
-image.
-"""
+(Ronneberger et al., 2015), at half its widths and with padding, so that the output has the image's size."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def double_convolution(inside: int, out: int) -> nn.Sequential:
 
 
 class Up(nn.Module):
-    """Twice the height and width, joined with the features from before that level was left."""
+    """Double height and width, and join with the features of the same level on the way down."""
 
     def __init__(self, inside: int, out: int) -> None:
         super().__init__()
@@ -40,7 +38,7 @@ class Up(nn.Module):
 
 
 class UNet(nn.Module):
-    """An image to a score for each class at each pixel."""
+    """From an image to a score per class and pixel."""
 
     def __init__(self, channels: int = 3, classes: int = 2) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The backends the kit knows; another one is a folder beside these and a row in the table."""
+"""The backends that the kit knows; to add one, add a folder here and a row in the table."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,17 @@ BACKENDS: tuple[Backend, ...] = (Xnnpack(), Portable())
 
 
 def delegate_named(backend: str) -> Backend:
-    """The delegate that a program names so."""
     return next((known for known in BACKENDS if known.name == backend), UnknownBackend())
 
 
 def delegate_of_events(events: Sequence[str]) -> Backend:
-    """The delegate that alone gives its events such names, for where no program names it."""
+    """The delegate that alone uses such event names, if no program names it."""
     whose = (known for known in BACKENDS if any(known.describe(event).family for event in events))
     return next(whose, UnknownBackend())
 
 
 def describe(event: str, backend: str = "", node: GraphNode | None = None) -> OperatorClass:
-    """What an operator is: what its own backend says or, where that does not know the name, any other."""
+    """Classify an operator by its own backend or, if that does not know the name, by any other."""
     own = delegate_named(backend).describe(event, node)
     others = (other.describe(event) for other in BACKENDS)
     return own if own.known else next((what for what in others if what.known), own)

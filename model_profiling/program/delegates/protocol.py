@@ -1,4 +1,4 @@
-"""What the kit asks of a backend: a delegate, or the runtime's own kernels."""
+"""The interface of a backend: a delegate, or the runtime's own kernels."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ Payload = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What a delegate's payload holds, as far as it is understood."""
+    """A delegate's payload, as far as it is understood."""
 
     nodes: tuple[GraphNode, ...] = ()
     output_count: int = 0
     arguments: tuple[tuple[int, int], ...] = ()
-    """Position among a call's arguments and the value id it has here."""
+    """Position among a call's arguments, and the value id in this graph."""
 
 
 class Backend(Protocol):
-    """A backend explains itself. What it does not answer is answered here, as for one nobody knows."""
+    """A backend's knowledge about itself; the defaults are those of an unknown backend."""
 
     name: str = ""
     undivided: frozenset[str] = frozenset()
-    """Kinds of node that run as one operator each, in any case: their number tells programs apart."""
+    """Kinds of node that always run as one operator each: their number tells programs apart."""
 
     def read_graph(self, payload: Payload, source: str, origin: int) -> Graph:
-        """Read a payload, which begins at byte `origin` of `source`; one that is damaged is a FormatError."""
+        """Read a payload that begins at byte `origin` of `source`; raise FormatError if it is damaged."""
         del payload, source, origin
         return Graph()
 
     def align(self, nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """For each event of a call the indexes of the nodes it stands for, the main one first."""
+        """For each event of a call, the indexes of the nodes it stands for, the main one first."""
         del nodes
         return ((),) * len(events)
 
     def ran_in(self, events: Sequence[str], mains: Sequence[GraphNode | None]) -> tuple[str, ...]:
-        """The type that each event of a call computed in: its node's unless the backend chose another."""
+        """The type that each event of a call computed in: its node's, unless the backend chose another."""
         del events
         return tuple(node.dtype if node else "" for node in mains)
 
     def describe(self, event: str, node: GraphNode | None = None) -> OperatorClass:
-        """What an operator is, by the name of its event and the main node the event stands for."""
+        """Classify an operator by the name of its event and the main node of that event."""
         del event, node
         return UNKNOWN
 
@@ -58,10 +58,10 @@ class Backend(Protocol):
         return None
 
     def takes_sme(self, node: GraphNode) -> bool | None:
-        """Whether it would run the node on SME kernels where the CPU has them; None if that is not told."""
+        """Whether the node would run on SME kernels on a CPU that has SME; None if unknown."""
         del node
         return None
 
 
 class UnknownBackend(Backend):
-    """One the kit has no folder for."""
+    """A backend that the kit has no folder for."""

@@ -1,4 +1,4 @@
-"""ExecuTorch's own kernels, which run what no delegate took; there is no graph behind them."""
+"""ExecuTorch's own kernels, which run what no delegate took; they have no graph."""
 
 from model_profiling.program.delegates.portable import operators
 from model_profiling.program.delegates.protocol import Backend

@@ -1,4 +1,4 @@
-"""What ExecuTorch's kernels are, by the names the runtime and the program give them."""
+"""Classifies ExecuTorch's kernels by their names in the runtime and in programs."""
 
 from __future__ import annotations
 
@@ -74,11 +74,9 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
     return OperatorClass(*found) if found else UNKNOWN
 
 
-# What an operator outside delegates costs.
-
 _POOLING_OPERATORS = {"aten::avg_pool2d", "aten::max_pool2d", "aten::max_pool2d_with_indices"}
 
-# What they do follows the size of their input, however little they put out.
+# Their work depends on the size of the input, not of the output.
 _REDUCING_OPERATORS = (
     "_adaptive_avg_pool2d", "adaptive_avg_pool2d", "all", "amax", "amin", "any", "argmax", "argmin", "cumsum",
     "max", "max_pool2d_with_indices_backward", "mean", "min", "native_group_norm", "native_layer_norm",
@@ -87,18 +85,18 @@ _REDUCING_OPERATORS = (
 
 
 def slides_window(name: str) -> bool:
-    """The operator is a pooling whose cost depends on its window, the first list of numbers it is given."""
+    """Whether it is a pooling, whose cost depends on its window: its first list of numbers."""
     return name.partition(".")[0] in _POOLING_OPERATORS
 
 
 def counts_products(name: str) -> bool:
-    """The arithmetic of the operator is counted as that of a matrix product or a convolution."""
+    """Whether its arithmetic counts as that of a matrix product or a convolution."""
     kind = name.partition("::")[2].partition(".")[0]
     return kind in ("convolution", "addmm", "baddbmm") or _RULES.get(kind) is category.product
 
 
 def operator_flops(name: str, inputs: Tensors, outputs: Tensors, *, transposed: bool, taps: int) -> int:
-    """Operations of `aten::mean.out`, say; `taps` is the size of the window it slides, where it does."""
+    """Operations of, for example, `aten::mean.out`; `taps` is the size of a pooling's window."""
     if describe(name).category is Category.DATA_MOVEMENT or not inputs or not outputs:
         return 0
     if slides_window(name):

@@ -1,4 +1,4 @@
-"""XNNPACK: the graph in its payloads, the nodes behind its events, what its operators' names say."""
+"""XNNPACK: the graphs in its payloads, the nodes behind its events, and the meaning of its operator names."""
 
 from model_profiling.program.delegates.protocol import Backend
 from model_profiling.program.delegates.xnnpack import alignment, graph, operators, sme_paths

@@ -1,11 +1,10 @@
-"""Which nodes of an XNNPACK graph each event of a delegate call stands for.
+"""Finds the nodes of an XNNPACK graph that each event of a delegate call stands for.
 
 XNNPACK's events carry no handle. They come in the order of the graph's nodes, but XNNPACK fuses some nodes
 into others (clamps, conversions around a lookup table), drops some, splits some (an Add that ends in a
-clamp), and adds steps of its own: packing, and conversions where it runs a half-precision graph in fp32. The
-events are therefore laid along the nodes like two versions of a text: at the least cost, where it costs
-nothing to pair an event with a node it can come from. An event that fits nowhere is left out and moves no
-other.
+clamp), and adds its own steps: packing, and conversions when it runs a half-precision graph in fp32. Events
+and nodes are therefore aligned like two versions of a text, at the least cost; pairing an event with a node
+it can come from costs nothing. An event that fits nowhere is left out and shifts no other.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ _UNARY = frozenset(
     }
 )  # fmt: skip
 _CONCATENATIONS = frozenset({"Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"})
-# Each of these is one event: a second one is another node's, or nobody's.
+# Each of these is one event: a second one belongs to another node or to none.
 UNDIVIDED = frozenset(
     {"Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply"}
 )
 
-# Event names up to their bracket and the kinds of node they can come from, where that is not just the kind of
-# the same name.
+# Kinds of node that an event can come from, by event name, unless that is just the kind of the same name.
 _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
     "ApproxGELU": frozenset({"Gelu"}),
     "ArgMax Pooling": frozenset({"ArgMaxPooling2d"}),
@@ -55,7 +53,7 @@ _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
     "Sine": frozenset({"Sin"}),
     "Slice": frozenset({"StaticSlice"}),
     "Softmax": frozenset({"Softmax", "ScaledDotProductAttention"}),
-    # XNNPACK sees when something is multiplied by itself.
+    # XNNPACK detects when something is multiplied by itself.
     "Square": frozenset({"Square", "Multiply"}),
     "Sum": frozenset({"GlobalAvgPooling2d"}),
     "TanH": frozenset({"Tanh"}),
@@ -66,23 +64,20 @@ _KINDS_OF_EVENT: dict[str, frozenset[str]] = {
 _VANISHING_COST = dict.fromkeys(_UNARY, 3)
 _VANISHING_COST |= {"Clamp": 1, "Convert": 1, "Copy": 1, "StaticReshape": 1, "StaticTranspose": 2}
 _OTHER_VANISHING_COST = 8
-# A second event for one node; common only where a node is carried out input by input.
+# A second event for one node; common only for nodes that run input by input.
 _REPEAT_COST = 3
 _STRANGE_EVENT_COST = 20
-# A conversion that no node asks for, in a graph that XNNPACK may run in another type than it is written in.
+# A conversion without a node, in a graph that XNNPACK may run in another type than written.
 _ADDED_CONVERSION_COST = 4
-# Parts of a graph whose orders are tried: 4 have 24.
+# Parts of a graph whose orders are tried: 4 parts have 24 orders.
 _PARTS_TRIED = 4
 # How far the two sequences may drift apart beyond their difference in length.
 _SLACK = 64
 
 
 def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """For each event the indexes (into `nodes`) of the nodes it stands for, the main one first.
-
-    Nodes that were fused into another share its event; a step that XNNPACK added gets the nodes of the
-    operator it is for. An event that fits no node gets none.
-    """
+    """For each event, the indexes (into `nodes`) of the nodes it stands for, the main one first. Fused nodes
+    share an event; a step that XNNPACK added gets the nodes of the operator it serves."""
     halved = any(node.dtype == "fp16" for node in nodes)
     said = [_Said.of(event, halved=halved) for event in events]
     main = _laid(nodes, said)
@@ -96,15 +91,12 @@ def align(nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What an event's name says."""
-
     kinds: frozenset[str]
-    """Of the nodes it can come from."""
     clamps: bool
     added: bool
-    """It can be a step that XNNPACK put in for another operator."""
+    """Whether it can be a step that XNNPACK added for another operator."""
     cost_alone: int
-    """Of having no node of its own."""
+    """The cost of leaving it without a node."""
 
     @classmethod
     def of(cls, event: str, *, halved: bool) -> _Said:
@@ -118,7 +110,7 @@ class _Said:
 
 
 def _serving(said: Sequence[_Said], main: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    """Each step that XNNPACK added, and the event it is for: the next one or, at the end, the last."""
+    """Each step that XNNPACK added, with the event it serves: the next one or, at the end, the last."""
     served = max((place for place, node in enumerate(main) if node is not None), default=None)
     for position in range(len(said) - 1, -1, -1):
         if main[position] is not None or not said[position].added:
@@ -128,8 +120,8 @@ def _serving(said: Sequence[_Said], main: Sequence[int | None]) -> Iterator[tupl
 
 
 def _laid(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | None]:
-    """The main node of each event. Parts of a graph that share no value may have changed places: their other
-    orders are tried where one leaves events over."""
+    """The main node of each event. Parts of a graph that share no value may have changed places: if events
+    are left over, other orders are tried."""
 
     def left(main: Sequence[int | None]) -> int:
         return sum(node is None and not one.added for node, one in zip(main, said, strict=True))
@@ -143,7 +135,7 @@ def _laid(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | None]
 
 
 def _other_orders(nodes: Sequence[GraphNode]) -> Iterator[list[int]]:
-    """The parts of a graph that share no value, in every other order; none where they are too many."""
+    """The parts of a graph that share no value, in every other order; none if there are too many."""
     parts: list[tuple[set[int], list[int]]] = []
     for place, node in enumerate(nodes):
         values, members = {*node.input_ids, *node.output_ids}, [place]
@@ -158,16 +150,16 @@ def _other_orders(nodes: Sequence[GraphNode]) -> Iterator[list[int]]:
 
 
 _State = tuple[int, int, bool]
-"""Events done, nodes done, and whether the last of those nodes has an event: only then can it get another."""
+"""Events done, nodes done, and whether the last of these nodes has an event: only then can it get another."""
 
 
 def _cheapest(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | None]:
-    """The main node of each event on the cheapest path from no event and node to all of them."""
+    """The main node of each event on the cheapest path from the start to the end of both sequences."""
     last_event, last_node = len(said), len(nodes)
     most_ahead = max(last_node - last_event, 0) + _SLACK
     most_behind = max(last_event - last_node, 0) + _SLACK
     state: _State = (0, 0, False)
-    # Of equally cheap states the one furthest along goes first.
+    # Among equally cheap states, the most advanced goes first.
     queue: list[tuple[int, int, _State]] = [(0, 0, state)]
     best: dict[_State, int] = {state: 0}
     came_from: dict[_State, tuple[_State, int | None]] = {}
@@ -197,7 +189,7 @@ def _cheapest(nodes: Sequence[GraphNode], said: Sequence[_Said]) -> list[int | N
 def _steps(
     nodes: Sequence[GraphNode], said: Sequence[_Said], state: _State
 ) -> Iterator[tuple[_State, int, int | None]]:
-    """What can come next: the state, what it costs, the node paired with the event."""
+    """The possible next states, each with its cost and the node paired with the event."""
     event, node, has_event = state
     if event < len(said):
         kinds = said[event].kinds
@@ -215,10 +207,10 @@ def _steps(
 
 
 def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, int]:
-    """For each node without an event of its own, the event of the node it was fused into, if any.
+    """For each node without its own event, the event of the node it was fused into, if any.
 
-    Clamps and conversions to a quantized type end the operator before them; conversions from a quantized
-    type and transposes begin the one after them; what else merely moves data is carried along by either.
+    Clamps and conversions to a quantized type end the operator before them; conversions from a quantized type
+    and transposes begin the one after them; other data movement joins either.
     """
     event_of = {node: event for event, node in reversed(list(enumerate(main))) if node is not None}
     made_by = {number: place for place, node in enumerate(nodes) for number in node.output_ids}
@@ -237,13 +229,12 @@ def _fused(nodes: Sequence[GraphNode], main: Sequence[int | None]) -> dict[int, 
     return {place: event_of[place] for place in left if place in event_of}
 
 
-# The type in which XNNPACK ran each operator.
-# Where the CPU has no half-precision arithmetic, or that was switched off, XNNPACK runs a graph that is
-# written in fp16 in fp32, and converts where values come in and go out.
+# The type in which XNNPACK ran each operator. If the CPU has no half-precision arithmetic, or it is switched
+# off, XNNPACK runs an fp16 graph in fp32 and converts its inputs and outputs.
 
 _WIDE = frozenset({"F32", "PF32"})
 _STILL_HALF = "X16"
-"""What only moves values may do so before they are converted."""
+"""Operators that only move values may do so before the conversion."""
 
 
 def ran_in(events: Sequence[str], mains: Sequence[GraphNode | None]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""XNNPACK delegate payloads: the graph that lowering serialized, node by node."""
+"""Reads XNNPACK delegate payloads: the serialized graph, node by node."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from model_profiling.program.category import Tensors, last_size
 from model_profiling.program.delegates.protocol import Graph, Payload
 from model_profiling.program.records import GraphNode, Tensor, Window, tensor
 
-# What a node of an XNNPACK graph costs.
-
 _MOVES = {
     "StaticTranspose", "StaticReshape", "StaticConstantPad", "StaticSlice", "Copy", "Convert",
     "Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5",
@@ -21,7 +19,7 @@ _MOVES = {
 
 
 def bytes_moved(inputs: Tensors, outputs: Tensors) -> int:
-    """Weights of half-precision operators are stored as fp32 and halved when they are loaded."""
+    """Bytes moved; half-precision operators store weights as fp32 and halve them when they are loaded."""
     moved = category.bytes_moved(inputs, outputs)
     if inputs and inputs[0].dtype == "fp16":
         moved -= sum(each.nbytes // 2 for each in inputs if each.constant and each.dtype == "fp32")
@@ -29,7 +27,6 @@ def bytes_moved(inputs: Tensors, outputs: Tensors) -> int:
 
 
 def node_flops(kind: str, inputs: Tensors, outputs: Tensors, window: Window | None) -> int:
-    """Operations of one execution."""
     if kind in _MOVES or not inputs or not outputs:
         return 0
     if window is not None:
@@ -175,7 +172,7 @@ def read_graph(payload: Payload, source: str, origin: int) -> Graph:
 
 
 def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, int, Tensor]:
-    """Its id, its place among a call's arguments (where it is one of them), and what it is."""
+    """A value's id, its position among a call's arguments (if it is one), and its tensor."""
     kind = entry.scalar(0, "u8")
     content = entry.table(1, "an XNNPACK value")
     if content is not None and kind == 2:
@@ -221,7 +218,7 @@ def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor
 def _ids(
     buffer: FlatBuffer, content: Table, fields: tuple[int, ...], values: dict[int, Tensor]
 ) -> tuple[int, ...]:
-    """Ids of the values a node names; an input it does without (a bias, a mask) is left out."""
+    """Ids of the values a node names; absent inputs (a bias, a mask) are left out."""
     ids = tuple(content.scalar(field, "u32") for field in fields)
     named = tuple(number for number in ids if number != _INVALID_ID)
     for number in named:

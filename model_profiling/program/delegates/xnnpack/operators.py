@@ -1,4 +1,4 @@
-"""What XNNPACK's operators are, by the names of their events and the nodes these come from."""
+"""Classifies XNNPACK's operators by the names of their events and the nodes these come from."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _TYPES = {
     **rows(_OTHER, "position encoding", "RoPE"),
 }  # fmt: skip
 
-# What a node of an XNNPACK graph says beyond the operator's name: a 1x1 convolution runs as Fully Connected,
-# and quantized activations lose their name. The graph knows what was meant, so it decides.
+# Nodes whose kind overrides the operator's name: a 1x1 convolution runs as Fully Connected, and quantized
+# activations lose their name.
 _NODE_KINDS = {
     "Conv2d": (_CONV, "convolution"),
     "DepthwiseConv2d": (_CONV, "depthwise convolution"),
@@ -56,20 +56,20 @@ _NODE_KINDS = {
     **rows(_ELEM, "activation", "Hardswish, Clamp, Sigmoid, ELU, LeakyReLU, PReLU, Gelu, Tanh"),
 }
 
-# What runs as a copy, by what was written: a `torch.cat` is nobody's clone.
+# Nodes that run as a copy, and what the model meant by them.
 _COPYING = {
     **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"), "concatenate"),
     "StaticReshape": "reshape",
 }
 
-# Which kernel an XNNPACK convolution runs on says more than its type.
+# The kernel of a convolution says more than its type.
 _CONVOLUTION_KERNELS = {
     "DWConv": "depthwise convolution",
     "GEMM": "pointwise convolution",
     "VMulCAddC": "channel scale",
 }
 
-# Packing and layout steps made for a node are not the node's own arithmetic.
+# Packing and layout steps for a node are not the node's own arithmetic.
 _SIDE_STEPS = frozenset({"pack", "transpose", "copy", "convert"})
 
 _NAME = re.compile(
@@ -77,14 +77,14 @@ _NAME = re.compile(
 )
 _LAYOUTS = frozenset({"NC", "ND", "NHWC", "NCHW", "NTHC", "NCHW2NHWC"})
 
-# What a label says about the data it works on, and on which nodes, where that leaves no doubt.
+# The data type that a label proves, and the node kinds for which it does so.
 _LABEL_DTYPES = {
     "F16": "fp16", "PF16": "fp16", "F32": "fp32", "PF32": "fp32", "QS8": "qint8", "QC8": "qint8",
 }  # fmt: skip
 _COMPUTING = frozenset({"Conv2d", "DepthwiseConv2d", "FullyConnected"})
 
 _PACKED_LABELS = ("PF", "PQ", "QP")
-# What a label says about the arithmetic; X8, X16 and X32 are data that is only moved.
+# The arithmetic that a label stands for; X8, X16 and X32 are data that is only moved.
 _PRECISIONS = {
     **dict.fromkeys(("F32", "PF32"), "fp32"),
     **dict.fromkeys(("F16", "PF16"), "fp16"),
@@ -96,7 +96,7 @@ _WEIGHT_BITS = {"QC8W": "int8", "QC4W": "int4", "QB4W": "int4", "QC2W": "int2"}
 
 
 def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
-    """The class of an operator; the node it comes from knows what was meant, so it decides."""
+    """Classify an operator; its node, which shows what the model meant, overrides the name."""
     what = _by_name(event)
     if node is None or not what.known:
         return what
@@ -120,7 +120,6 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
 
 
 def multiplies(node: GraphNode) -> tuple[Category, str] | None:
-    """Category and kind of a node that multiplies matrices; None for any other."""
     if node.kind == "ScaledDotProductAttention":
         return _GEMM, "attention"
     if is_pointwise(node):
@@ -151,7 +150,7 @@ def _by_name(event: str) -> OperatorClass:
 
 
 def _precision(kind: str, labels: Sequence[str]) -> str:
-    """Of a conversion both sides; of weights that are quantized otherwise than the input also theirs."""
+    """The precision in words: both sides of a conversion, and the weights' if it differs from the input's."""
     known = [_PRECISIONS[label] for label in labels if label in _PRECISIONS]
     if not known:
         return ""

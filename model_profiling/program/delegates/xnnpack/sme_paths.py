@@ -1,8 +1,8 @@
 """Which of XNNPACK's matrix operators take an SME2 path, and why the others do not.
 
-XNNPACK decides in `xnn_subgraph_optimize_packed_lhs`, by operator and data types alone: shapes and groups
-have no say. What stands here was read there, as of ExecuTorch 1.5; 1.3 and 1.4 differ in nothing that is
-said here, 1.0 to 1.2 had SME2 convolutions in int8 only.
+XNNPACK decides in `xnn_subgraph_optimize_packed_lhs`, by operator and data types alone, not by shapes or
+groups. These rules were read there, as of ExecuTorch 1.5; 1.3 and 1.4 do not differ in them, 1.0 to 1.2 had
+SME2 convolutions in int8 only.
 """
 
 from __future__ import annotations
@@ -23,24 +23,22 @@ _SCHEME = "quantization scheme"
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """The parts of an event's name."""
-
     operation: str
     path: str
     labels: tuple[str, ...]
 
     @property
     def first(self) -> str:
-        """What the input is."""
+        """The type of the input."""
         return self.labels[0]
 
     @property
     def weights(self) -> str:
-        """How weights are quantized; empty where they are as the input is."""
+        """How weights are quantized; empty if like the input."""
         return self.labels[-1] if self.labels[-1].endswith("W") else ""
 
 
-# The first that fits.
+# The first match counts.
 _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
     (
         lambda event: event.path in _DEPTHWISE_PATHS,
@@ -96,7 +94,9 @@ _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
 
 
 def matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
-    """Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, and not which of the two: a
+    """Classify a matrix operator's path.
+
+    Only PF16, PF32 and PQS8 on the GEMM and IGEMM paths prove SME or SME2, without saying which: a
     convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The other
     labels of those paths are XNNPACK's own kernels, which use neither.
     """
@@ -110,7 +110,7 @@ def matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
 
 
 def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
-    """What only the node's tensors tell: for fp16, linear layers want fp16 weights, convolutions do not."""
+    """What only the node's tensors show: in fp16, linear layers need fp16 weights, convolutions do not."""
     if node.kind == "DepthwiseConv2d":
         return Miss(
             "depthwise",
@@ -133,7 +133,7 @@ def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
 
 
 def takes_packed_path(node: GraphNode) -> bool | None:
-    """Whether a node would go to a packed path on a CPU with SME2; None where this is not told."""
+    """Whether a node would take a packed path on a CPU with SME2; None if unknown."""
     if node.kind not in ("Conv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply"):
         return False
     if len(node.inputs) < 2 or not node.outputs:
@@ -153,7 +153,7 @@ def takes_packed_path(node: GraphNode) -> bool | None:
 
 
 def is_pointwise(node: GraphNode) -> bool:
-    """A convolution that XNNPACK runs as Fully Connected."""
+    """Whether it is a convolution that XNNPACK runs as Fully Connected."""
     window = node.window
     return (
         node.kind == "Conv2d"
