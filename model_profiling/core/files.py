@@ -211,7 +211,6 @@ def is_stdout(path: Path) -> bool:
 
 
 def display_name(path: Path) -> str:
-    """Return how to name `path` in a message."""
     return "standard output" if is_stdout(path) else str(path)
 
 

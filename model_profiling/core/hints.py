@@ -103,9 +103,6 @@ def sme2prof(*words: str) -> str:
     return shlex.join([sys.executable, "-m", "model_profiling", *words])
 
 
-# Packages of the kit's extras, loaded only when asked for.
-
-
 def needed(module: str, extra: str) -> ModuleType:
     """Import and return `module` from `extra`, or raise an error with the command that installs it."""
     try:

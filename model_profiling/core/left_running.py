@@ -30,7 +30,6 @@ _UNTIL_EXEC_S = 0.1
 
 
 def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
-    """Return `environment` with the mark of a launch added."""
     around = os.environ.get(MARK)
     return {**environment, MARK: f"{around}.{mark}" if around else mark}
 
@@ -98,7 +97,6 @@ class Keeper:
                 self._tell(f"{mark}\n")
 
     def running(self) -> dict[str, int]:
-        """Return the pid of each running process, by its mark."""
         with self._lock:
             return dict(self._running)
 

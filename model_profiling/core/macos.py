@@ -14,7 +14,6 @@ _FOLDERS = "/usr/bin:/usr/sbin"
 
 
 def sysctl(name: str) -> str:
-    """Return one value, such as `machdep.cpu.brand_string`."""
     return _answer("sysctl", "-n", name).strip()
 
 
@@ -24,7 +23,6 @@ def sysctl_listing(prefix: str) -> str:
 
 
 def version() -> str:
-    """Return the version, such as `15.5`."""
     return _answer("sw_vers", "-productVersion").strip()
 
 
@@ -34,7 +32,6 @@ def memory_bytes() -> int | None:
 
 
 def on_battery() -> bool | None:
-    """Whether the machine is running on battery."""
     source = re.search(r"drawing from '([^']+)'", _answer("pmset", "-g", "batt"))
     return source[1] == "Battery Power" if source else None
 

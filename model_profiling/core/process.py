@@ -37,8 +37,6 @@ _keeper = Keeper()
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a subprocess ended, and its output."""
-
     argv: tuple[str, ...]
     returncode: int
     stdout: str

@@ -78,7 +78,6 @@ _FIELDS: dict[object, dict[str, tuple[Any, bool]]] = {}
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return each field's type, and whether it is required."""
     if kind not in _FIELDS:
         hints, none = get_type_hints(kind), dataclasses.MISSING
         _FIELDS[kind] = {
@@ -148,7 +147,6 @@ _LONGEST_ROW = 1 << 20
 
 
 def safe_cell(text: str) -> str:
-    """Return `text` so that no spreadsheet runs it."""
     return _RUN.sub("'", text)
 
 
@@ -167,7 +165,6 @@ def csv_line(fields: Iterable[object]) -> str:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as a whole CSV file."""
     return "".join(f"{csv_line(row)}\n" for row in rows)
 
 

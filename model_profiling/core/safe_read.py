@@ -98,7 +98,6 @@ def check_regular(path: Path) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a regular file in bytes."""
     with open_regular(path) as stream:
         return os.fstat(stream.fileno()).st_size
 
@@ -122,7 +121,6 @@ def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> 
 
 
 def too_large(path: Path, most: int) -> FormatError:
-    """Return the error for a file with more than `most` bytes."""
     return FormatError(f"{path} holds more than {_size(most)}: no such file is so large", "remove it")
 
 

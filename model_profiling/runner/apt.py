@@ -186,7 +186,6 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
 
 
 def native_architecture() -> str:
-    """Return Debian's name for this machine's architecture."""
     return process.run(["dpkg", "--print-architecture"], timeout=30).stdout.strip()
 
 

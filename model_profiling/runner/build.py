@@ -125,8 +125,6 @@ _SUPPORT = ("executorch_threadpool", "executorch_etdump")
 
 @dataclass(frozen=True, slots=True)
 class RunnerBuild:
-    """A built runner and what it was built from."""
-
     path: Path
     build_id: str
     library_path: Path

@@ -152,7 +152,6 @@ def _on_path(pattern: str) -> list[str]:
 
 
 def _sources(wanted: Platform) -> dict[str, Callable[..., tuple[str, ...]]]:
-    """Return the sources on this machine of a compiler for `wanted`."""
     makers = ((gcc_source, gcc_command), (zig_source, zig_command))
     return {title: command for source, command in makers if (title := source(wanted))}
 

@@ -69,8 +69,6 @@ _GO_TOGETHER: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostFeatures:
-    """The features of a machine, and where they were read."""
-
     names: frozenset[str]
     source: str
 
@@ -137,7 +135,6 @@ def is_arm(machine: str) -> bool:
 
 
 def detect_host() -> HostFeatures:
-    """Return the features of this machine, and where they were read."""
     machine = platform.machine().lower()
     if sys.platform == "darwin" and machine == "x86_64" and macos.is_translated():
         return HostFeatures(frozenset(), "x86_64 Python, run by Rosetta on an Arm CPU")

@@ -122,7 +122,6 @@ def arm_addresses(words: Words, address: int) -> Addresses:
 
 
 def arm_multiplies(words: Words) -> bool:
-    """Whether a function of these instructions multiplies and adds as a matrix kernel does."""
     is_one = np.zeros(len(words), bool)
     for bits, mask in _MULTIPLY_ADD:
         is_one |= words & np.uint32(mask) == np.uint32(bits)

@@ -115,7 +115,6 @@ class MachineFacts:
     clusters: tuple[Cluster, ...] = ()
     """Kinds of CPU, slowest first; one entry if all are alike, none if unknown."""
     device: DeviceState | None = None
-    """Facts that only a phone has."""
 
     @property
     def has_sme2(self) -> bool:

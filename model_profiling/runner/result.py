@@ -12,8 +12,6 @@ from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object
 from model_profiling.runner.features import features_of_flags
 
-# The result of one job.
-
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
@@ -74,7 +72,6 @@ class _ResultFile:
 
 
 def read_result(path: Path) -> RunnerResult:
-    """Read the result that the kit's own runner wrote to `path`."""
     try:
         return parse_result(read_json_object(path, "run it again"), str(path))
     except (InputError, FormatError) as problem:
@@ -165,8 +162,6 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class LaunchMachine:
-    """The machine before the first turn and after the last, and what each child used."""
-
     before: MachineMoment
     after: MachineMoment
     children: tuple[ProcessUse, ...]
@@ -192,7 +187,6 @@ class _LockstepFile:
 
 
 def read_lockstep_result(path: Path) -> LockstepResult:
-    """Read the result of a launch that the kit's own runner wrote to `path`."""
     try:
         content = parse_record(_LockstepFile, read_json_object(path, _FIX), str(path), _FIX)
         children = (

@@ -146,7 +146,6 @@ def collect(
 def collect_lockstep(
     job: LockstepJob, done: Completed, files: Path, *, timings_are_latency: bool
 ) -> LockstepOutcome:
-    """Return the outcome of a launch, whose files are `files` plus a suffix."""
     if not done.ok:
         raise explain(job, done)
     written = Path(f"{files}{RESULT}")

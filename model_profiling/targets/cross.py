@@ -37,7 +37,6 @@ def build_cross_runner(*, fetch: bool = True) -> tuple[RunnerBuild, Path]:
 
 
 def cross_compiler(*, fetch: bool = True) -> Compiler:
-    """Return a compiler that runs here and compiles for aarch64 Linux."""
     return find_compiler(AARCH64_LINUX, fetch=fetch)
 
 

@@ -101,7 +101,6 @@ def _kept() -> Path:
 
 
 def fetch_qemu(*, fetch: bool = True) -> Path:
-    """Return a QEMU from the distribution's packages, kept in the cache."""
 
     def make(into: Path) -> None:
         cure = this_distribution().fix("QEMU")

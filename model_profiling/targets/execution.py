@@ -201,7 +201,6 @@ def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
 
 
 def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> LockstepOutcome:
-    """Run a launch over `route` and collect what it left in `into`."""
     check_launch(job)
     _check_prepared(not route.runner)
     done = _launch(
@@ -252,7 +251,6 @@ def _launch(
 
 
 def check_launch(job: LockstepJob) -> None:
-    """Refuse a launch that the runner could not run in turns."""
     for child in job.jobs:
         check_job(child)
     if reason := unfit_for_turns(job.jobs):

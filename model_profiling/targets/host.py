@@ -21,8 +21,6 @@ from model_profiling.runner.machine import (
 )
 from model_profiling.targets.execution import LocalTransport, Route, RunnerTarget
 
-# Facts of this machine, read from the system's own files without waiting.
-
 # Arm's part numbers of common cores; others are shown as numbers.
 _ARM_PARTS = {
     0xD03: "Cortex-A53",

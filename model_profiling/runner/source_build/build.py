@@ -141,8 +141,6 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """One preset, and the commands that will build it."""
-
     preset: RunnerPreset
     binary: Path
     finished: bool
@@ -230,7 +228,6 @@ def plan_builds(
 def build_runners(
     checkout: Path, plans: Sequence[BuildPlan], tools: Tools, *, progress: Progress | None = None
 ) -> Iterator[BuiltRunner]:
-    """Carry out plans, one preset after another."""
     checkout = checkout.resolve()
     lock = files.make_folder(checkout / "cmake-out") / ".sme2prof.lock"
     with files.LockFile(lock, str(checkout), "wait for that build to end").held():

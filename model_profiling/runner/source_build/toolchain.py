@@ -109,7 +109,6 @@ def find_compiler() -> Compiler:
 
 
 def find_ndk() -> Ndk:
-    """Return the Android NDK that the environment names."""
     named = named_ndk()
     fix = f"unpack an Android NDK, r{NDK_MINIMUM} or newer, and set ANDROID_NDK to its folder"
     if not named:

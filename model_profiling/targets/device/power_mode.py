@@ -137,7 +137,6 @@ def parse_settings(text: str) -> dict[str, str | None]:
 
 
 def changes_for(mode: PowerMode, now: Mapping[str, str | None]) -> tuple[Change, ...]:
-    """Return the changes that `mode` needs."""
     return tuple(
         Change(name, now[name], value) for name, value in MODES[mode].items() if not _same(now[name], value)
     )
@@ -280,7 +279,6 @@ class PowerSettings:
             )
 
     def _read(self) -> dict[str, str | None]:
-        """Read every setting of a mode."""
         found = parse_settings(self.shell.run(["sh", "-c", READ], timeout=_TIMEOUT_S).stdout)
         if lacking := [name for name in NAMES if name not in found]:
             raise SetupError(

@@ -243,7 +243,6 @@ def make_ndk_bundle() -> Bundle:
 
 
 def build_with_ndk(ndk: Ndk, executorch: Path) -> RunnerBuild:
-    """Return the runner, compiled against the Android ExecuTorch in `executorch`."""
     try:
         sdk = replace(sdk_at(executorch, "aarch64"), system="android")
     except SetupError as problem:

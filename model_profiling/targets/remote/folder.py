@@ -243,7 +243,6 @@ class RemoteFolder:
             self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
-        """Remove the folder with everything in it, and return what that was."""
         listed = self._done(scripts.inventory(self.path), _COPY_S)
         # A name with a line end in it, or a file that has just gone, has no size.
         found = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)

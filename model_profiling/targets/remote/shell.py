@@ -79,8 +79,6 @@ def call(
 
 
 class _Streams:
-    """The three pipes of a client, each served when it is ready."""
-
     def __init__(
         self, child: Child, source: BinaryIO | None, into: BinaryIO | None, most: int | None
     ) -> None:

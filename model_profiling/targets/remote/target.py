@@ -47,7 +47,6 @@ class RemoteTarget(RunnerTarget):
 
     @property
     def choice(self) -> TargetChoice:
-        """The choice that opens this same machine again."""
         return self._choice
 
     @property
@@ -102,7 +101,6 @@ class RemoteTarget(RunnerTarget):
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
-        """Hold the machine alone."""
         with self._lock.held():
             self._alone = True
             try:
@@ -160,7 +158,6 @@ class RemoteTarget(RunnerTarget):
         return self._machine.available_bytes if self._machine else None
 
     def facts(self) -> MachineFacts:
-        """Return the machine's current facts."""
         self.connect()
         self._machine = self._ask()
         built = (
