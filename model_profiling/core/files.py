@@ -115,11 +115,9 @@ def no_empty_folder(path: Path) -> Iterator[None]:
 
 
 def real_folder(root: Path, folder: Path) -> Path:
-    """Return `folder`; refuse it if it is not below `root`, or if a link lies on the way.
-
-    A run directory may come from other people: what the kit writes below it must stay inside it. Links on the
-    way to `root` itself are the user's choice.
-    """
+    """Return `folder`; refuse it if it is not below `root`, or if a link lies on the way. A run directory may
+    come from other people: what the kit writes below it must stay inside it. Links on the way to `root`
+    itself are the user's choice."""
     if not folder.is_relative_to(root) or ".." in (parts := folder.relative_to(root).parts):
         raise InputError(f"cannot write below {folder}: it is outside of {root}", "choose another name")
     way = root
@@ -180,11 +178,9 @@ def _check_replaceable(path: Path) -> None:
 
 
 def open_in_place(path: Path) -> int:
-    """Open a file that is kept and changed in place, such as a lock or a journal; create it if missing.
-
-    Only a regular file with a single name is accepted: through a symbolic or hard link, whoever made the link
-    could have the kit change any file. Raises OSError if the system refuses.
-    """
+    """Open a file that is kept and changed in place, such as a lock or a journal; create it if missing. Only
+    a regular file with a single name is accepted: through a symbolic or hard link, whoever made the link
+    could have the kit change any file. Raises OSError if the system refuses."""
     fix = "remove it, if it is not a file you need"
     if kind := _kind_at(path):
         raise InputError(f"cannot write {path}: it is {kind}", fix)
@@ -225,8 +221,7 @@ def _open_file(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream to an output that the user named: a file is written whole or not at all, a device or
-    pipe directly."""
+    """Yield a stream to a user's output: a file is written whole or not at all, a device or pipe directly."""
     if not is_stream(path):
         with replacing(path) as part, part.open("wb") as stream:
             yield stream
@@ -364,8 +359,7 @@ class LockFile:
         except OSError:
             return  # never locked, not readable or a link: `held` will report it
         try:
-            # A shared lock: some file systems give no exclusive one to a reader. If locking fails, `held`
-            # reports it.
+            # A shared lock: a reader may get no exclusive one. If locking fails, `held` reports it.
             with contextlib.suppress(OSError):
                 self._take(handle, fcntl.LOCK_SH)
         finally:

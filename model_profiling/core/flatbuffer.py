@@ -93,8 +93,7 @@ class FlatBuffer:
         return Table(self, at + self.read("u32", at, what), what)
 
     def column(self, kind: str, *, aligned: bool = False) -> NDArray[np.generic]:
-        """Return a view whose entry i is the scalar at byte i; if `aligned`, the i-th scalar, which is
-        several times faster to gather from."""
+        """Return a view of the scalar at each byte; if `aligned`, of each whole scalar: faster to gather."""
         if (kind, aligned) not in self._columns:
             dtype = _dtype(kind)
             self._columns[kind, aligned] = self._view(dtype, step=dtype.itemsize if aligned else 1)
@@ -210,10 +209,8 @@ class Table:
 
 
 class Tables:
-    """Many tables of one type; each field of all of them is read in a few numpy operations.
-
-    Tables that set the same fields share a vtable, so each vtable is read once, not once per table.
-    """
+    """Many tables of one type; each field of all of them is read in a few numpy operations. Tables that set
+    the same fields share a vtable, so each vtable is read once, not once per table."""
 
     __slots__ = ("_table_size", "_vtable", "_vtable_size", "_which", "at", "buffer", "what")
 

@@ -110,10 +110,8 @@ def duration(seconds: float) -> str:
 
 
 def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[float]:
-    """Round `parts` so that they add up to `whole` as shown with `decimals`.
-
-    Each part is rounded down; the missing last digits go to those that lost most.
-    """
+    """Round `parts` so that they add up to `whole` as shown with `decimals`. Each part is rounded down; the
+    missing last digits go to those that lost most."""
     scale = 10**decimals
     exact = [part * scale for part in parts]
     down = [int(value // 1) for value in exact]
@@ -146,9 +144,8 @@ def printable(text: str) -> str:
 
 
 def no_command(text: str) -> str:
-    """Return `text` with the commands of CI services (`::error`, `##[group]`, `##vso[`) made harmless: the
-    first character of each is escaped as in JSON. Done everywhere, as the output may end up in a CI log
-    later."""
+    """Return `text` with the first character of CI commands (`::error`, `##[group]`, `##vso[`) escaped as in
+    JSON; always done, as any output may end up in a CI log."""
     return _COMMAND.sub(lambda found: (found[1] or "") + f"\\u{ord(found[0][-1]):04x}", text)
 
 

@@ -91,11 +91,9 @@ def python(*words: str) -> str:
 
 
 def sme2prof(*words: str) -> str:
-    """A command that runs this kit's `sme2prof`, by the shortest name that finds it.
-
-    Another environment's may be first on the PATH. It is ours if it lies beside this Python, or is the
-    program that was started (pip puts it elsewhere in a user's or a system's installation).
-    """
+    """A command that runs this kit's `sme2prof`, by the shortest name that finds it. Another environment's
+    may be first on the PATH. It is ours if it lies beside this Python, or is the program that was started
+    (pip puts it elsewhere in a user's or a system's installation)."""
     on_path = shutil.which("sme2prof")
     for own in (Path(sys.executable).parent / "sme2prof", Path(sys.argv[0])):
         if on_path and own.is_file() and own.samefile(on_path):

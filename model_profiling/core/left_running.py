@@ -121,8 +121,7 @@ class Keeper:
                 self._process.stdin.write(line.encode())
 
     def _let_go(self) -> None:
-        """At exit, end a keeper that has nothing to keep; otherwise it becomes a zombie where nobody reaps
-        orphans, as in many containers."""
+        """At exit, end an idle keeper: in many containers nobody reaps orphans."""
         with self._lock:
             if self._process is not None and not self._running:
                 self._process.kill()

@@ -145,11 +145,9 @@ def start(
     env: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int = subprocess.PIPE,
 ) -> Child:
-    """Start `argv` in its own session, with its output piped here, and its input too if `fed`.
-
-    `env` adds to the inherited environment. The caller must pass it to `end`, however it ended; if this
-    process is killed first, the keeper ends it.
-    """
+    """Start `argv` in its own session, with its output piped here, and its input too if `fed`. `env` adds to
+    the inherited environment. The caller must pass it to `end`, however it ended; if this process is killed
+    first, the keeper ends it."""
     mark = new_mark()
     _keeper.runs(mark)
     try:
@@ -172,10 +170,8 @@ def start(
 
 
 def end(child: Child, *, with_all: bool = True) -> None:
-    """End the child if it still runs; in that case, or if `with_all`, also everything it started.
-
-    The kill comes before the wait where possible: until the wait, no other process can get its pid.
-    """
+    """End the child if it still runs; in that case, or if `with_all`, also everything it started. The kill
+    comes before the wait where possible: until the wait, no other process can get its pid."""
     with defer_signals():
         if with_all or not has_ended(child):
             kill(child)
@@ -230,8 +226,7 @@ class _Said:
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
 
     def follow(self, deadline: float, grace_s: float, stop: threading.Event | None) -> bool:
-        """Whether the child ended before the deadline. Other processes that still hold its streams then get
-        `grace_s` to write more."""
+        """Whether the child ended in time; others that hold its streams then get `grace_s` to write more."""
         ended: float | None = None
         with selectors.DefaultSelector() as ready, _watch(self._child) as watch:
             for stream in (*self._open, *watch):

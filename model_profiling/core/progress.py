@@ -23,8 +23,7 @@ class Progress(Protocol):
         """A new stage began."""
 
     def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        """`done` of `total` steps of this stage are finished; `left_s` is the time left, if known better than
-        from the steps."""
+        """`done` of `total` steps are finished; `left_s` is the time left, if known better than by steps."""
 
 
 class Silent:
@@ -38,10 +37,8 @@ class Silent:
 
 
 class Lines:
-    """Plain progress lines on stderr, for programs that run without the kit's packages.
-
-    Several programs may share a terminal: the count stays in the last line until anyone writes another.
-    """
+    """Plain progress lines on stderr, for programs that run without the kit's packages. Several programs may
+    share a terminal: the count stays in the last line until anyone writes another."""
 
     def __init__(self) -> None:
         self._stage, self._shown = "", time.monotonic()

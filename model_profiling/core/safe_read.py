@@ -81,8 +81,7 @@ def is_regular(path: Path, *, follow: bool = False) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has that name, even a pipe or a broken link: something unreadable must be reported,
-    not taken for missing."""
+    """Whether anything has that name, even a broken link: what cannot be read must be reported."""
     try:
         path.lstat()
     except (OSError, ValueError):
@@ -148,10 +147,8 @@ def read_json(
 
 
 def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endless: bool = False) -> object:
-    """Return `content` as JSON; refuse numbers too large for arithmetic and deep nesting.
-
-    `endless` accepts infinities and NaN: a model may be full of them, and PyTorch writes them as they are.
-    """
+    """Return `content` as JSON; refuse numbers too large for arithmetic and deep nesting. `endless` accepts
+    infinities and NaN: a model may be full of them, and PyTorch writes them as they are."""
     constant = float if endless else _finite
     if _memory_of_json(content) > MOST_MEMORY:
         raise FormatError(f"{where} is refused: it would take more than {_size(MOST_MEMORY)} of memory", fix)
@@ -206,10 +203,8 @@ def _depth(text: str) -> int:
 
 
 def inside(root: Path, name: str, where: str = "") -> Path:
-    """Return the path of `name` below `root`; `name` comes from the file and field `where`.
-
-    `root` may be reached through links; below it no link may lead out.
-    """
+    """Return the path of `name` below `root`; `name` comes from the file and field `where`. `root` may be
+    reached through links; below it no link may lead out."""
     path = root / stays_inside(name, where)
     try:
         home, real = root.resolve(), path.resolve()

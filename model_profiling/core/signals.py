@@ -31,11 +31,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Delay signals that would end the process until the block is done; then the first one counts.
-
-    Uses handlers rather than SIG_IGN, which children would inherit. Only the main thread gets signals and may
-    set handlers.
-    """
+    """Delay signals that would end the process until the block is done; then the first one counts. Uses
+    handlers rather than SIG_IGN, which children would inherit. Only the main thread gets signals and may set
+    handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

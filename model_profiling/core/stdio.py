@@ -46,10 +46,8 @@ class _Watched(io.FileIO):
 
 def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
     """Wrap `work`, which returns an exit code, to fail if standard output cannot be written: 141 without a
-    message if its reader has gone (`| head`), else 2 with one line.
-
-    A failure to write standard error changes nothing: the exit code is enough.
-    """
+    message if its reader has gone (`| head`), else 2 with one line. A failure to write standard error changes
+    nothing: the exit code is enough."""
 
     @functools.wraps(work)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> int:

@@ -190,10 +190,8 @@ def native_architecture() -> str:
 
 
 class Packages:
-    """An apt with its own lists, caches and sources.
-
-    Packages come from the suite `prefer` of the same archive if it has them, else from the archive's own.
-    """
+    """An apt with its own lists, caches and sources. Packages come from the suite `prefer` of the same
+    archive if it has them, else from the archive's own."""
 
     def __init__(
         self, folder: Path, archive: Archive, architecture: str, cure: str, prefer: str | None = None
@@ -295,8 +293,7 @@ class Packages:
 def packages_of(
     archive: Archive, cure: str, *, architecture: str | None = None, prefer: str | None = None
 ) -> Iterator[Packages]:
-    """Yield the packages of `archive` for this machine (or `architecture`), verified; `prefer` as in
-    `Packages`."""
+    """Yield the packages of `archive` for `architecture` (default: this machine's); see `Packages`."""
     with tempfile.TemporaryDirectory(prefix="sme2prof-apt-") as folder:
         yield Packages(Path(folder), archive, architecture or native_architecture(), cure, prefer)
 
@@ -308,15 +305,12 @@ def _last_line(done: process.Completed) -> str:
     return lines[-1] if lines else f"apt-get ended with {done.returncode}"
 
 
-# Programs from the distribution's packages, unpacked with all they depend on and run from there: nothing is
-# configured and no root is needed.
+# Programs unpacked from packages with all they depend on: needs no configuration and no root.
 
 
 def unpack_closure(packages: Packages, names: Sequence[str], root: Path, libraries: Path) -> None:
-    """Unpack `names` and all they depend on into `root`, and link their shared libraries in `libraries`.
-
-    The C library is in `root` but not linked: it must be the one of the machine's loader.
-    """
+    """Unpack `names` and all they depend on into `root`, and link their shared libraries in `libraries`. The
+    C library is in `root` but not linked: it must be the one of the machine's loader."""
     debs = packages.download_closure(names)
     _merge_folders(root)
     for deb in debs:

@@ -34,8 +34,7 @@ _UNIT = """\
 
 
 def compiled(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
-    """Return the objects of `sources`, cached if compiled before; `flags` must not depend on where `sdk`
-    lies."""
+    """Return the objects of `sources`, cached if compiled before; `flags` must not name `sdk`'s folder."""
     parts = _parts(sources)
 
     def make(folder: Path) -> None:

@@ -64,10 +64,8 @@ def _own(variable: str, in_home: str) -> Path:
 
 
 def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
-    """Return the entry `home`; `make` fills it if it is missing or damaged.
-
-    If two processes make it at once, the first is kept. `sme2prof clean` leaves it while this process runs.
-    """
+    """Return the entry `home`; `make` fills it if it is missing or damaged. If two processes make it at once,
+    the first is kept. `sme2prof clean` leaves it while this process runs."""
     damage = damage_of(home)
     if damage is None:
         return home
@@ -110,8 +108,7 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
 
 
 def damage_of(home: Path) -> str | None:
-    """Return what is wrong with the entry in `home`, as a clause; None if it is usable. Raise an error if
-    others can write to its place."""
+    """Return what is wrong with the entry in `home`, or None; raise an error if others can write there."""
     _check_place(home.parent)
     if not os.path.lexists(home) or not _hold(home):
         return "it is not there"

@@ -34,8 +34,7 @@ class _Commands:
 
 
 def parse_macho(data: bytes) -> CodeFunctions:
-    """Return the functions, with addresses relative to the header; raise `struct.error` or `ValueError` if
-    damaged."""
+    """Return the functions, relative to the header; raise `struct.error` or `ValueError` if damaged."""
     data = _arm_part(data)
     commands = _read_commands(data)
     starts = _function_starts(data, commands)

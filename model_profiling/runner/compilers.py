@@ -217,13 +217,11 @@ def _is_for(header: bytes, wanted: Platform) -> bool:
     return header.startswith(b"\x7fELF") and number in (None, int.from_bytes(header[18:20], "little"))
 
 
-# g++ from the machine's own distribution, unpacked into the cache with all it depends on: nothing is
-# configured and no root is needed.
+# g++ from the distribution's packages, unpacked into the cache: needs no configuration and no root.
 
 _APT_CURE = "install it with apt"
 _CROSS = "aarch64-linux-gnu"
-# The compiler's programs use the libraries beside it, except the C library: that must be the one of the
-# machine's loader.
+# The libraries beside the compiler leave out the C library, which must match the machine's loader.
 GCC_SCRIPT = """\
 #!/bin/sh
 home=${{0%/*}}
@@ -258,11 +256,9 @@ def aarch64_libraries() -> Path | None:
 
 
 def cover_multiarch(libraries: Path) -> None:
-    """Make the cross packages' libraries also available under Debian's multiarch paths.
-
-    An emulator takes a file from the machine itself if its root has none of that name. On an Arm machine that
-    would be a C library of another build than the loader's, and the program would not start.
-    """
+    """Make the cross packages' libraries also available under Debian's multiarch paths. An emulator takes a
+    file from the machine itself if its root has none of that name. On an Arm machine that would be a C
+    library of another build than the loader's, and the program would not start."""
     (libraries / "lib" / _CROSS).symlink_to(".")
     (libraries / "usr").symlink_to(".")
 

@@ -149,8 +149,7 @@ class Energy:
 
 
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
-    """Return the CPUs of the cluster `wanted`. Prime means the fastest, even if there are only two kinds and
-    the fast ones are called big."""
+    """Return the CPUs of the cluster `wanted`; of two kinds, the big ones are also the prime ones."""
     if len(clusters) < 2:
         told = "are all alike" if clusters else "tell no kinds apart"
         raise InputError(f"the CPUs of {machine} {told}: there is no {wanted} cluster", "name CPUs by number")

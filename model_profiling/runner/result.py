@@ -30,10 +30,8 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunnerResult:
-    """Times in nanoseconds of a monotonic clock, and the conditions they were taken in.
-
-    A runner other than the kit's reports less: the rest is None or empty.
-    """
+    """Times in nanoseconds of a monotonic clock, and the conditions they were taken in. A runner other than
+    the kit's reports less: the rest is None or empty."""
 
     iterations_ns: tuple[int, ...]
     threads: int
@@ -125,8 +123,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """How a launch went. `idle_wait_exceeded` counts the turns after which a child's threads were still busy
-    when the runner stopped waiting."""
+    """How a launch went; `idle_wait_exceeded` counts turns whose threads stayed busy beyond the wait."""
 
     turn_length: int
     cycles: int

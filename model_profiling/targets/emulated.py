@@ -23,8 +23,7 @@ from model_profiling.targets.execution import LocalTransport, Route
 from model_profiling.targets.host import HostTarget, host_facts
 from model_profiling.targets.remote.facts import library_folders
 
-# Finds a QEMU user-mode emulator that has SME2, or fetches the distribution's into the kit's cache. A version
-# number is only a hint: a candidate counts if the kit's runner, run under it, reports SME2.
+# A QEMU counts if the kit's runner, run under it, reports SME2; its version is only a hint.
 
 NO_EMULATION = "QEMU's user mode runs on Linux only"
 _PACKAGE = "qemu-user"

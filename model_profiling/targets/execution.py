@@ -68,10 +68,8 @@ def unfit_for_turns(jobs: Sequence[Job]) -> str | None:
 def too_large_together(
     jobs: Sequence[Job], peaks: Mapping[Path, int], available_bytes: int | None
 ) -> str | None:
-    """Return why memory cannot hold all jobs at once; None if it can, or if unknown.
-
-    A program's need is the peak memory of an earlier process of it (`peaks`), or a guess from its size.
-    """
+    """Return why memory cannot hold all jobs at once; None if it can, or if unknown. A program's need is the
+    peak memory of an earlier process of it (`peaks`), or a guess from its size."""
     if available_bytes is None:
         return None
     need = sum(peaks.get(job.model) or job.model.stat().st_size * _COPIES + _EVERY_PROCESS for job in jobs)

@@ -141,10 +141,8 @@ def _temperature() -> float | None:
 
 
 def on_battery_in(supplies: Path) -> bool | None:
-    """Whether Linux's `power_supply` folder shows a discharging battery; None without a battery.
-
-    Batteries of a mouse or a keyboard (scope Device) do not power the machine.
-    """
+    """Whether Linux's `power_supply` folder shows a discharging battery; None without a battery. Batteries of
+    a mouse or a keyboard (scope Device) do not power the machine."""
     batteries = [
         supply
         for supply in supplies.glob("*")

@@ -275,10 +275,8 @@ def _build(checkout: Path, plan: BuildPlan, tools: Tools, say: Progress) -> Buil
 
 
 def _check_counterpart(plan: BuildPlan) -> None:
-    """Check that on and off differ in the SME switches only, as soon as both are configured.
-
-    A counterpart from other sources or tools is outdated, not wrong: its own build will be checked.
-    """
+    """Check that on and off differ in the SME switches only, as soon as both are configured. A counterpart
+    from other sources or tools is outdated, not wrong: its own build will be checked."""
     here = plan.binary.parent
     other = here.with_name(plan.preset.counterpart)
     theirs, mine = _inputs(_read_record(other)), dict(plan.inputs)

@@ -80,9 +80,7 @@ def runner_presets() -> dict[str, RunnerPreset]:
 
 def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
     """Return the presets by name, or by group (`timing`, `xnnlog`, `all`): those that can be built here.
-
-    Groups include Android's if the environment names an NDK; by name they are always available.
-    """
+    Groups include Android's if the environment names an NDK; by name they are always available."""
     known = runner_presets()
     usual = [preset for preset in known.values() if preset.runs_here or (preset.is_android and named_ndk())]
     groups = {
@@ -103,10 +101,8 @@ def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
 
 
 def merge_presets(checkout: Path) -> bool:
-    """Write the kit's current presets into the checkout's user presets and leave the rest as it is.
-
-    Tracked files are not touched. Returns whether anything had to be written.
-    """
+    """Write the kit's current presets into the checkout's user presets and leave the rest as it is. Tracked
+    files are not touched. Returns whether anything had to be written."""
     path, tracked = checkout / USER_PRESETS, checkout / "CMakePresets.json"
     present, shipped = _read(path), _read(SHIPPED)
     merged = {**present, "version": max(present.get("version", 0), shipped["version"])}
@@ -157,11 +153,9 @@ _LIMIT = 3600.0
 
 
 def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = None) -> str:
-    """Make `dest` a checkout of `ref` (tag, branch or commit) of `url`; return the commit.
-
-    A complete checkout of the same ref is left alone, without network access. An interrupted one is resumed.
-    A checkout with local changes is never switched to another commit.
-    """
+    """Make `dest` a checkout of `ref` (tag, branch or commit) of `url`; return the commit. A complete
+    checkout of the same ref is left alone, without network access. An interrupted one is resumed. A checkout
+    with local changes is never switched to another commit."""
     say = progress or Silent()
     if dest.exists() and any(dest.iterdir()) and not (dest / ".git").exists():
         raise InputError(f"{dest} is there but is no git checkout", "choose another folder")

@@ -78,11 +78,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Changes that were made, or were about to be made, to the phone with this id.
-
-    Kept in a file here from before the first change until everything is restored. A run that is killed, or
-    loses the phone, leaves the file; the next command that reaches the phone finishes the work.
-    """
+    """Changes that were made, or were about to be made, to the phone with this id. Kept in a file here from
+    before the first change until everything is restored. A run that is killed, or loses the phone, leaves the
+    file; the next command that reaches the phone finishes the work."""
 
     device: str
     mode: str

@@ -109,8 +109,8 @@ def on_battery(state: DeviceState) -> bool | None:
 
 
 def amperes(text: str) -> float | None:
-    """Return a fuel gauge's current without its sign. Linux specifies microamperes, some makers give
-    milliamperes; a phone that is awake draws more than so few microamperes."""
+    """Return a fuel gauge's current in amperes, unsigned. Linux specifies microamperes; a number too small
+    for a phone that is awake is in milliamperes, as some makers give it."""
     if not re.fullmatch(r"-?[0-9]{1,9}", text.strip()):
         return None
     value = abs(int(text))

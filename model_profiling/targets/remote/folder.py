@@ -53,11 +53,8 @@ class Removed:
 
 @dataclass(slots=True)
 class RemoteFolder:
-    """The kit's own folder in `base` on the machine behind `shell`; the transport of its jobs.
-
-    `loader` starts a program there that is linked to the kit's C library; `cores` is the number of CPUs, if
-    known.
-    """
+    """The kit's own folder in `base` on the machine behind `shell`; the transport of its jobs. `loader`
+    starts a program there that is linked to the kit's C library; `cores` is the number of CPUs, if known."""
 
     shell: Shell
     base: str

@@ -208,10 +208,8 @@ class Link(Protocol):
 
 @dataclass(slots=True)
 class Shell:
-    """Commands on the machine behind `link`.
-
-    `patience_s` is how long to wait for a lost machine; `attempts` is how often one step may lose it.
-    """
+    """Commands on the machine behind `link`. `patience_s` is how long to wait for a lost machine; `attempts`
+    is how often one step may lose it."""
 
     link: Link
     patience_s: float = 120.0
@@ -244,9 +242,7 @@ class Shell:
         most: int | None = None,
     ) -> Completed:
         """Run `script` in the machine's shell; `into` gets up to `most` bytes of its output, unchanged.
-
-        Raises LinkLost if the machine did not answer to the end.
-        """
+        Raises LinkLost if the machine did not answer to the end."""
         mark = f"sme2prof-{secrets.token_hex(8)}"
         both = "" if into is not None else f"printf '%s<\\n' {mark}; "
         again = "" if into is not None else f"; printf '\\n%s>\\n' {mark}"

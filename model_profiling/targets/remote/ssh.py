@@ -68,11 +68,9 @@ _COMPLAINTS = (
 
 
 class SshLink:
-    """One connection for every command; `ssh` is the client, with the user's options if any.
-
-    The first client holds the connection open as long as this process lives: it reads from our pipe, and when
-    that ends, so does everything behind it.
-    """
+    """One connection for every command; `ssh` is the client, with the user's options if any. The first client
+    holds the connection open as long as this process lives: it reads from our pipe, and when that ends, so
+    does everything behind it."""
 
     def __init__(self, host: str, ssh: str | None = None) -> None:
         if not _HOST.fullmatch(host):
