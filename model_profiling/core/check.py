@@ -24,7 +24,6 @@ class CheckList:
 
     @property
     def failed(self) -> str:
-        """The names of the failed checks, comma-separated; empty if none failed."""
         return ", ".join(dict.fromkeys(check.name for check in self.checks if check.status == "fail"))
 
     @property

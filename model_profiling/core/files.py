@@ -94,7 +94,6 @@ def _refusal(path: Path, problem: OSError) -> InputError:
 
 
 def make_folder(path: Path) -> Path:
-    """Create `path` and its parents; raise an InputError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

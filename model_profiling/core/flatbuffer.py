@@ -190,7 +190,6 @@ class Table:
         return tuple(values.tolist())
 
     def octets(self, field: int, what: str) -> tuple[int, NDArray[np.uint8]]:
-        """Return where a vector of bytes begins, and the bytes."""
         first, count = self.vector(field, 1, what)
         return first, self.buffer.slice(first, count, what)
 

@@ -28,7 +28,6 @@ def span(first: str, last: str) -> str:
 
 
 def span_of(values: Sequence[float], form: str) -> str:
-    """Return the range from the smallest to the largest of `values`, each formatted with `form`."""
     return span(f"{min(values):{form}}", f"{max(values):{form}}")
 
 
@@ -159,7 +158,6 @@ def _short_word(word: str) -> str:
 
 
 def printable_data(data: object) -> object:
-    """Apply `printable` to every text in plain JSON."""
     match data:
         case str():
             return printable(data)

@@ -199,7 +199,7 @@ def kill(child: Child) -> None:
 
 
 def kill_running() -> None:
-    """Kill everything that threads of this process have started; each thread is told how its child ended."""
+    """Kill everything that threads of this process have started; each thread then sees how its child ended."""
     for mark, pid in _keeper.running().items():
         end_all(pid, mark)
 
@@ -248,7 +248,6 @@ class _Said:
         return True
 
     def take_rest(self) -> None:
-        """Read what is left in the pipes of an ended child, and close them."""
         until = time.monotonic() + _GRACE_S
         for stream in list(self._open):
             os.set_blocking(stream, False)

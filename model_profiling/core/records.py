@@ -109,7 +109,6 @@ _WORDS = {str: "string", int: "integer", bool: "boolean"}
 
 
 def record_json(record: object) -> JsonObject:
-    """Return what `parse_record` reads back."""
     return cast("JsonObject", _adapter(type(record)).dump_python(record, mode="json"))
 
 

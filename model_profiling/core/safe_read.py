@@ -142,7 +142,6 @@ def read_json(
     follow: bool = False,
     fix: str = "write the file again, or remove it",
 ) -> object:
-    """Return the JSON in `path`; `fix` is the advice for a damaged file."""
     return parse_json(read_bytes(path, most, follow=follow), str(path), fix)
 
 

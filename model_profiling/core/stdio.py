@@ -165,7 +165,6 @@ def exported_dtype(stem: str) -> str:
 
 
 def under_either_name(path: Path) -> Path:
-    """Return `path`, or the same program under its other int8 name if only that exists."""
     if not path.exists():
         for mine, other in _TWINS:
             if path.stem.endswith(mine):

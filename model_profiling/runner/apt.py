@@ -83,7 +83,6 @@ class Distribution:
 
 
 def this_distribution(root: Path = Path("/")) -> Distribution:
-    """Return the system whose files lie under `root`."""
     if sys.platform == "darwin":
         return Distribution("macOS", "", "macos")
     for place in _OS_RELEASE:
@@ -270,7 +269,6 @@ class Packages:
             raise SetupError(f"cannot unpack {archive.name}: {done.tail(1)}", self._cure)
 
     def _fetched(self, folder: Path, packages: Sequence[str], *words: str) -> list[Path]:
-        """Run apt with `words` and return what it puts into `folder`."""
         sizes = fetching.apt_sizes(self._apt(*words, "--print-uris").stdout)
         name = fetching.described(packages, tuple(sizes))
         with fetching.show_download(name, sum(sizes.values()), lambda: fetching.bytes_in(folder, "*.deb")):
@@ -336,7 +334,6 @@ def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
 
 
 def _gather_libraries(root: Path, into: Path, without: frozenset[str]) -> None:
-    """Link every shared library for this machine into one folder."""
     into.mkdir()
     machine = [path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir()]
     # Android's tools keep their libraries in a subfolder.

@@ -212,7 +212,6 @@ def _turn(place: Path) -> Iterator[None]:
 
 
 def check_cache() -> Path:
-    """Return the cache's folder, if nobody else can write to it."""
     root = cache_root()
     for place in (root, *sorted(root.iterdir())) if root.is_dir() else ():
         check_trusted(place)
@@ -251,8 +250,6 @@ def _is_private_group(found: os.stat_result) -> bool:
         return False
     return group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name}
 
-
-# Listing and removing entries, one at a time.
 
 NOT_OURS = "not the kit's"
 IN_USE = "in use"

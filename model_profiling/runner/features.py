@@ -97,7 +97,6 @@ def closure(disable: Iterable[str]) -> tuple[str, ...]:
 
 
 def cpuinfo_flags(disable: Iterable[str]) -> tuple[str, ...]:
-    """Return the cpuinfo flags to clear so that `disable` is off."""
     return tuple(
         flag for name in closure(disable) for flag in _BY_NAME["sme2" if name == SME2_ONLY else name].flags
     )
@@ -164,8 +163,6 @@ def from_sysctl(text: str) -> frozenset[str]:
     on = set(re.findall(r"(?m)^hw\.optional\.arm\.(\w+): 1\s*$", text))
     return frozenset(feature.name for feature in _TABLE if feature.macos in on)
 
-
-# Platforms that a runner is compiled for.
 
 System = Literal["linux", "macos", "android"]
 

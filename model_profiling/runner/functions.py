@@ -71,8 +71,6 @@ class CodeFunctions:
         return None
 
 
-# 64-bit Arm.
-
 _ADRP, _ADRP_MASK = 0x90000000, 0x9F000000
 _ADD, _ADD_MASK = 0x91000000, 0xFFC00000
 _NEAR = 8

@@ -32,7 +32,6 @@ class TargetChoice:
 
 
 def target_kinds() -> tuple[str, ...]:
-    """Return how each target is written, `auto` first."""
     return tuple(_WRITTEN.get(kind, kind) for kind in get_args(TargetKind))
 
 
@@ -158,8 +157,6 @@ def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: s
         named = [clusters[-1]]
     return tuple(sorted(cpu for cluster in named for cpu in cluster.cpus))
 
-
-# The kinds of CPU of a machine, from Linux's files.
 
 CPU_FILES = {
     "capacity": "/sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",

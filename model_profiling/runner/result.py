@@ -100,8 +100,6 @@ def read_features(text: str) -> tuple[str, ...]:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem
 
 
-# The result of programs that took turns.
-
 _FIX = "run it again"
 
 
@@ -198,7 +196,6 @@ def read_lockstep_result(path: Path) -> LockstepResult:
 
 
 def _contradiction(result: LockstepResult) -> str | None:
-    """Return what cannot be true of one launch, or None."""
     launch, turns, children = result.launch, result.turns, len(result.results)
     made = launch.cycles * children
     columns = (turns.child, turns.started_ns, turns.iterations_ns, turns.idle_wait_ns, turns.cpu)

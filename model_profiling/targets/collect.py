@@ -226,7 +226,6 @@ class ExpectedFile:
 
 
 def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
-    """Return the files that `job` leaves, besides its log."""
     found = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
     if job.gauge is not None:
         found.append(ExpectedFile(stem, state.ENDING, state.most_bytes(job.timeout_s)))

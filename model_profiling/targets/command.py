@@ -176,7 +176,6 @@ def build_lockstep_command(
 
 
 def child_files(files: str, number: int) -> str:
-    """Return the path of the files of job `number` in a launch with the path `files`."""
     return f"{files}_child{number}"
 
 
@@ -189,7 +188,6 @@ def _kit_words(job: Job, places: Places) -> list[str]:
 
 
 def _program_words(job: Job, places: Places) -> list[str]:
-    """Return the options of one program, alone or in a launch."""
     words = ["--model", places.model, "--method", job.method]
     words += ["--threads", str(job.threads), "--warmup", str(job.warmup)]
     if places.inputs:

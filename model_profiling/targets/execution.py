@@ -166,7 +166,6 @@ _GRACE_S = 5.0
 
 
 def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
-    """Run `job` over `route` and collect what it left in `into`."""
     check_job(job)
     own, wanted = job.runner_path, job
     _check_prepared(own is None and not route.runner)

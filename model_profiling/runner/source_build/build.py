@@ -102,7 +102,6 @@ def _check_machine(binary: Path) -> str:
 
 
 def _commands(build_dir: Path) -> dict[str, str]:
-    """Return the compile command of each file in a configured build, by file and output."""
     path = build_dir / "compile_commands.json"
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -161,7 +160,6 @@ class BuiltRunner:
 
 
 def find_tools(presets: Sequence[RunnerPreset]) -> Tools:
-    """Find everything that the presets need, or raise an error for the first thing missing."""
     tools = Tools(
         cmake=toolchain.find_cmake(),
         compiler=None if all(preset.is_android for preset in presets) else toolchain.find_compiler(),
@@ -310,7 +308,6 @@ def _step(
 
 
 def _read_record(build_dir: Path) -> JsonObject:
-    """Return the record of an earlier build; empty if it cannot be read."""
     try:
         return read_json_object(build_dir / RECORD, "build it again with --force")
     except ProfilingError:

@@ -130,7 +130,6 @@ def _is_ours(preset: JsonObject) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a presets file after checking it; empty if there is no file."""
     fix = "correct it or move it away"
     content = read_json_object(path, fix) if path.exists() else {}
     if not isinstance(content.get("version", 0), int):
@@ -143,8 +142,6 @@ def _read(path: Path) -> dict[str, Any]:
             raise FormatError(f"{path}: {kind} is not a list of named presets", fix)
     return content
 
-
-# An ExecuTorch checkout by git: shallow, with submodules, and resumable.
 
 URL = "https://github.com/pytorch/executorch.git"
 # Git config keys that record what was fetched completely.
@@ -191,7 +188,6 @@ def can_be_fetched(dest: Path) -> bool:
 
 
 def ask_git(folder: Path, *words: str) -> str | None:
-    """Return git's answer, or None if it fails."""
     done = run(["git", "-C", folder, *words], timeout=300)
     return done.stdout.strip() if done.ok else None
 

@@ -64,7 +64,6 @@ class Cmake:
 
 
 def named_ndk() -> str | None:
-    """Return the NDK's folder from the environment, by any of the variables in use."""
     names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 

@@ -90,7 +90,7 @@ class Unfinished:
 
 
 def unfinished_work() -> tuple[Unfinished, ...]:
-    """Return the unfinished work of every phone; unreadable files are left to whoever reaches that phone."""
+    """Return every phone's unfinished work; unreadable files are left until that phone is reached."""
     found = []
     for path in sorted((state_root() / "devices").glob("[!.]*.json")):
         with contextlib.suppress(FormatError, InputError):

@@ -218,7 +218,6 @@ def metered(argv: Sequence[str], gauge: Gauge, file: str) -> tuple[str, ...]:
 
 
 def most_bytes(limit_s: float) -> int:
-    """Return the most bytes that `metered` writes while a job runs, with room to spare."""
     return 64 * math.ceil(2 * limit_s / _PERIOD_S) + (64 << 10)
 
 
@@ -254,7 +253,6 @@ class Metered:
 
 
 def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
-    """Return the readings in a meter's file, without incomplete lines."""
     ended = re.search(r"(?m)^end ([0-9]{1,9}\.[0-9]{1,4})$", text)
     found: list[Reading] = []
     for line in text.splitlines():

@@ -61,7 +61,6 @@ class Adb:
         return process.run([self.path, *words], timeout=timeout)
 
     def devices(self) -> dict[str, str]:
-        """Return every device that adb sees: its serial and its state."""
         done = self.run("devices")
         if not done.ok:
             raise SetupError(
@@ -234,7 +233,6 @@ _OF_ANDROID = frozenset(
 
 
 def make_ndk_bundle() -> Bundle:
-    """Return the runner built with the NDK, and the libraries that Android lacks."""
     ndk = find_ndk()
     build = build_with_ndk(ndk, Path(os.environ[SDK]).expanduser())
     libraries = sorted(ndk.root.glob("toolchains/llvm/prebuilt/*/sysroot/usr/lib/aarch64-linux-android"))

@@ -174,13 +174,11 @@ class Bundle:
         return (f"{folder}/{LOADER}", "--library-path", folder) if LOADER in self.files else ()
 
     def runner(self, folder: str) -> tuple[str, ...]:
-        """Return what starts the runner once everything is in `folder`."""
         start = self.loader(folder) or ("env", f"LD_LIBRARY_PATH={folder}")
         return (*start, f"{folder}/{RUNNER}")
 
 
 def make_bundle(*, fetch: bool = True) -> Bundle:
-    """Return the kit's runner for aarch64 Linux with all it needs."""
     here = this_platform()
     if here.system != "linux":
         raise SetupError(

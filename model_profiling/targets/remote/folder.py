@@ -267,7 +267,6 @@ class RemoteFolder:
             raise type(found)(found.problem, f"{found.fix}, then continue with --resume")
 
     def _refusal(self, answer: Completed) -> ProfilingError:
-        """Return the error for what the machine refused to do in the kit's folder."""
         there = f"{self.path} on {self.shell.title}"
         if answer.returncode == scripts.NOT_OURS:
             return InputError(f"{there} was not made by the kit", f"move it away, or {_ELSEWHERE}")
@@ -331,7 +330,6 @@ def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupErr
 
 
 def not_started(title: str, program: str, said: str) -> SetupError:
-    """Return the error for `program` that the machine `title` did not start."""
     return known_reason(title, program, said) or SetupError(
         f"{title} cannot run {program}: {last_line(said) or 'it does not say why'}",
         "start it there by hand; if nothing helps, name an executor_runner built for it as runner_path",

@@ -102,7 +102,6 @@ def _facts(variable: str) -> str:
 
 
 def remove_job(folder: str) -> str:
-    """End what still runs of a job and remove its folder."""
     pid, late = (quoted(f"{folder}.{ending}") for ending in ("pid", "late"))
     return f"{_end_job(folder)}end_job {pid}; rm -rf {quoted(folder)} {pid} {late}"
 
@@ -166,7 +165,6 @@ def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
 
 
 def features(loader: Sequence[str]) -> str:
-    """Ask the kit's runner which CPU features it sees."""
     return shlex.join([*loader, "--features-only"])
 
 

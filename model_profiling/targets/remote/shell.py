@@ -164,7 +164,6 @@ def meaning_of(said: str, meanings: Meanings, **names: str) -> tuple[str, str] |
 
 
 def last_line(said: str | Completed) -> str:
-    """Return the last line that is not blank; empty if there is none."""
     if isinstance(said, Completed):
         said = f"{said.stdout}\n{said.stderr}"
     lines = [line.strip() for line in printable(said).splitlines() if line.strip()]
@@ -306,7 +305,6 @@ class Shell:
         ) from lost
 
     def _answers(self) -> bool:
-        """Whether the machine answers the simplest command in time."""
         mark = secrets.token_hex(8)
         argv = self.link.command(f"echo {mark}")
         return mark.encode() in call(argv, timeout=self.probe_s).stdout

@@ -86,7 +86,6 @@ class RemoteTarget(RunnerTarget):
         return self._folder
 
     def _base(self, machine: Machine) -> str:
-        """Return where the kit's folder is made by default."""
         raise NotImplementedError
 
     @property
