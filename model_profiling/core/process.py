@@ -199,7 +199,7 @@ def kill(child: Child) -> None:
 
 
 def kill_running() -> None:
-    """Kill everything that threads of this process have started; each thread then sees how its child ended."""
+    """Kill everything that threads of this process have started; each thread then sees its child end."""
     for mark, pid in _keeper.running().items():
         end_all(pid, mark)
 
