@@ -52,7 +52,7 @@ _KINDS: dict[TargetKind, Callable[[TargetChoice], Target]] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """Where the reported run is made, where kernel evidence is gathered, and the reason, for people."""
+    """Where the reported run is made, where kernel evidence is gathered, and why, in words."""
 
     main: TargetChoice
     evidence: TargetChoice

@@ -70,7 +70,7 @@ def known_abilities(own: Path) -> Abilities:
 
 
 def learn(own: Path, done: Completed) -> bool:
-    """Record the flags of the kit that `own` refused; return whether there are new ones, so to try again."""
+    """Record which of the kit's flags `own` refused; return whether any is new, so that it is run again."""
     refused = frozenset(_REFUSED.findall(done.stdout + done.stderr)) & _OURS
     known = known_abilities(own)
     if done.ok or refused <= known.lacks:
@@ -85,7 +85,7 @@ def _identity(own: Path) -> tuple[Path, int, int]:
 
 
 def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
-    """Return the times in an executor_runner's log or dump, without the first `warmup` ones."""
+    """Read the times in an executor_runner's log, or else its dump; the first `warmup` are warm-up."""
     times = tuple(_measured(found[0], found[1]) for found in _ITERATION.finditer(log))
     total = _TOTAL.search(log)
     if not times and dump is not None and dump.is_file():
@@ -118,7 +118,7 @@ def _nanoseconds(told: str) -> int | None:
 
 
 def _measured(line: str, told: str) -> int:
-    """Return the time of an execution; 0 means that the clock cannot be used."""
+    """Return the time of an execution; refuse 0, as such a clock cannot measure."""
     found = _nanoseconds(told)
     if not found:
         raise RunError(

@@ -98,8 +98,8 @@ def unfinished_work() -> tuple[Unfinished, ...]:
     return tuple(found)
 
 
-# Android settings that a mode sets, checks and restores. A mode does not set clock frequencies: the shell of
-# an ordinary phone may not. It turns off battery saver, screen sleep and animations.
+# Android settings that a mode sets, checks and restores: battery saver, screen sleep and animations. It does
+# not set clock frequencies: the shell of an ordinary phone may not.
 
 _ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
 MODES: Mapping[PowerMode, Mapping[str, str]] = {

@@ -33,7 +33,7 @@ NO_ROOM = "sme2prof: the job cannot write to its folder"
 
 
 def make_home(home: str) -> str:
-    """Make the kit's folder, unless someone else made it; remove partial files older than a day."""
+    """Make the kit's folder, unless someone else made it; remove jobs and partial files older than a day."""
     return (
         f"umask 077; {_ours(home)}"
         # Another process of the kit may be about to mark it.
