@@ -1,4 +1,5 @@
-"""All shell text that runs on another machine, for any POSIX shell, and for Android's toybox.
+"""The shell scripts that run on another machine, for any POSIX shell with no more tools than Android's
+toybox. Each function returns a script, and its docstring says what that script does.
 
 Everything from the user or a file name is quoted here; no other module writes shell.
 """
