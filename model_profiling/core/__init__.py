@@ -1,1 +1,1 @@
-"""What every room may use: files, processes, records, words, errors."""
+"""Shared helpers for every package: files, processes, records, formatting, errors."""

@@ -1,4 +1,4 @@
-"""One checked thing: what was looked at, how it stands, and the fix. The doctor and validation share it."""
+"""The result of one check: its name, status, finding and fix. The doctor and validation share it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 Status = Literal["pass", "fail", "optional", "skipped"]
-"""`optional` is something missing that only some work needs; `skipped` could not or need not be looked at."""
+"""`optional`: something is missing that only some work needs. `skipped`: not checkable, or not needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of an answer."""
-
     name: str
     status: Status
     found: str
@@ -22,13 +20,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckList:
-    """Everything that was looked at."""
-
     checks: tuple[Check, ...]
 
     @property
     def failed(self) -> str:
-        """The names of what failed; empty where nothing did."""
         return ", ".join(dict.fromkeys(check.name for check in self.checks if check.status == "fail"))
 
     @property
@@ -40,7 +35,7 @@ class CheckList:
 
 
 def check_unless(wrong: Sequence[str], name: str, found: str, fix: str) -> Check:
-    """Pass with what was found, or fail with the first thing wrong and its fix."""
+    """Return a passed check if `wrong` is empty, else a failed one with the first problem and its fix."""
     if not wrong:
         return Check(name, "pass", found)
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -48,7 +43,7 @@ def check_unless(wrong: Sequence[str], name: str, found: str, fix: str) -> Check
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
-    """One line a check, the fix under what is missing or wrong."""
+    """Return one line per check, with the fix below each one that failed or is missing."""
     words = {"pass": "pass", "fail": "FAIL", "optional": "----", "skipped": "----"}
     width = max(len(check.name) for check in checks)
     lines = []

@@ -1,12 +1,12 @@
 """Every failure the kit expects, one exception per kind of cause.
 
-ProfilingError            what is wrong, and what to do about it; the command line exits with 2
+ProfilingError            a problem and its fix; the command line exits with 2
 ├── InputError            what the user named or wrote cannot be used: a model, a flag, a config
-│   └── InUseError        somebody else has it for now: a device, a folder
+│   └── InUseError        another process is using it for now: a device, a folder
 ├── SetupError            this machine lacks something: a compiler, a package, a QEMU, a device
 ├── FormatError           a file is damaged or is not what its name says; names the file and the place
-├── ExportError           a model could not be lowered, or what came out of lowering is wrong
-└── RunError              a runner crashed, hung or answered nonsense; carries the end of its log
+├── ExportError           a model could not be lowered, or the lowered program is wrong
+└── RunError              a runner crashed, hung or gave an invalid answer; carries the end of its log
 
 Library code raises these and prints nothing; only `cli.main` turns them into a line and an exit code.
 """
@@ -29,7 +29,7 @@ _CURES = {
 
 
 _LONGEST = 2000
-"""A name or a value out of a file may be as long as the file; a person reads no more than this."""
+"""A name or value from a file can be as long as the file; nobody reads more than this."""
 
 
 def _short(text: str) -> str:
@@ -53,7 +53,7 @@ class InputError(ProfilingError):
 
 
 class InUseError(InputError):
-    """Somebody else has it for now; whoever can wait may ask again."""
+    """Another process is using it; a caller that can wait may try again."""
 
 
 class SetupError(ProfilingError):
@@ -61,7 +61,7 @@ class SetupError(ProfilingError):
 
 
 class FormatError(ProfilingError):
-    """A file is damaged or of another kind."""
+    """A file is damaged or of another kind than expected."""
 
 
 class ExportError(ProfilingError):
@@ -69,7 +69,7 @@ class ExportError(ProfilingError):
 
 
 class RunError(ProfilingError):
-    """A runner failed; `log_tail` holds its last lines for whoever wants to look."""
+    """A runner failed; `log_tail` holds the last lines of its log."""
 
     def __init__(self, problem: str, fix: str = "", log_tail: str = "") -> None:
         super().__init__(problem, fix)
@@ -77,22 +77,19 @@ class RunError(ProfilingError):
 
 
 def system_reason(problem: OSError) -> str:
-    """Why the system refused something, as a clause: `no space left on device`."""
+    """Return why the system refused something, as a clause: `no space left on device`."""
     return (problem.strerror or str(problem)).lower()
 
 
 def refused_by_system(problem: OSError) -> str:
-    """What is said where the system refuses something that nobody asked about before."""
+    """Return the message for an OSError that no other code handled."""
     what = f"cannot use {problem.filename}" if problem.filename else "the system refused something"
     cure = _CURES.get(problem.errno or 0, "check the path, its permissions and the disk")
     return f"{what}: {system_reason(problem)}; {cure}"
 
 
-# Arguments of the scripts: what is wrong with them is one line, as everywhere.
-
-
 class ArgumentParser(argparse.ArgumentParser):
-    """Python's own repeats the words of the command line as they are, which a terminal may obey."""
+    """Reports errors in one printable line; argparse echoes arguments raw, and a terminal may obey them."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{printable(in_short(f'error: {message}; see `{self.prog} --help`'))}\n")

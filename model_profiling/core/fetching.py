@@ -1,6 +1,6 @@
-"""Downloads, shown to whoever watches: what comes, how large it is, and how much of it is there.
+"""Progress of downloads: what is fetched, its size, and how much has arrived.
 
-pip and apt fetch; how far they are is seen in the folder that they fetch into.
+pip and apt do the fetching; their progress is read from the size of the folder they fetch into.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_EVERY_S = 0.5
 _SMALL = 5e6
 _UNITS = {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _DOWNLOADING = re.compile(r"\s*Downloading (\S+?)(?: \(([\d.]+) (bytes|[kMG]B)\))?\s*$")
-# What pip finds to say of the user's own set-up is not about what is installed here.
+# Silence pip's remarks about the user's own setup; they are not about what is installed here.
 _UNASKED = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_ROOT_USER_ACTION": "ignore",
@@ -33,7 +33,7 @@ _UNASKED = {
 
 @contextlib.contextmanager
 def show_download(name: str, count: float | None, arrived: Callable[[], float]) -> Iterator[None]:
-    """Within it, `name` of `count` bytes is being fetched, and `arrived` says how many of them are there."""
+    """Show progress while the block fetches `name` of `count` bytes; `arrived` returns the bytes so far."""
     progress = current_progress()
     progress.stage(f"fetching {name} ({size(count)})" if count else f"fetching {name}")
     if count is None or count < _SMALL:
@@ -56,7 +56,7 @@ def show_download(name: str, count: float | None, arrived: Callable[[], float]) 
 
 
 def bytes_in(folder: Path, name: str = "*") -> float:
-    """The size of all files called `name` below `folder`, some of which may go while they are looked at."""
+    """Return the total size of all files called `name` below `folder`; files may vanish meanwhile."""
     found = 0
     for path in folder.rglob(name):
         with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ def bytes_in(folder: Path, name: str = "*") -> float:
 
 
 def pip(*words: str | Path, timeout: float) -> process.Completed:
-    """Run this Python's pip; each package that it downloads is shown."""
+    """Run this Python's pip and show each package it downloads."""
     with tempfile.TemporaryDirectory(prefix="sme2prof-pip-") as folder, contextlib.ExitStack() as last:
 
         def heard(line: str) -> None:
@@ -85,12 +85,12 @@ def pip(*words: str | Path, timeout: float) -> process.Completed:
 
 
 def apt_sizes(print_uris: str) -> dict[str, int]:
-    """The packages, by file name, that `apt-get --print-uris` says it would fetch, and their sizes."""
+    """Return the packages that `apt-get --print-uris` would fetch: file name to size."""
     named = re.findall(r"^'\S+' (\S+\.deb) (\d+)", print_uris, re.MULTILINE)
     return {unquote(name): int(count) for name, count in named}
 
 
 def described(packages: Sequence[str], names: Sequence[str]) -> str:
-    """What comes for `packages`, with how much they bring along."""
+    """Return `packages` as text, with the number of packages they bring along."""
     along = len(names) - len(packages)
     return ", ".join(packages) + (f" and {plural(along, 'package')} they need" if along > 0 else "")

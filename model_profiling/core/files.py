@@ -1,10 +1,10 @@
 """Files that are written whole or not at all, and never through a link.
 
-Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed
-into place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular
-file is ever replaced. The few that are written in place (locks, journals) are opened by `open_in_place`; what
-a user named as an output may be a device or a pipe, which `writing_to` writes to. Paths that callers give
-come in through `as_path`.
+Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed into
+place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular file
+is ever replaced. The few files written in place (locks, journals) are opened by `open_in_place`. An output
+that a user names may be a device or a pipe: `writing_to` handles those. Paths from callers come in through
+`as_path`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 StrPath: TypeAlias = str | os.PathLike[str]
 
 STDOUT = Path("/dev/stdout")
-"""What a user calls `-`."""
+"""What a user writes as `-`."""
 _OPEN_FILE = re.compile(r"/dev/(?:fd/(\d{1,9})|(stdin|stdout|stderr))|/proc/self/fd/(\d{1,9})")
 _STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
 
@@ -53,11 +53,11 @@ _CURES = {
 }
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
-"""Bytes, on Linux; macOS and some file systems take less, and say so."""
+"""Bytes, on Linux; macOS and some file systems allow less, and report it."""
 
 
 def as_path(given: StrPath) -> Path:
-    """What a caller named, as a `Path`."""
+    """Return a caller's path as a `Path`, or refuse one that no system accepts."""
     if not isinstance(given, str | os.PathLike) or not isinstance(text := os.fspath(given), str):
         raise InputError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
     if not text:
@@ -73,12 +73,12 @@ def as_path(given: StrPath) -> Path:
 
 
 def relative_posix(folder: Path, path: Path) -> str:
-    """`path` as it is written in a file of `folder`, so that both can be moved together."""
+    """Return `path` relative to `folder`, so that both can be moved together."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a name is one that any file can hold: Python stands lone halves for bytes it cannot read."""
+    """Whether any file can hold this text: Python decodes unreadable bytes to lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -94,7 +94,6 @@ def _refusal(path: Path, problem: OSError) -> InputError:
 
 
 def make_folder(path: Path) -> Path:
-    """Create `path` and its parents, or say in one line why it cannot be."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -104,22 +103,20 @@ def make_folder(path: Path) -> Path:
 
 @contextlib.contextmanager
 def no_empty_folder(path: Path) -> Iterator[None]:
-    """Of the folders that the block makes for `path`, none stays that nothing was put into."""
+    """Afterwards remove the folders of `path` that the block made and left empty."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # the first one that is not empty, or was never made
+        with contextlib.suppress(OSError):  # stops at the first that is not empty, or was never made
             for folder in made:
                 folder.rmdir()
 
 
 def real_folder(root: Path, folder: Path) -> Path:
-    """`folder`, unless it does not lie below `root`, or by a link may not.
-
-    A run directory may come from other people: what the kit puts below it by names of its own stays there.
-    How `root` itself is reached is its user's business.
-    """
+    """Return `folder`; refuse it if it is not below `root`, or if a link lies on the way. A run directory may
+    come from other people: what the kit writes below it must stay inside it. Links on the way to `root`
+    itself are the user's choice."""
     if not folder.is_relative_to(root) or ".." in (parts := folder.relative_to(root).parts):
         raise InputError(f"cannot write below {folder}: it is outside of {root}", "choose another name")
     way = root
@@ -149,9 +146,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _make_part(path: Path) -> Path:
-    """A new file beside `path`; the system gives it the permissions that the user's umask asks for."""
+    """Create a new file beside `path`, with the permissions of the user's umask."""
     while True:
-        # A name may have 255 bytes, and a character four.
+        # A name may have 255 bytes, and a character takes up to four.
         part = path.with_name(f".{path.name[:48]}.{secrets.token_hex(4)}.part")
         with contextlib.suppress(FileExistsError):
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
@@ -163,7 +160,7 @@ def _kind_at(path: Path) -> str:
         return kind_of(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    except ValueError as problem:  # NUL, or halves of characters
+    except ValueError as problem:  # NUL or lone surrogates
         raise InputError(
             f"cannot write {str(path)!r}: no file has such a name", "correct the path"
         ) from problem
@@ -172,7 +169,7 @@ def _kind_at(path: Path) -> str:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse what would be lost, or is not where it seems to be: a device, a pipe, a link, a folder."""
+    """Refuse to replace anything but a regular file: a device, a pipe, a link, a folder."""
     if kind := _kind_at(path):
         raise InputError(
             f"cannot write {path}: {kind} has that name", "choose another name, or remove what is there"
@@ -180,20 +177,18 @@ def _check_replaceable(path: Path) -> None:
 
 
 def open_in_place(path: Path) -> int:
-    """Open a file that is kept and changed, such as a lock or a journal; made where there is none.
-
-    Only a regular file with no other name: by a link, or a hard link, whoever made it would have the kit
-    change a file of his choice. Raises OSError where the system refuses.
-    """
+    """Open a file that is kept and changed in place, such as a lock or a journal; create it if missing. Only
+    a regular file with a single name is accepted: through a symbolic or hard link, whoever made the link
+    could have the kit change any file. Raises OSError if the system refuses."""
     fix = "remove it, if it is not a file you need"
     if kind := _kind_at(path):
         raise InputError(f"cannot write {path}: it is {kind}", fix)
-    # Neither followed nor waited for, if it became a link or a pipe a moment ago.
+    # Do not follow or wait, in case it has just become a link or a pipe.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     found = os.fstat(handle)
     kind = kind_of(found.st_mode)
     if not kind and found.st_nlink > 1:
-        # As `cp -al` leaves them: a journal may be among them, which nobody is to lose.
+        # `cp -al` leaves hard links; the file may be a journal that must not be lost, so do not say "remove".
         kind, fix = "a file with another name (a hard link)", "put a copy of the file in its place"
     if kind:
         os.close(handle)
@@ -202,7 +197,7 @@ def open_in_place(path: Path) -> int:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether what is written there goes straight on: a device, a pipe, or a file this process holds open."""
+    """Whether `path` is a device, a pipe or a file that this process holds open."""
     return _open_file(path) is not None or _kind_at(path) in ("a named pipe", "a device")
 
 
@@ -211,12 +206,11 @@ def is_stdout(path: Path) -> bool:
 
 
 def display_name(path: Path) -> str:
-    """What a person is told of where something was written."""
     return "standard output" if is_stdout(path) else str(path)
 
 
 def _open_file(path: Path) -> int | None:
-    """The number of the open file that `path` means: `/dev/stdout`, or `/dev/fd/63` of a shell's `>(...)`."""
+    """Return the descriptor that `path` means: `/dev/stdout`, or `/dev/fd/63` of a shell's `>(...)`."""
     found = _OPEN_FILE.fullmatch(str(path))
     if found is None:
         return None
@@ -226,14 +220,13 @@ def _open_file(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[IO[bytes]]:
-    """A stream for what the user asked to have at `path`: a file is made whole or not at all, a device or a
-    pipe is written to and stays what it is."""
+    """Yield a stream to a user's output: a file is written whole or not at all, a device or pipe directly."""
     if not is_stream(path):
         with replacing(path) as part, part.open("wb") as stream:
             yield stream
         return
     if is_stdout(path):
-        # What cannot be written here is an answer that was lost, as if it had been printed.
+        # A failure here counts as a lost answer, as if it had been printed.
         with io.BufferedWriter(_Straight(sys.stdout.buffer)) as stream:
             yield stream
         sys.stdout.flush()
@@ -249,7 +242,7 @@ def writing_to(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Straight(io.RawIOBase):
-    """Goes on to another stream and never back: a device may say that it can be sought in, and not do it."""
+    """Passes data on and never seeks: a device may claim that it can seek, and fail to."""
 
     def __init__(self, to: IO[bytes]) -> None:
         self._to = to
@@ -262,7 +255,7 @@ class _Straight(io.RawIOBase):
 
 
 def write_out(path: Path, content: str) -> None:
-    """Write a text to where the user asked for it."""
+    """Write text to an output that the user named."""
     with writing_to(path) as stream:
         stream.write(encoded(content))
 
@@ -277,12 +270,12 @@ def write_text(path: Path, content: str) -> None:
 
 
 def encoded(text: str) -> bytes:
-    """As UTF-8; halves of characters, which it has none of, as JSON writes them: so JSON stays the same."""
+    """Encode as UTF-8; lone surrogates become `\\ud800` escapes, as in JSON, so that JSON stays the same."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write `content` as indented JSON; NaN and infinities are refused, they are not JSON."""
+    """Write `content` as indented JSON; refuse NaN and infinities, which are not JSON."""
     write_text(path, json_text(content))
 
 
@@ -291,12 +284,12 @@ def json_text(content: Mapping[str, object]) -> str:
 
 
 def all_in(folder: Path) -> list[Path]:
-    """Every file below `folder`, in one order."""
+    """Return every file below `folder`, sorted."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def move(source: Path, path: Path) -> None:
-    """Rename `source` to `path`, or copy it whole where they lie on different file systems."""
+    """Rename `source` to `path`, or copy it if they are on different file systems."""
     _check_replaceable(path)
     make_folder(path.parent)
     try:
@@ -317,27 +310,26 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-# One process at a time.
-# The lock is the kernel's: it goes when its holder goes, however that ends, so a lock can never be stale.
-# The file's content only tells people who holds it.
+# Locks: one process at a time. The kernel holds the lock and drops it when the process ends in any way, so a
+# lock is never stale. The file's content only tells people who holds it.
 
-# Who only looks takes the lock for a moment; that is nobody's run.
+# `check_free` takes the lock for a moment; wait that long before reporting it as in use.
 _MOMENT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """The lock of `what`, as the user calls it; `fix` is what to do when another run holds it."""
+    """The lock of `what`, as the user calls it; `fix` is the advice when another run holds it."""
 
     path: Path
     what: str
     fix: str
     elsewhere: str | None = None
-    """What to do where the file itself cannot be written, if that is not to choose another folder."""
+    """The advice when the lock file cannot be written; by default, to choose another folder."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it for the length of the block, or say who holds it."""
+        """Hold the lock during the block, or raise an error that names the holder."""
         try:
             make_folder(self.path.parent)
         except InputError as problem:
@@ -360,14 +352,13 @@ class LockFile:
             os.close(handle)
 
     def check_free(self) -> None:
-        """Say who holds it, if anyone does; the moment after it may be taken, so `held` decides."""
+        """Raise an error if the lock is held. It can be taken a moment later, so only `held` decides."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            return  # never locked, not ours to read, or a link: taking the lock tells
+            return  # never locked, not readable or a link: `held` will report it
         try:
-            # Who only reads may not have it alone on every file system, and need not. Where nothing can be
-            # locked, taking the lock tells.
+            # A shared lock: a reader may get no exclusive one. If locking fails, `held` reports it.
             with contextlib.suppress(OSError):
                 self._take(handle, fcntl.LOCK_SH)
         finally:

@@ -1,8 +1,8 @@
 """Checked reading of flatbuffers, one table at a time or one field of many tables at once.
 
-The bytes may be damaged or hostile. Nothing is read before it is known to lie inside the buffer, and what
-is read one by one may not add up to more than the buffer holds, so references that share or repeat bytes
-cannot turn a small file into endless work. Every violation is a `FormatError` that names file and byte.
+The bytes may be damaged or hostile. Everything is checked to lie inside the buffer before it is read, and the
+total read one by one is limited to the buffer's size, so references that share or repeat bytes cannot turn a
+small file into endless work. Every violation is a `FormatError` that names file and byte.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Int64 = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 Source: TypeAlias = StrPath | bytes | bytearray | memoryview | mmap.mmap
-"""A file by its path, or its content."""
+"""A file's path, or its content."""
 
 LONGEST_TEXT = 4096
-"""Bytes of a name; the longest real ones have a few hundred."""
+"""Maximum bytes of a name; the longest real ones have a few hundred."""
 
-# What one table takes at the very least: its slot in a list and the offset to its vtable.
+# The least that one table takes: its slot in a list and the offset to its vtable.
 _TABLE_BYTES = 8
-# No real program comes near to it; reading this much one by one takes a few seconds.
+# No real program comes near this; reading this much one by one takes a few seconds.
 _MOST_BYTES = 24_000_000
 _CODES = {"i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
 _SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _CODES.items()}
@@ -39,12 +39,11 @@ _FLOAT = struct.Struct("<f")
 
 
 def load(source: Source, kind: str, most: int | None = None) -> tuple[str, NDArray[np.uint8]]:
-    """The name to use in messages and the bytes; a file is mapped, not copied into memory, and refused where
-    it has more than `most` bytes."""
+    """Return a name for messages and the bytes; a file is mapped, and refused if larger than `most` bytes."""
     if isinstance(source, bytes | bytearray | memoryview | mmap.mmap):
         return f"the {kind}", np.frombuffer(source, np.uint8)
     path = as_path(source)
-    # What lies in a run directory was looked at when it was opened; who names a file may name a link.
+    # A run directory's links were checked when it was opened; a file that a user names may be a link.
     with open_regular(path, follow=True) as stream:
         try:
             size = os.fstat(stream.fileno()).st_size
@@ -59,7 +58,7 @@ def load(source: Source, kind: str, most: int | None = None) -> tuple[str, NDArr
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer; `origin` is where they begin in the file that messages name."""
+    """The bytes of one flatbuffer; `origin` is their offset in the file that messages name."""
 
     def __init__(self, data: NDArray[np.uint8], source: str, origin: int = 0) -> None:
         self.data = data
@@ -81,7 +80,7 @@ class FlatBuffer:
         return value
 
     def within(self, at: int, length: int, what: str) -> None:
-        """Refuse a stretch of bytes that is not entirely inside the buffer."""
+        """Refuse a range that is not entirely inside the buffer."""
         if at < 0 or length < 0 or at + length > self.size:
             raise self.damaged(f"{what} leaves the file", at)
 
@@ -90,20 +89,18 @@ class FlatBuffer:
         return self.data[at : at + length]
 
     def root(self, at: int, what: str) -> Table:
-        """The root table, whose offset is stored at `at`."""
+        """Return the root table, whose offset is stored at `at`."""
         return Table(self, at + self.read("u32", at, what), what)
 
     def column(self, kind: str, *, aligned: bool = False) -> NDArray[np.generic]:
-        """A view of the buffer in which entry i is the scalar that begins at byte i; where `aligned`, the
-        i-th scalar, which is several times quicker to gather from.
-        """
+        """Return a view of the scalar at each byte; if `aligned`, of each whole scalar: faster to gather."""
         if (kind, aligned) not in self._columns:
             dtype = _dtype(kind)
             self._columns[kind, aligned] = self._view(dtype, step=dtype.itemsize if aligned else 1)
         return self._columns[kind, aligned]
 
     def rows(self, width: int) -> NDArray[np.void]:
-        """A view in which entry i is the `width` bytes that begin at byte i."""
+        """Return a view whose entry i is the `width` bytes that begin at byte i."""
         return self._view(np.dtype((np.void, width)), step=1)
 
     def _view(self, dtype: np.dtype[Scalar], step: int) -> NDArray[Scalar]:
@@ -111,7 +108,7 @@ class FlatBuffer:
         return np.ndarray((count,), dtype, buffer=self._bytes if count else b"", strides=(step,))
 
     def spend(self, count: int, at: int) -> None:
-        """Account for bytes that are read one by one; a sound buffer has none that are read twice."""
+        """Count bytes that are read one by one; a valid buffer has none that are read twice."""
         self._bytes_left -= count
         if self._bytes_left < 0:
             raise self.damaged("it refers to more than it can hold,", at)
@@ -136,7 +133,7 @@ class Table:
         buffer.within(at, self._size, what)
 
     def _field(self, field: int, width: int) -> int:
-        """Where a field is stored, or 0 when it is left out."""
+        """Return where a field is stored, or 0 if it is left out."""
         slot = 4 + 2 * field
         if slot + 2 > self._vtable_size:
             return 0
@@ -152,7 +149,7 @@ class Table:
         return self.buffer.read(kind, at, self.what) if at else default
 
     def real(self, field: int) -> float:
-        """A 32-bit floating-point number, 0 when it is left out."""
+        """Return a 32-bit float, 0 if it is left out."""
         at = self._field(field, _FLOAT.size)
         if not at:
             return 0.0
@@ -168,7 +165,7 @@ class Table:
         return Table(self.buffer, at, what) if at else None
 
     def vector(self, field: int, width: int, what: str) -> tuple[int, int]:
-        """Where a vector's first element is and how many there are; (0, 0) when it is left out."""
+        """Return where a vector begins and its length; (0, 0) if it is left out."""
         at = self._target(field)
         if not at:
             return 0, 0
@@ -177,25 +174,22 @@ class Table:
         return at + 4, count
 
     def tables(self, field: int, what: str) -> Iterator[Table]:
-        """The tables of a vector, each opened when its turn comes."""
+        """Yield the tables of a vector, each opened only when reached."""
         first, count = self.vector(field, 4, what)
         for place in range(first, first + 4 * count, 4):
             yield Table(self.buffer, place + self.buffer.read("u32", place, what), what)
 
     def array(self, field: int, kind: str, what: str) -> NDArray[np.generic]:
-        """A vector of scalars."""
         dtype = _dtype(kind)
         first, count = self.vector(field, dtype.itemsize, what)
         return np.frombuffer(self.buffer.slice(first, count * dtype.itemsize, what), dtype)
 
     def ints(self, field: int, kind: str, what: str) -> tuple[int, ...]:
-        """A vector of integers."""
         values = self.array(field, kind, what)
         self.buffer.spend(values.nbytes, self.at)
         return tuple(values.tolist())
 
     def octets(self, field: int, what: str) -> tuple[int, NDArray[np.uint8]]:
-        """A vector of bytes and where it begins."""
         first, count = self.vector(field, 1, what)
         return first, self.buffer.slice(first, count, what)
 
@@ -214,10 +208,8 @@ class Table:
 
 
 class Tables:
-    """Many tables of one type, each field of all of them read in a few numpy operations.
-
-    Tables that set the same fields share a vtable, so a vtable is looked at once and not once per table.
-    """
+    """Many tables of one type; each field of all of them is read in a few numpy operations. Tables that set
+    the same fields share a vtable, so each vtable is read once, not once per table."""
 
     __slots__ = ("_table_size", "_vtable", "_vtable_size", "_which", "at", "buffer", "what")
 
@@ -225,7 +217,7 @@ class Tables:
         self.buffer = buffer
         self.at = at
         self.what = what
-        # Each distinct vtable, how long it and the tables that use it are, and which table uses which.
+        # Each distinct vtable, its size and that of its tables, and which table uses which vtable.
         self._vtable, self._which = _distinct(at - gather(buffer, at, "i32", what))
         self._vtable_size = length = gather(buffer, self._vtable, "u16", what)
         self._table_size = size = gather(buffer, self._vtable + 2, "u16", what)
@@ -235,7 +227,7 @@ class Tables:
             refuse(buffer, at + size[self._which] > buffer.size, at, f"{what} leaves the file")
 
     def fields(self, field: int, width: int) -> Int64:
-        """Where each table stores a field; 0 where it is left out."""
+        """Return where each table stores a field; 0 where it is left out."""
         slot = 4 + 2 * field
         known = self._vtable_size >= slot + 2
         offset = np.zeros(len(self._vtable), np.int64)
@@ -248,11 +240,11 @@ class Tables:
         return self.at + offset if offset.all() else np.where(offset > 0, self.at + offset, 0)
 
     def scalars(self, field: int, kind: str, default: int) -> Int64:
-        """A field of every table; 64-bit unsigned values that exceed the signed range are refused."""
+        """Return a field of every table; refuse unsigned 64-bit values beyond the signed range."""
         return self._gathered(self.fields(field, int(kind[1:]) // 8), kind, default)
 
     def targets(self, field: int) -> Int64:
-        """Where the table, string or vector begins that a field refers to; 0 where it is left out."""
+        """Return where the table, string or vector that a field refers to begins; 0 where it is left out."""
         at = self.fields(field, 4)
         return at + self._gathered(at, "u32", 0)
 
@@ -266,7 +258,7 @@ class Tables:
 
 
 def gather(buffer: FlatBuffer, at: Int64, kind: str, what: str) -> Int64:
-    """The scalars that begin at the given bytes, as 64-bit integers."""
+    """Return the scalars at the given bytes, as 64-bit integers."""
     if len(at) == 0:
         return np.empty(0, np.int64)
     column = buffer.column(kind)
@@ -282,17 +274,17 @@ def gather(buffer: FlatBuffer, at: Int64, kind: str, what: str) -> Int64:
 
 
 def refuse(buffer: FlatBuffer, bad: NDArray[np.bool_], at: Int64, what: str) -> None:
-    """Raise for the first entry that is bad."""
+    """Raise an error for the first bad entry, if there is one."""
     if bad.any():
         raise buffer.damaged(what, int(at[int(bad.argmax())]))
 
 
 def _distinct(values: Int64) -> tuple[Int64, NDArray[np.intp]]:
-    """The distinct values and which of them each value is."""
+    """Return the distinct values, and for each value its index among them."""
     which = np.zeros(len(values), np.intp)
     found: list[int] = []
     left = np.ones(len(values), np.bool_)
-    # Nearly always there are a handful, and then this is many times quicker than sorting.
+    # There are nearly always only a few, and then this is many times faster than sorting.
     while left.any():
         if len(found) == 16:
             distinct = np.unique(values)

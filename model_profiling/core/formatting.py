@@ -1,4 +1,4 @@
-"""Numbers, words and names as people read them: plurals, units, rounding, nothing a terminal obeys."""
+"""Text for people: plurals, units, rounding, and removal of characters that a terminal obeys."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-
-# Numbers and words as people read them: the one place for plurals, units and rounding.
 
 MISSING = "-"
 
@@ -25,12 +23,11 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def span(first: str, last: str) -> str:
-    """`1.2 to 3.4`; one of them where both are shown alike."""
+    """`1.2 to 3.4`, or just `1.2` if both look the same."""
     return first if first == last else f"{first} to {last}"
 
 
 def span_of(values: Sequence[float], form: str) -> str:
-    """From the least to the most of `values`, each shown with `form`."""
     return span(f"{min(values):{form}}", f"{max(values):{form}}")
 
 
@@ -53,23 +50,23 @@ def listing(words: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'export'?`; empty where nothing known comes near."""
+    """`did you mean 'export'?`, or empty if nothing known is close."""
     near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""
 
 
 def with_threads(experiment: str, threads: int | None) -> str:
-    """An experiment at a number of threads: `mac_sme2_on, 2 threads`."""
+    """`mac_sme2_on, 2 threads`."""
     return f"{experiment}, {plural(threads, 'thread')}" if threads else experiment
 
 
 def milliseconds(value: float | None) -> str:
-    """With three figures that count."""
+    """With at least three significant digits."""
     return MISSING if value is None else f"{value:.{decimals_for(value)}f}"
 
 
 def decimals_for(value: float) -> int:
-    """Of milliseconds: no clock tells less than a nanosecond."""
+    """Return the decimals to show for milliseconds; at most six, as no clock is finer than a nanosecond."""
     size = abs(value)
     if 0 < size < 0.01:
         return min(2 - math.floor(math.log10(size)), 6)
@@ -81,7 +78,7 @@ def percent(share: float | None) -> str:
 
 
 def change(ratio: float | None) -> str:
-    """How much time a speedup of `ratio` adds or takes away, in percent of the time before."""
+    """Return the change in time that a speedup of `ratio` means, in percent of the time before."""
     return MISSING if ratio is None or ratio <= 0 else f"{100 * (1 / ratio - 1):+.1f}%"
 
 
@@ -90,7 +87,6 @@ def speedup(ratio: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes for people."""
     if count is None:
         return MISSING
     if count < 1e3:
@@ -99,7 +95,7 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the two largest units that it has: `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Return the two largest units: `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     whole = max(0, round(seconds))
     for large, small, name, rest_name in (
         (86_400, 3600, "d", "h"),
@@ -113,14 +109,12 @@ def duration(seconds: float) -> str:
 
 
 def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[float]:
-    """`parts`, each rounded so that together they make `whole` as it is shown with `decimals`.
-
-    Each is rounded down, and what is then missing goes, a last digit each, to those that lost most.
-    """
+    """Round `parts` so that they add up to `whole` as shown with `decimals`. Each part is rounded down; the
+    missing last digits go to those that lost most."""
     scale = 10**decimals
     exact = [part * scale for part in parts]
     down = [int(value // 1) for value in exact]
-    # Rounded as printing rounds it: in decimals, not after a product that may end on a half.
+    # Round as printing does: in decimals, not after a product that may end on a half.
     missing = round(round(whole, decimals) * scale) - sum(down)
     by_loss = sorted(range(len(parts)), key=lambda place: down[place] - exact[place])
     step = 1 if missing >= 0 else -1
@@ -131,32 +125,31 @@ def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[f
     return [value / scale for value in down]
 
 
-# Names and messages come from files and machines of other people: a terminal obeys some characters, and a
-# reader is deceived by others. Before anything is shown, they are made visible, here and nowhere else.
+# Names and messages come from other people's files and machines. Some characters control a terminal, others
+# deceive a reader. Everything is made visible here before it is shown.
 
 _COMMAND = re.compile(r"(?m)^(\s*):(?=:)|#(?=#\w*\[)")
 _NOT_ASCII = re.compile(r"[^ -~\n\t]")
 _LONGEST_WORD, _SHOWN = 1024, 100
-# Controls, format characters (which turn the direction of writing, join or hide), halves of characters that
-# no file can hold, and line ends that only some programs know.
+# Controls, format characters (which change the writing direction, join or hide), lone surrogates, and line
+# ends that only some programs know.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """`text` with nothing in it but what can be seen, line ends and tabs. The rest is written as JSON writes
-    it (`\\u001b`), so that JSON remains the same JSON."""
+    """Return `text` with invisible characters, other than line ends and tabs, escaped as in JSON (`\\u001b`),
+    so that JSON stays the same JSON."""
     return _NOT_ASCII.sub(_visible, text.replace("\r\n", "\n"))
 
 
 def no_command(text: str) -> str:
-    """`text` in which a CI service that reads what is printed (`::error`, `##[group]`, `##vso[`) finds no
-    command: of such a word, the first character is written as JSON writes it. It does not matter who runs
-    this here: what was printed may be a service's log elsewhere."""
+    """Return `text` with the first character of CI commands (`::error`, `##[group]`, `##vso[`) escaped as in
+    JSON; always done, as any output may end up in a CI log."""
     return _COMMAND.sub(lambda found: (found[1] or "") + f"\\u{ord(found[0][-1]):04x}", text)
 
 
 def in_short(text: str) -> str:
-    """A message as one line, of which no word, a path of thousands of letters say, hides the rest."""
+    """Return a message as one line, with very long words (such as paths) shortened."""
     return " ".join(map(_short_word, text.split()))
 
 
@@ -165,7 +158,6 @@ def _short_word(word: str) -> str:
 
 
 def printable_data(data: object) -> object:
-    """The same for every text in plain JSON."""
     match data:
         case str():
             return printable(data)

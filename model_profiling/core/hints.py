@@ -1,4 +1,4 @@
-"""What fixes name: commands to run word for word, packages of extras, the ExecuTorch that is meant."""
+"""Fixes that error messages name: commands to run, packages to install, and which ExecuTorch is meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from types import ModuleType
 
 from model_profiling.core.errors import SetupError
 
-# Commands that fixes name, written so that they can be run word for word by whoever reads them.
+# Commands, written so that the reader can run them word for word.
 
 DISTRIBUTION = "sme2-profiling-kit"
 _CLONE = Path(__file__).resolve().parents[2]
@@ -25,24 +25,24 @@ _SCRIPTS = _CLONE / "model_profiling" / "scripts"
 
 
 def pip_install(*words: str) -> str:
-    """pip of this very Python, whichever is first on the PATH."""
+    """A pip command for this Python, whichever Python is first on the PATH."""
     return shlex.join([sys.executable, "-m", "pip", "install", *words])
 
 
 def install_extra(extra: str) -> str:
-    """What brings everything the kit's `extra` names into this Python; the kit itself is on no index."""
+    """A command that installs everything in the kit's `extra`; the kit itself is on no package index."""
     asked = _requirements(extra)
     return pip_install(*asked) if asked else pip_install("--editable", f"{_CLONE}[{extra}]")
 
 
 def reinstall(package: str, extra: str) -> str:
-    """What replaces an installed `package` by the one that `extra` asks for, even of the same version."""
+    """A command that replaces an installed `package` with the one in `extra`, even at the same version."""
     asked = [line for line in _requirements(extra) if re.match(rf"{package}\b", line)] or [package]
     return pip_install("--force-reinstall", "--no-deps", *asked)
 
 
 def _requirements(extra: str) -> list[str]:
-    """Those of the kit's `extra`; none where it is not installed."""
+    """The requirements of the kit's `extra`; empty if the kit is not installed."""
     try:
         asked = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -52,26 +52,26 @@ def _requirements(extra: str) -> list[str]:
 
 
 def set_up() -> str:
-    """What makes an environment of its own in the clone, for a Python that is the system's."""
+    """A command that creates the clone's own environment, for when this Python is the system's."""
     return shlex.join(["bash", str(_SCRIPTS / "setup_repo.sh")])
 
 
 def with_another_python() -> str:
-    """What installs the kit with another Python, which the reader names; only a clone has scripts."""
+    """A command that installs the kit with a Python that the reader fills in; only a clone has scripts."""
     if (_SCRIPTS / "setup_repo.sh").is_file():
         return f"{set_up()} --python PYTHON"
     return "PYTHON -m pip install 'WHEEL[executorch]', WHEEL being the kit's"
 
 
 def build_runners() -> str:
-    """What builds runners from ExecuTorch's source, in a clone and where only the wheel is."""
+    """A command that builds runners from ExecuTorch's source, from a clone or from an installed wheel."""
     if (_SCRIPTS / "build_runners.sh").is_file():
         return shlex.join(["bash", str(_SCRIPTS / "build_runners.sh")])
     return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "build"])
 
 
 def document(name: str) -> str:
-    """A page of `docs/`: in a clone its path, and where only the wheel is its address."""
+    """A page of `docs/`: its path in a clone, else its web address."""
     if (_CLONE / "docs" / name).is_file():
         return f"docs/{name}"
     try:
@@ -84,18 +84,16 @@ def document(name: str) -> str:
 
 
 def python(*words: str) -> str:
-    """This very Python, by the shortest name that starts it."""
+    """A command that runs this Python, by the shortest name that finds it."""
     found = shutil.which("python")
     same = found is not None and Path(found).parent == Path(sys.executable).parent
     return shlex.join(["python" if same else sys.executable, *words])
 
 
 def sme2prof(*words: str) -> str:
-    """This kit's command, by the shortest name that starts it.
-
-    Another environment's may be first on the PATH; it is ours if it lies beside this Python, or is what was
-    started (pip puts it elsewhere in a user's or a system's installation).
-    """
+    """A command that runs this kit's `sme2prof`, by the shortest name that finds it. Another environment's
+    may be first on the PATH. It is ours if it lies beside this Python, or is the program that was started
+    (pip puts it elsewhere in a user's or a system's installation)."""
     on_path = shutil.which("sme2prof")
     for own in (Path(sys.executable).parent / "sme2prof", Path(sys.argv[0])):
         if on_path and own.is_file() and own.samefile(on_path):
@@ -103,29 +101,26 @@ def sme2prof(*words: str) -> str:
     return shlex.join([sys.executable, "-m", "model_profiling", *words])
 
 
-# Packages of the kit's extras: loaded when they are asked for, and only then.
-
-
 def needed(module: str, extra: str) -> ModuleType:
-    """`module`, which `extra` brings; where it is not installed, an error with what installs it."""
+    """Import and return `module` from `extra`, or raise an error with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as problem:
-        # reads what is installed: not for nothing
+        # `install_extra` reads package metadata, so call it only here.
 
         package = module.partition(".")[0]
         raise SetupError(f"the Python package {package} is not installed", install_extra(extra)) from problem
 
 
-# Which ExecuTorch is meant: the installed wheel, found by what the installer recorded, never by path.
-# A checkout called `executorch` in the working folder, where `setup_repo.sh --from-source` and others put
-# it, comes before the wheel on `sys.path`, and has neither the libraries of a wheel nor its version.
+# `import executorch` must mean the installed wheel, found by the installer's record, never by path. A
+# checkout called `executorch` in the working folder (`setup_repo.sh --from-source` puts one there) comes
+# before the wheel on `sys.path`, and lacks the wheel's libraries and version.
 
 PACKAGE = "executorch"
 
 
 def wheel_folder() -> Path | None:
-    """Where the wheel's package lies; None where no wheel is installed, only a checkout or nothing."""
+    """The folder of the installed wheel's package; None if there is only a checkout, or nothing."""
     from importlib.metadata import distributions
 
     for found in distributions(name=PACKAGE):
@@ -136,7 +131,7 @@ def wheel_folder() -> Path | None:
 
 
 class _WheelFinder(MetaPathFinder):
-    """Answers for `executorch` itself; what is inside it is then looked for in the wheel alone."""
+    """Finds `executorch` itself; its submodules are then searched in the wheel alone."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -154,10 +149,10 @@ class _WheelFinder(MetaPathFinder):
 
 
 def import_only_the_wheel() -> None:
-    """From now on `import executorch` means the installed wheel, whatever lies on `sys.path` before it."""
+    """Make `import executorch` mean the installed wheel, whatever comes before it on `sys.path`."""
     if not any(isinstance(finder, _WheelFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _WheelFinder())
-    # Loaded before the kit it may be a package without a file, which takes its parts from the whole path.
+    # If imported before the kit, it may be a namespace package, which searches all of `sys.path`.
     loaded = sys.modules.get(PACKAGE)
     if loaded is not None and getattr(loaded, "__file__", None) is None and (folder := wheel_folder()):
         loaded.__path__ = [str(folder)]

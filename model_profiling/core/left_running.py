@@ -1,13 +1,11 @@
-"""What a subprocess started, found wherever it went, and ended; also when this process is killed.
+"""Finds and ends everything that a subprocess started, even when this process is killed.
 
-A process group does not hold what calls `setsid`, so every launch carries a mark in its environment, which
-all it starts inherits. What dropped its environment, its session, its group and its parents all at once is
-not found. On macOS the environment of programs that the system protects is not shown; there, groups and
-parents have to do.
+A process group misses children that call `setsid`, so every launch has a mark in its environment, which all
+its children inherit. A child that drops its environment, session, group and parents all at once is not found.
+macOS hides the environment of protected programs; there, groups and parents have to do.
 
-A keeper, this file run as a script beside this process, hears what is launched and what has ended. It sleeps
-otherwise, until the pipe between them closes, as it does with whatever end of this process; then it ends what
-is left.
+A keeper, this file run as a script, is told what is launched and what has ended. When this process ends in
+any way, the pipe between them closes, and the keeper ends what is left.
 """
 
 from __future__ import annotations
@@ -24,15 +22,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MARK = "SME2PROF_LAUNCH"
-"""The variable that holds the mark of a launch, behind those of the launches it is part of."""
+"""The environment variable with a launch's mark, preceded by the marks of the launches around it."""
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.002
-# Between `fork` and `exec` a process shows its parent's environment.
+# Between `fork` and `exec` a process still shows its parent's environment.
 _UNTIL_EXEC_S = 0.1
 
 
 def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
-    """`environment` for a launch under `mark`."""
     around = os.environ.get(MARK)
     return {**environment, MARK: f"{around}.{mark}" if around else mark}
 
@@ -42,17 +39,17 @@ def new_mark() -> str:
 
 
 def end_all(pid: int, mark: str) -> None:
-    """Kill process `pid` if it still runs, and everything it has started under `mark`; 0 is no process."""
+    """Kill process `pid`, if it still runs, and everything started under `mark`; 0 means no process."""
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until and _kill_started(pid, mark):
         time.sleep(_PAUSE_S)
 
 
 def _kill_started(pid: int, mark: str) -> bool:
-    """Whether there was anything to kill."""
+    """Return whether there was anything to kill."""
     try:
         import psutil  # type: ignore[import-untyped]
-    except ImportError:  # set-up, before any package is installed: its group has to do
+    except ImportError:  # during setup, before any package is installed: its group has to do
         if pid:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
@@ -69,7 +66,7 @@ def _kill_started(pid: int, mark: str) -> bool:
     killed = False
     with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
         for found in filter(belongs, psutil.process_iter()):
-            with contextlib.suppress(psutil.Error):  # it has gone, or become somebody else's, as with sudo
+            with contextlib.suppress(psutil.Error):  # it has gone, or belongs to another user, as with sudo
                 for child in found.children(recursive=True):
                     child.kill()
             with contextlib.suppress(psutil.Error):
@@ -79,7 +76,7 @@ def _kill_started(pid: int, mark: str) -> bool:
 
 
 class Keeper:
-    """This side of the keeper, which is started when it first has something to keep."""
+    """Starts the keeper when there is first something to keep, and talks to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,7 +86,7 @@ class Keeper:
         atexit.register(self._let_go)
 
     def runs(self, mark: str, pid: int = 0) -> None:
-        """Something was started under `mark`, or without a `pid` is about to be."""
+        """Note that `pid` was started under `mark`, or, without a `pid`, is about to be."""
         with self._lock:
             self._running[mark] = pid
             self._tell(f"{mark} {pid}\n")
@@ -100,12 +97,11 @@ class Keeper:
                 self._tell(f"{mark}\n")
 
     def running(self) -> dict[str, int]:
-        """The number of each process that runs now, by its mark."""
         with self._lock:
             return dict(self._running)
 
     def _tell(self, line: str) -> None:
-        """Where no keeper can be started, there is none."""
+        """Tell the keeper, starting it if needed; if it cannot be started, go on without."""
         with contextlib.suppress(OSError):
             if self._process is None or self._process.poll() is not None:
                 self._forget_process()
@@ -117,7 +113,7 @@ class Keeper:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    cwd="/",  # the folder it is started in may go
+                    cwd="/",  # the current folder may be deleted
                     start_new_session=True,  # out of reach of the terminal's keys
                 )
                 line = "".join(f"{mark} {pid}\n" for mark, pid in self._running.items())
@@ -125,8 +121,7 @@ class Keeper:
                 self._process.stdin.write(line.encode())
 
     def _let_go(self) -> None:
-        """At the end of this process: a keeper that has nothing to keep goes first, so that it is not left to
-        somebody who does not wait for it, as in many containers."""
+        """At exit, end an idle keeper: in many containers nobody reaps orphans."""
         with self._lock:
             if self._process is not None and not self._running:
                 self._process.kill()
@@ -138,14 +133,14 @@ class Keeper:
         self._process = None
 
     def _forget(self) -> None:
-        """A fork of this process has started nothing, and must not hold the pipe open."""
+        """After a fork: the child has started nothing, and must not hold the pipe open."""
         self._lock = threading.Lock()
         self._running.clear()
         self._forget_process()
 
 
 def _keep() -> None:
-    """Be the keeper: hear of launches until standard input ends, then end those that did not."""
+    """Run as the keeper: record launches until standard input ends, then end those still running."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     running: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What macOS says of itself through its own commands; empty or None where it does not answer."""
+"""Facts from macOS's own commands; empty or None if they do not answer."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ import shutil
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 
-# Where they are, for a PATH that leaves the system's own folders out.
+# The commands' folders, for a PATH that leaves them out.
 _FOLDERS = "/usr/bin:/usr/sbin"
 
 
 def sysctl(name: str) -> str:
-    """One value, such as `machdep.cpu.brand_string`."""
     return _answer("sysctl", "-n", name).strip()
 
 
 def sysctl_listing(prefix: str) -> str:
-    """Every name below `prefix` with its value, one `name: value` a line."""
+    """Return every value below `prefix`, one `name: value` per line."""
     return _answer("sysctl", prefix)
 
 
 def version() -> str:
-    """Such as `15.5`."""
     return _answer("sw_vers", "-productVersion").strip()
 
 
@@ -34,7 +32,6 @@ def memory_bytes() -> int | None:
 
 
 def on_battery() -> bool | None:
-    """Whether it draws from a battery now."""
     source = re.search(r"drawing from '([^']+)'", _answer("pmset", "-g", "batt"))
     return source[1] == "Battery Power" if source else None
 

@@ -1,4 +1,4 @@
-"""Subprocesses with a limit in time and in what they say, and nothing left running behind them."""
+"""Subprocesses with limits on time and output, which leave nothing running behind them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from model_profiling.core.left_running import Keeper, end_all, marked, new_mark
 from model_profiling.core.signals import defer_signals
 
 MOST_OUTPUT = 16 << 20
-"""Bytes that are kept of each stream; what a runner says of its own times lies in its last lines."""
+"""Bytes kept of each stream; the times that a runner prints are in its last lines."""
 
 _END = 1 << 20
 _BLOCK = 1 << 16
 _LONGEST_LINE = 1000
-# One that has ended may have left its output to a daemon it started; that one never closes it.
+# A process that has ended may have left its output to a daemon, which never closes it.
 _GRACE_S = 1.0
-# Where the system cannot wake us when a process ends.
+# How often to check where the system cannot report that a process has ended.
 _LOOK_EVERY_S = 0.2
 _LONGEST_SLEEP_S = 3600.0
-# As long as the kernel takes at most to end what was killed, with all its memory.
+# The longest the kernel takes to end a killed process, with all its memory.
 _TO_END_S = 30.0
 
 _keeper = Keeper()
@@ -37,8 +37,6 @@ _keeper = Keeper()
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a subprocess ended and what it said."""
-
     argv: tuple[str, ...]
     returncode: int
     stdout: str
@@ -52,7 +50,7 @@ class Completed:
 
     @property
     def signal_name(self) -> str | None:
-        """The signal that ended it, also when a shell or an emulator reports it as 128+N."""
+        """The signal that ended it, also if a shell or an emulator reports it as 128+N."""
         number = -self.returncode if self.returncode < 0 else self.returncode - 128
         if self.timed_out or number <= 0:
             return None
@@ -70,7 +68,7 @@ class Completed:
 
 @dataclass(slots=True)
 class BoundedOutput:
-    """The beginning and the end of a stream of any length, and how much of it is between them."""
+    """The beginning and the end of a stream of any length, and the number of bytes dropped between them."""
 
     most: int = MOST_OUTPUT
     beginning: bytearray = field(default_factory=bytearray)
@@ -95,7 +93,7 @@ class BoundedOutput:
 
 
 class Child(subprocess.Popen[bytes]):
-    """A subprocess and the mark that all it starts carries; it ends with `end`."""
+    """A subprocess and the mark that everything it starts carries; pass it to `end`."""
 
     mark: str
 
@@ -111,14 +109,13 @@ def run(
     stop: threading.Event | None = None,
     heard: Callable[[str], None] | None = None,
 ) -> Completed:
-    """Run `argv` in a session of its own; at `timeout` seconds it is killed with everything it started.
+    """Run `argv` in its own session; after `timeout` seconds kill it with everything it started.
 
-    `env` adds to the inherited environment. Of each stream `most_output` bytes are kept, its beginning and
-    its end. With `leaves_nothing` what it started ends with it also when it ends by itself; that is not for
-    clients that start a daemon for others, as adb does. `stop`, set by another thread, ends it as the limit
-    does: signals only reach the main thread. `heard` is given each line of stdout as it
-    comes. A failing command is a value, not an exception; only a program that cannot be started at all
-    raises.
+    `env` adds to the inherited environment. `most_output` bytes of each stream are kept, its beginning and
+    its end. `leaves_nothing` ends what it started even when it ends by itself; do not use it for clients that
+    start a shared daemon, as adb does. `stop`, set by another thread, ends it as the time limit does: signals
+    only reach the main thread. `heard` gets each line of stdout as it arrives. A failing command is returned,
+    not raised; only a program that cannot be started raises.
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
@@ -148,11 +145,9 @@ def start(
     env: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int = subprocess.PIPE,
 ) -> Child:
-    """Start `argv` in a session of its own, its output piped here, and its input too if it is `fed`.
-
-    `env` adds to the inherited environment. Whoever starts it hands it to `end`, however it ended; should
-    this process be killed before, it ends all the same.
-    """
+    """Start `argv` in its own session, with its output piped here, and its input too if `fed`. `env` adds to
+    the inherited environment. The caller must pass it to `end`, however it ended; if this process is killed
+    first, the keeper ends it."""
     mark = new_mark()
     _keeper.runs(mark)
     try:
@@ -175,10 +170,8 @@ def start(
 
 
 def end(child: Child, *, with_all: bool = True) -> None:
-    """End the child if it still runs, and then, or `with_all`, everything it started, in whatever session.
-
-    Where that is possible, before it is waited for: until then nobody else gets its number.
-    """
+    """End the child if it still runs; in that case, or if `with_all`, also everything it started. The kill
+    comes before the wait where possible: until the wait, no other process can get its pid."""
     with defer_signals():
         if with_all or not has_ended(child):
             kill(child)
@@ -195,10 +188,10 @@ def end(child: Child, *, with_all: bool = True) -> None:
 
 
 def kill(child: Child) -> None:
-    """Kill the child and everything it started; it is still to be handed to `end`."""
-    # First: who has left the session and the environment is known by its parent, while that lives.
+    """Kill the child and everything it started; `end` must still be called."""
+    # First, because a process that left the session and the environment is only found while its parent lives.
     end_all(child.pid if child.returncode is None else 0, child.mark)
-    if child.returncode is None:  # until it is waited for, nobody else gets its number
+    if child.returncode is None:  # until the wait, no other process can get its pid
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         with contextlib.suppress(PermissionError):  # as with sudo
@@ -206,25 +199,25 @@ def kill(child: Child) -> None:
 
 
 def kill_running() -> None:
-    """Kill everything that threads of this process have started and wait for; each is told how it ended."""
+    """Kill everything that threads of this process have started; each thread then sees its child end."""
     for mark, pid in _keeper.running().items():
         end_all(pid, mark)
 
 
 def has_ended(child: Child) -> bool:
-    """Whether it has; where the system allows that, its number stays taken."""
+    """Whether the child has ended; its pid stays reserved where the system allows it."""
     if child.returncode is not None:
         return True
     if not hasattr(os, "waitid"):
         return child.poll() is not None
     try:
         return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # somebody else has waited for it
+    except ChildProcessError:  # someone else has waited for it
         return child.poll() is not None
 
 
 class _Said:
-    """Both streams of a child, read as they come, so that neither stops it nor fills the memory."""
+    """Reads both output streams of a child as they arrive, so that it never blocks; memory is bounded."""
 
     def __init__(self, child: Child, most: int, heard: Callable[[str], None] | None) -> None:
         assert child.stdout is not None and child.stderr is not None
@@ -233,8 +226,7 @@ class _Said:
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
 
     def follow(self, deadline: float, grace_s: float, stop: threading.Event | None) -> bool:
-        """Whether the child ended before the deadline. Whoever else holds its streams open then is given
-        `grace_s` to say more."""
+        """Whether the child ended in time; others that hold its streams then get `grace_s` to write more."""
         ended: float | None = None
         with selectors.DefaultSelector() as ready, _watch(self._child) as watch:
             for stream in (*self._open, *watch):
@@ -256,7 +248,6 @@ class _Said:
         return True
 
     def take_rest(self) -> None:
-        """What is still in the pipes of a child that has ended; then they are closed."""
         until = time.monotonic() + _GRACE_S
         for stream in list(self._open):
             os.set_blocking(stream, False)
@@ -286,7 +277,7 @@ class _Said:
 
 @contextlib.contextmanager
 def _watch(child: Child) -> Iterator[tuple[int, ...]]:
-    """A file that can be read once the child has ended, where the system has such."""
+    """Yield a descriptor that becomes readable when the child ends, if the system has one."""
     try:
         watch = os.pidfd_open(child.pid)
     except (AttributeError, OSError):

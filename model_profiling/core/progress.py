@@ -1,4 +1,4 @@
-"""How long work tells the person watching where it is; the command line decides how that looks."""
+"""Progress reporting for long operations; the command line decides how it looks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ _ERASE = "\r\033[K"
 
 
 class Progress(Protocol):
-    """Receives stages by name and, where the amount of work is known, how much of it is done."""
+    """Receives the name of each stage and, if the amount of work is known, how much is done."""
 
     def stage(self, text: str) -> None:
-        """A new stage of the work began."""
+        """A new stage began."""
 
     def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        """`done` of `total` steps of the current stage are finished; `left_s` is how long the rest takes,
-        where that is known better than from the steps."""
+        """`done` of `total` steps are finished; `left_s` is the time left, if known better than by steps."""
 
 
 class Silent:
-    """Says nothing; the default for library use."""
+    """Reports nothing; the default for library use."""
 
     def stage(self, text: str) -> None:
         """Nothing is shown."""
@@ -38,10 +37,8 @@ class Silent:
 
 
 class Lines:
-    """A line on stderr for each stage, and how far it is: for programs that need none of the packages.
-
-    Several may write to one terminal: a count stands in the last line until anyone writes another.
-    """
+    """Plain progress lines on stderr, for programs that run without the kit's packages. Several programs may
+    share a terminal: the count stays in the last line until anyone writes another."""
 
     def __init__(self) -> None:
         self._stage, self._shown = "", time.monotonic()
@@ -68,13 +65,13 @@ _watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")
 
 
 def current_progress() -> Progress:
-    """Who is told of work that nobody asked for by name, such as a download that the first run needs."""
+    """Return the progress to report to, for implicit work such as a first-run download."""
     return _watching.get(Silent())
 
 
 @contextlib.contextmanager
 def watching(progress: Progress) -> Iterator[None]:
-    """Within it, `progress` is told."""
+    """Report to `progress` during the block."""
     before = _watching.set(progress)
     try:
         yield

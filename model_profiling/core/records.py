@@ -1,4 +1,4 @@
-"""Records as files: frozen dataclasses to JSON and back, and CSV cells that no spreadsheet runs."""
+"""Frozen dataclasses to JSON and back, and CSV cells that no spreadsheet runs as formulas."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-# Frozen dataclasses to JSON and back: a record's fields are its file's format, in both directions.
-# Keys that a record does not name are ignored, so that newer files stay readable.
+# Records: the fields of a dataclass are the file's format, for reading and writing. Keys that a record does
+# not have are ignored, so that newer files stay readable.
 
 Record = TypeVar("Record")
 JsonObject = dict[str, object]
 
 
 def read_json_object(path: Path, fix: str, *, follow: bool = False) -> JsonObject:
-    """The object in `path`; `fix` is what to do about a damaged file, `follow` if the user named it."""
+    """Return the object in `path`; `fix` is the advice for a damaged file, `follow` allows a link."""
     content = read_json(path, follow=follow, fix=fix)
     if not isinstance(content, dict):
         raise FormatError(f"{path} is not a JSON object", fix)
@@ -37,7 +37,7 @@ def read_json_object(path: Path, fix: str, *, follow: bool = False) -> JsonObjec
 def read_record(
     kind: type[Record], path: Path, fix: str, upgrade: Callable[[JsonObject], JsonObject] | None = None
 ) -> Record:
-    """The record in `path`; `upgrade` turns an older file's content into today's."""
+    """Return the record in `path`; `upgrade` converts the content of older files."""
     content = read_json_object(path, fix)
     if upgrade is not None:
         content = upgrade(content)
@@ -47,24 +47,24 @@ def read_record(
 
 
 def parse_record(kind: type[Record], content: object, where: str, fix: str) -> Record:
-    """`content` as a record; a field that does not fit is an error that names it."""
+    """Return `content` as a record; raise an error that names the first field that does not fit."""
     from pydantic import ValidationError
 
     try:
-        # Strict, and as JSON: only there is a list a tuple and a word an enumeration's value.
+        # Strict mode, through JSON: only there does a list become a tuple and a word an enum value.
         return cast("Record", _adapter(kind).validate_json(json.dumps(content), strict=True))
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "content"
         said = first["msg"].removeprefix("Input ").removeprefix("Field ").lower()
-        if first["type"] == "json_invalid":  # it was JSON to Python, which lets halves of characters pass
+        if first["type"] == "json_invalid":  # Python accepted it as JSON, with lone surrogates
             said = "a text in it holds half a character"
         raise FormatError(f"{where}: {place}: {said}", fix) from problem
 
 
 def parse_flat(kind: type[Record], content: JsonObject, where: str, fix: str) -> Record:
-    """The same without pydantic, whose loading takes longer than a short command: for records of texts, whole
-    numbers, flags, literals and tuples of such records."""
+    """`parse_record` without pydantic, which takes longer to load than a short command runs: for records of
+    strings, integers, booleans, literals and tuples of such records."""
     given: dict[str, object] = {}
     for name, (wanted, required) in _fields(kind).items():
         if name in content:
@@ -78,7 +78,6 @@ _FIELDS: dict[object, dict[str, tuple[Any, bool]]] = {}
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Each field's type, and whether it has to be given."""
     if kind not in _FIELDS:
         hints, none = get_type_hints(kind), dataclasses.MISSING
         _FIELDS[kind] = {
@@ -110,7 +109,6 @@ _WORDS = {str: "string", int: "integer", bool: "boolean"}
 
 
 def record_json(record: object) -> JsonObject:
-    """What `parse_record` reads back."""
     return cast("JsonObject", _adapter(type(record)).dump_python(record, mode="json"))
 
 
@@ -123,22 +121,21 @@ _ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 
 def _adapter(kind: type) -> TypeAdapter[Any]:
     if kind not in _ADAPTERS:
-        # Imported here, because commands that meet no record are to start at once.
+        # Imported here so that commands without records start quickly.
         from pydantic import TypeAdapter
 
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
 
 
-# CSV that people open in a spreadsheet: a name that begins like a formula would be run there.
-# Such a text is written behind an apostrophe, and read back without it; numbers stay numbers. Whatever of
-# the kit writes or reads CSV does so here.
+# CSV that people open in a spreadsheet, which runs text that begins like a formula. Such text is written with
+# an apostrophe in front and read back without it; numbers stay numbers. All CSV of the kit goes through here.
 
-# A cell begins with the text; inside of it too, where `;` or a tab parts cells (as in many countries), or a
-# quoted line's end is taken for a row's.
+# A cell begins at the start of the text, and also after `;` or a tab (which separate cells in many countries)
+# or a line end inside quotes (which some take for the end of a row).
 _BEGINS = r"(?:^|(?<=[;\t\r\n]))"
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|inf|nan)(?:$|[;\t\r\n])"
-# A single sign is no formula. Full-width signs are signs to a spreadsheet.
+# A single sign is not a formula. Spreadsheets accept full-width signs too.
 _FORMULA = rf"(?!'* *{_NUMBER})(?='*(?: *[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])[^;])"
 _RUN = re.compile(f"{_BEGINS}{_FORMULA}")
 _KEPT = re.compile(f"{_BEGINS}'{_FORMULA}")
@@ -149,35 +146,33 @@ _LONGEST_ROW = 1 << 20
 
 
 def safe_cell(text: str) -> str:
-    """`text` so that no spreadsheet runs it."""
     return _RUN.sub("'", text)
 
 
 def own_cell(cell: str) -> str:
-    """The text that was made safe."""
+    """Undo `safe_cell`."""
     return _KEPT.sub("", cell) if "'" in cell else cell
 
 
 def csv_line(fields: Iterable[object]) -> str:
-    """Fields as CSV holds them, without the line's end; it cannot hold NUL."""
+    """Return fields as a CSV line without its line end; NUL, which CSV cannot hold, is dropped."""
     line = io.StringIO()
     cells = (safe_cell(field.replace("\0", "")) if isinstance(field, str) else field for field in fields)
-    # Only the characters of the line's end make Python quote a field that holds them.
+    # Python quotes a field with `\r` or `\n` only if these are in the line terminator.
     csv.writer(line, lineterminator="\r\n").writerow(cells)
     return line.getvalue()[:-2]
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """A whole file."""
     return "".join(f"{csv_line(row)}\n" for row in rows)
 
 
 def read_rows(text: str, where: object, fix: str) -> Iterator[list[str]]:
-    """The cells of each row, as they were before they were made safe; `where` and `fix` are for errors."""
+    """Yield the cells of each row, with `safe_cell` undone; `where` and `fix` are for errors."""
     taken = 0
 
     def lines() -> Iterator[str]:
-        """One by one, as a copy of a large text takes four times its size; a row has an end."""
+        """Yield single lines, as a copy of a large text takes four times its size; limit a row's length."""
         nonlocal taken
         for found in _LINE.finditer(text):
             taken += len(found[0])
@@ -195,7 +190,7 @@ def read_rows(text: str, where: object, fix: str) -> Iterator[list[str]]:
 
 
 def read_table(text: str, where: object, fix: str) -> tuple[tuple[str, ...], Iterator[dict[str, str]]]:
-    """The names of the columns, and the rows by them; what a row lacks is empty, what it has more is left."""
+    """Return the column names, and the rows as dictionaries; missing cells are empty, extra ones ignored."""
     rows = read_rows(text, where, fix)
     columns = tuple(next(rows, ()))
     return columns, (

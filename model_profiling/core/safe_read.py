@@ -1,9 +1,8 @@
-"""Files that somebody else wrote, or may have changed: run directories, dumps and programs are mailed around.
+"""Safe reading of files that others wrote or changed: run directories, dumps and programs are mailed around.
 
-Only regular files are opened, so nothing blocks, no device is read and nothing is taken in without end; only
-up to a size that no honest file of its kind reaches; and a path that a file names is taken only inside of the
-folder that was named. What the user's own command names may be a link (`follow=True`); what was found in a
-run directory may not.
+Only regular files are opened, so nothing blocks and no device is read. Each kind of file has a size limit
+that no honest one reaches. A path inside a file must stay in the folder that the user named. A file named on
+the user's command line may be a link (`follow=True`); one found in a run directory may not.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from model_profiling.core.errors import FormatError, InputError, system_reason
 MIB = 1 << 20
 MOST_JSON = 64 * MIB
 MOST_TEXT = 256 * MIB
-"""Of logs, CSV files and the like: what is read whole."""
+"""For logs, CSV files and the like, which are read whole."""
 MOST_LOG = 32 * MIB
-"""Of logs that are read line by line: each line takes some fifty bytes more."""
+"""For logs that are read line by line: each line takes some fifty bytes more."""
 MOST_WIDE = 96 * MIB
-"""Of text beyond ASCII, of which one character makes each take four bytes."""
+"""For text beyond ASCII, where a single wide character makes every character take four bytes."""
 MOST_BINARY = 512 * MIB
-"""Of outputs and the like, which are read whole."""
+"""For outputs and the like, which are read whole."""
 MOST_MAPPED = 2048 * MIB
-"""Of dumps, which are mapped, not read: flatbuffers address no more."""
+"""For dumps, which are mapped, not read: flatbuffers cannot address more."""
 MOST_MEMORY = 600 * MIB
-"""For what is made of one JSON file; the largest real record takes 12 MiB."""
+"""For the objects made of one JSON file; the largest real record takes 12 MiB."""
 DEEPEST_JSON = 64
-"""Lists and objects in each other; the kit's own files have fewer than ten."""
+"""Nesting of lists and objects; the kit's own files have fewer than ten levels."""
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -47,15 +46,15 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 
 def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
-    """`path` for reading, if it is a regular file; a link only with `follow`."""
+    """Open `path` for reading if it is a regular file; a link only with `follow`."""
     links = 0 if follow else os.O_NOFOLLOW
     try:
         _refuse_others(path, path.stat() if follow else path.lstat(), follow)
-        # Neither followed nor waited for, if it became a link or a pipe a moment ago.
+        # Do not follow or wait, in case it has just become a link or a pipe.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
     except OSError as problem:
         raise InputError(f"cannot read {path}: {system_reason(problem)}", "correct the path") from problem
-    except ValueError as problem:  # NUL, or halves of characters that no file name holds
+    except ValueError as problem:  # NUL, or lone surrogates, which no file name holds
         raise InputError(
             f"cannot read {str(path)!r}: no file has such a name", "correct the path"
         ) from problem
@@ -69,12 +68,12 @@ def _refuse_others(path: Path, found: os.stat_result, named: bool = False) -> No
 
 
 def kind_of(mode: int) -> str:
-    """What a file is; empty for a regular one."""
+    """Return the kind of a file; empty for a regular one."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "" if stat.S_ISREG(mode) else "no file")
 
 
 def is_regular(path: Path, *, follow: bool = False) -> bool:
-    """Whether `open_regular` would take it."""
+    """Whether `open_regular` would open it."""
     try:
         return stat.S_ISREG((path.stat() if follow else path.lstat()).st_mode)
     except (OSError, ValueError):
@@ -82,8 +81,7 @@ def is_regular(path: Path, *, follow: bool = False) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has that name, were it a pipe or a link to nowhere: what is there and cannot be read
-    is to be said, not taken for missing."""
+    """Whether anything has that name, even a broken link: what cannot be read must be reported."""
     try:
         path.lstat()
     except (OSError, ValueError):
@@ -92,26 +90,25 @@ def is_there(path: Path) -> bool:
 
 
 def check_regular(path: Path) -> Path:
-    """`path`, if it is missing or a regular file."""
+    """Return `path` if it is missing or a regular file."""
     if is_there(path):
         _refuse_others(path, path.lstat())
     return path
 
 
 def size_of(path: Path) -> int:
-    """Of a regular file, in bytes."""
     with open_regular(path) as stream:
         return os.fstat(stream.fileno()).st_size
 
 
 def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> bytes:
-    """What `path` holds; more than `most` bytes are refused before they are read."""
+    """Return the content of `path`; refuse more than `most` bytes before reading them."""
     with open_regular(path, follow=follow) as stream:
         try:
             size = os.fstat(stream.fileno()).st_size
             if size > most:
                 raise too_large(path, most)
-            # Files of the kernel call themselves empty, and others grow.
+            # Kernel files report a size of 0, and others grow.
             content = stream.read(size)
             while len(content) <= most and (more := stream.read(MIB)):
                 content += more
@@ -123,7 +120,6 @@ def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> 
 
 
 def too_large(path: Path, most: int) -> FormatError:
-    """What is said of a file with more than `most` bytes."""
     return FormatError(f"{path} holds more than {_size(most)}: no such file is so large", "remove it")
 
 
@@ -132,7 +128,7 @@ def _size(count: int) -> str:
 
 
 def read_text(path: Path, most: int = MOST_TEXT, *, follow: bool = False, errors: str = "replace") -> str:
-    """The UTF-8 text in `path`, without a mark of byte order; other bytes are shown as replaced."""
+    """Return the UTF-8 text in `path` without a byte order mark; invalid bytes are replaced."""
     content = read_bytes(path, most, follow=follow)
     if len(content) > MOST_WIDE and not content.isascii():
         raise too_large(path, MOST_WIDE)
@@ -146,15 +142,12 @@ def read_json(
     follow: bool = False,
     fix: str = "write the file again, or remove it",
 ) -> object:
-    """The JSON in `path`; `fix` is what to do about a damaged file."""
     return parse_json(read_bytes(path, most, follow=follow), str(path), fix)
 
 
 def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endless: bool = False) -> object:
-    """`content` as JSON of which every number can be reckoned with, nested no deeper than people write.
-
-    `endless` takes infinities and NaN: a model may be full of them, and PyTorch writes them as they are.
-    """
+    """Return `content` as JSON; refuse numbers too large for arithmetic and deep nesting. `endless` accepts
+    infinities and NaN: a model may be full of them, and PyTorch writes them as they are."""
     constant = float if endless else _finite
     if _memory_of_json(content) > MOST_MEMORY:
         raise FormatError(f"{where} is refused: it would take more than {_size(MOST_MEMORY)} of memory", fix)
@@ -171,32 +164,32 @@ def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endles
 
 
 def _memory_of_json(content: bytes | bytearray | str) -> int:
-    """What Python takes for JSON at the most, told from its text: empty lists and small objects take up to 30
-    times their size, so that the size alone is no bound."""
+    """Return the most memory that Python needs for this JSON, estimated from its text: empty lists and small
+    objects take up to 30 times their size, so the size alone is no bound."""
     if isinstance(content, str):
         opened, listed, parted = content.count("{"), content.count("["), content.count(",")
     else:
         opened, listed, parted = content.count(b"{"), content.count(b"["), content.count(b",")
-    width = 2 if content.isascii() else 5  # the bytes, and what one character beyond them makes of the text
+    width = 2 if content.isascii() else 5  # bytes and text; one wide character makes the text 4 times larger
     return width * len(content) + 240 * opened + 72 * listed + 60 * parted
 
 
 def _whole(text: str) -> int:
-    """A whole number that some counter could hold; with others, arithmetic ends in surprises."""
+    """Parse an integer that some counter could hold; larger ones break arithmetic."""
     if len(text) > 20:
         raise ValueError(f"{text[:20]}... is too large a number")
     return int(text)
 
 
 def _finite(text: str) -> float:
-    """NaN and infinities are not JSON, though Python reads them, and so large a number would be one."""
+    """Refuse NaN and infinities, which Python reads though JSON has none, and numbers that overflow."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text[:20]} is no number")
     return number
 
 
 def _depth(text: str) -> int:
-    """How many lists and objects lie in each other; `text` is JSON. One more than may be is told as that."""
+    """Return the nesting depth of the JSON `text`: 0 if it cannot be too deep, at most the limit plus one."""
     if text.count("[") + text.count("{") <= DEEPEST_JSON:
         return 0
     outside_strings = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
@@ -209,10 +202,8 @@ def _depth(text: str) -> int:
 
 
 def inside(root: Path, name: str, where: str = "") -> Path:
-    """The file `name` of `root`, as another file tells it; `where` is that file and its field.
-
-    `root` may be reached through links; below it none may lead out.
-    """
+    """Return the path of `name` below `root`; `name` comes from the file and field `where`. `root` may be
+    reached through links; below it no link may lead out."""
     path = root / stays_inside(name, where)
     try:
         home, real = root.resolve(), path.resolve()
@@ -224,9 +215,8 @@ def inside(root: Path, name: str, where: str = "") -> Path:
 
 
 def stays_inside(name: str, where: str = "", *, folder: bool = False) -> str:
-    """`name`, of a file or a `folder`, if as a text it is a path below another; what links make of it is
-    `inside`'s question. Hidden folders, which are not looked through for links that lead out, hold nothing
-    of a run."""
+    """Return `name` if, as text, it is a path below some folder; `inside` checks links. Hidden folders hold
+    nothing of a run, and are not searched for links that lead out."""
     if not name or "\0" in name:
         raise _leads_out(name, "names no file", where)
     parts = PurePosixPath(name).parts

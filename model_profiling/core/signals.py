@@ -1,4 +1,4 @@
-"""Signals that end a command: it ends as by Ctrl-C, and not in the middle of what must not be cut in half."""
+"""Signals that end a command: they act like Ctrl-C, and wait while work must not be interrupted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_like_ctrl_c() -> None:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, so that half-made files go and what runs is ended.
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, so that partial files and subprocesses are cleaned up.
 
-    What nohup has set to be ignored stays ignored: the work is to outlive its terminal. SIGQUIT stays the way
-    out at once, after which the keeper of `left_running.py` ends what runs. Whoever started the command may
-    have let it ignore SIGCHLD; then the system forgets how each child ended, and a crash would pass for a
-    success.
+    SIGHUP stays ignored under nohup: the work is to outlive its terminal. SIGQUIT still exits at once; then
+    the keeper of `left_running.py` ends what runs. SIGCHLD is reset because a parent may have set it to be
+    ignored: then the system forgets how each child ended, and a crash would look like success.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -32,24 +31,22 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Signals that would end the process wait until the block is done; then the first of them counts.
-
-    Handlers, rather than SIG_IGN, so that no child inherits it. Other threads than the main one get no
-    signals, and may not say what becomes of them.
-    """
+    """Delay signals that would end the process until the block is done; then the first one counts. Uses
+    handlers rather than SIG_IGN, which children would inherit. Only the main thread gets signals and may set
+    handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
     done = False
     before = {number: signal.getsignal(number) for number in _ENDING}
-    # None is a handler that is not Python's; what is ignored stays so.
+    # None means a handler that is not Python's; ignored signals stay ignored.
     before = {number: old for number, old in before.items() if old not in (None, signal.SIG_IGN)}
 
     def note(number: int, frame: FrameType | None) -> None:
         if not done:
             came.append(number)
-        # A signal came between two of those that are put back below, and this one was not.
+        # This signal came while the handlers were being restored below, before its own was.
         elif callable(old := before[signal.Signals(number)]):
             old(number, frame)
         else:

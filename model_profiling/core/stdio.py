@@ -1,8 +1,8 @@
-"""An answer that could not be written is never taken for one that was.
+"""Detects output that could not be written, so that it never looks like success.
 
-Left to itself, Python drops what it could not write, or keeps it and complains at exit in its own words; says
-nothing where a stream was closed from the start; and gives the number of such a stream to the next file that
-is opened. Libraries that print (argparse) swallow the error. So entry points are wrapped in `checked_output`.
+Python itself drops what it could not write, or complains at exit in its own words. It says nothing if a
+stream was closed from the start, and gives that stream's number to the next file opened. Libraries that print
+(argparse) swallow the error. So entry points are wrapped in `checked_output`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _FAILED = 2
 _NOT_READ = 141
-"""As a shell says of a program that SIGPIPE ended: 128 and the signal's number."""
+"""What a shell reports for a program that SIGPIPE ended: 128 plus the signal's number."""
 _REASONS = {errno.EBADF: "it is closed"}
 _CURES = {errno.ENOSPC: "free some space, or write to another place"}
 
 
 class _Watched(io.FileIO):
-    """Remembers that a write failed, whoever was told."""
+    """Remembers the first failed write, even if the caller ignores it."""
 
     problem: OSError | None = None
 
@@ -45,11 +45,9 @@ class _Watched(io.FileIO):
 
 
 def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
-    """`work`, which returns an exit code, with one of its own where standard output cannot be written: 141
-    and no word where its reader went away (`| head`), else 2 and one line.
-
-    What cannot be said on standard error changes nothing: the exit code tells.
-    """
+    """Wrap `work`, which returns an exit code, to fail if standard output cannot be written: 141 without a
+    message if its reader has gone (`| head`), else 2 with one line. A failure to write standard error changes
+    nothing: the exit code is enough."""
 
     @functools.wraps(work)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> int:
@@ -73,7 +71,7 @@ def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
 
 
 def lost_output() -> OSError | None:
-    """Why what was said on standard output so far was not all written; None where it was."""
+    """Return why standard output could not all be written so far, or None if it was."""
     try:
         sys.stdout.flush()
     except OSError as problem:
@@ -83,7 +81,7 @@ def lost_output() -> OSError | None:
 
 
 def say_aside(text: str) -> None:
-    """A line on standard error, if that can be written."""
+    """Write a line to standard error, if possible."""
     try:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -103,8 +101,8 @@ def _told(problem: OSError) -> int:
 
 @contextlib.contextmanager
 def _watching() -> Iterator[None]:
-    """Standard streams that are all there, and a standard output that remembers; those of a notebook or a
-    test runner are left alone."""
+    """Open the missing standard streams, and record write failures of standard output; the streams of a
+    notebook or a test runner are left alone."""
     _fill_gaps()
     theirs = sys.stdout
     if theirs is not sys.__stdout__ or not isinstance(theirs, io.TextIOWrapper):
@@ -124,8 +122,8 @@ def _watching() -> Iterator[None]:
 
 
 def _fill_gaps() -> None:
-    """Something behind the number of every standard stream. What stands for a closed standard output cannot
-    be written, so that writing to it fails as it should."""
+    """Open something in place of each closed standard stream. The one for standard output is not writable, so
+    that writing to it fails as it should."""
     for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is not None:
             continue
@@ -147,7 +145,7 @@ def _silenced(stream: IO[str]) -> bool:
 
 
 def _silence(stream: IO[str]) -> None:
-    """Let what cannot be written go nowhere, or Python would try it once more at its end."""
+    """Discard what cannot be written; otherwise Python tries again at exit."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -162,13 +160,11 @@ _DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "int8", "q8": "int8"}
 
 
 def exported_dtype(stem: str) -> str:
-    """The precision a program was exported in, by its name `<model>_<backend>_<dtype>`; empty where that does
-    not say."""
+    """Return a program's precision from its name `<model>_<backend>_<dtype>`; empty if the name has none."""
     return _DTYPES.get(stem.rpartition("_")[2], "")
 
 
 def under_either_name(path: Path) -> Path:
-    """`path`, or the same program under its other int8 name when only that one exists."""
     if not path.exists():
         for mine, other in _TWINS:
             if path.stem.endswith(mine):

@@ -1,1 +1,1 @@
-"""The kit's own runner: its source, its build cache, its result, and the CPU-feature switch."""
+"""The kit's own runner: its source, build cache and result, and the switch for CPU features."""

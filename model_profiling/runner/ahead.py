@@ -1,4 +1,4 @@
-"""The frame of programs that get a part of the kit ready before its first use."""
+"""Shared frame of the programs that prepare a part of the kit before its first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from model_profiling.runner.cache import take_repair_notes
 
 
 def run_program(work: Callable[[], int], interrupted: str = "error: interrupted") -> int:
-    """Call `work` and show its progress; the exit code."""
+    """Call `work` and show its progress; return the exit code."""
     end_like_ctrl_c()
     try:
         with watching(Lines()):
@@ -28,7 +28,7 @@ def run_program(work: Callable[[], int], interrupted: str = "error: interrupted"
 
 
 def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
-    """Call `prepare`, print the lines it returns and show its progress; the exit code."""
+    """Call `prepare`, print the lines it returns and show its progress; return the exit code."""
 
     def work() -> int:
         ready = prepare()
@@ -42,7 +42,6 @@ def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error."""
     print(printable(text), file=sys.stderr, flush=True)
 
 

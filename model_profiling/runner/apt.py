@@ -1,4 +1,4 @@
-"""Debian's packages, asked from apt and unpacked into the kit's own folders."""
+"""Debian's packages, fetched with apt and unpacked into the kit's own folders."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from model_profiling.core import fetching, process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import current_progress
 
-# Which Linux distribution this machine runs, and what its packages are called there: for fixes that can be
-# followed word for word.
+# The machine's Linux distribution and its package names, for fixes that can be followed word for word.
 
 Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
 
@@ -32,11 +31,11 @@ _DEBIAN: dict[Need, str] = {
     "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or name one in SME2PROF_QEMU",
     "git": "apt install git",
     "adb": "apt install adb",
-    # Debian splits venv off each Python it has.
+    # Debian packages venv separately for each Python.
     "venv": f"apt install python{sys.version_info.major}.{sys.version_info.minor}-venv",
 }
 _UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or name one in SME2PROF_QEMU"
-# Fedora's own aarch64 compiler comes without a C++ library for aarch64, so it is not named.
+# Fedora's aarch64 compiler has no C++ library for aarch64, so it is not offered.
 _FIXES: dict[str, dict[Need, str]] = {
     "debian": _DEBIAN,
     "ubuntu": {**_DEBIAN, "QEMU": _UBUNTU},
@@ -73,19 +72,17 @@ _ANY: dict[Need, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A system as its os-release names it; `family` is the one whose package names it shares."""
+    """A system as its os-release names it; `family` is the one whose package names it uses."""
 
     name: str
     version: str
     family: str
 
     def fix(self, need: Need) -> str:
-        """What to do, on this system, for `need`."""
         return _FIXES.get(self.family, {}).get(need, _ANY[need])
 
 
 def this_distribution(root: Path = Path("/")) -> Distribution:
-    """The system whose files lie under `root`."""
     if sys.platform == "darwin":
         return Distribution("macOS", "", "macos")
     for place in _OS_RELEASE:
@@ -96,7 +93,7 @@ def this_distribution(root: Path = Path("/")) -> Distribution:
 
 
 def read_os_release(text: str) -> Distribution:
-    """The distribution that an os-release file describes, by its ID and then by those it says it is like."""
+    """Return the distribution in an os-release file, by its ID or else its ID_LIKE."""
     fields = {}
     for line in text.splitlines():
         key, found, value = line.partition("=")
@@ -108,8 +105,8 @@ def read_os_release(text: str) -> Distribution:
     return Distribution(fields.get("NAME", "Linux"), fields.get("VERSION_ID", ""), family)
 
 
-# Packages from the mirror this machine's apt already uses, signature-checked, without root and without
-# touching the system's apt: the client works on a private state of its own.
+# Packages from the mirror that this machine's apt already uses, with checked signatures. Needs no root and
+# does not touch the system's apt: the client has its own private state.
 
 _KEYRINGS = {
     "Debian": ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp"),
@@ -136,7 +133,7 @@ class Archive:
 
 
 def own_archive(cure: str) -> Archive:
-    """The release this machine runs and the mirror it comes from; `cure` ends the error if there is none."""
+    """Return the release and mirror of this machine; `cure` is the fix in the error if there is none."""
     missing = [tool for tool in ("apt-get", "dpkg") if shutil.which(tool) is None]
     if missing:
         raise SetupError(f"this machine has no {missing[0]}", cure)
@@ -148,7 +145,7 @@ def own_archive(cure: str) -> Archive:
 
 @cache
 def _find_archive(path: str, config: str) -> Archive | None:
-    """Asks apt, which takes its time, once for each environment."""
+    """Ask apt, which is slow, once per environment."""
     del path, config
     listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
     if found := listed_archive(listed):
@@ -159,18 +156,18 @@ def _find_archive(path: str, config: str) -> Archive | None:
 
 
 def listed_archive(indextargets: str) -> Archive | None:
-    """The first repository in what `apt-get indextargets` says that holds a whole release."""
+    """Return the first repository in the output of `apt-get indextargets` that holds a whole release."""
     for line in indextargets.splitlines():
         origin, _, rest = line.partition(" ")
         suite, _, mirror = rest.partition(" ")
-        # Updates, backports and security live beside the release and are not all of it.
+        # Updates, backports and security are separate suites, not a whole release.
         if origin in _KEYRINGS and mirror and suite and "-" not in suite and "security" not in mirror:
             return Archive(origin, suite, mirror)
     return None
 
 
 def configured_archive(print_uris: str, distribution: Distribution) -> Archive | None:
-    """The same from what `apt-get --print-uris update` would fetch, which does not say whose it is."""
+    """Return the same from `apt-get --print-uris update`, which does not name the distribution."""
     origin = distribution.family.capitalize()
     if origin not in _KEYRINGS:
         return None
@@ -180,7 +177,7 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
         for mirror, suite in found
         if "-" not in suite and "security" not in mirror
     ]
-    # Other vendors' repositories carry the same suites; the distribution's own lies at its mirror's top.
+    # Other vendors' repositories have the same suites; the distribution's own is at the top of its mirror.
     top = re.compile(rf"^[a-z+]+://[^/]+/{distribution.family}(-ports)?/$")
     return next((archive for archive in releases if top.match(archive.mirror)), None) or next(
         iter(releases), None
@@ -188,15 +185,12 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
 
 
 def native_architecture() -> str:
-    """Debian's name for this machine's architecture."""
     return process.run(["dpkg", "--print-architecture"], timeout=30).stdout.strip()
 
 
 class Packages:
-    """An apt that keeps lists, caches and sources in a folder of its own.
-
-    What the suite `prefer` of the same archive has is taken from there, and all else from the archive's own.
-    """
+    """An apt with its own lists, caches and sources. Packages come from the suite `prefer` of the same
+    archive if it has them, else from the archive's own."""
 
     def __init__(
         self, folder: Path, archive: Archive, architecture: str, cure: str, prefer: str | None = None
@@ -249,24 +243,24 @@ class Packages:
             raise SetupError(f"the {self._whose} mirror cannot be read: {_last_line(done)}", cure)
 
     def version(self, package: str) -> str | None:
-        """The upstream version of `package` here, without downloading it."""
+        """Return the upstream version of `package`, without downloading it."""
         done = self._apt("download", "--print-uris", package)
         named = re.search(rf" {re.escape(package)}_(?:\d+%3a)?([^_\s]+)_\S+\.deb ", done.stdout)
         return named.group(1) if named else None
 
     def download(self, packages: Sequence[str]) -> list[Path]:
-        """These packages and nothing else."""
+        """Download these packages only."""
         return self._fetched(self._folder, packages, "download", *packages)
 
     def download_closure(self, packages: Sequence[str]) -> list[Path]:
-        """These packages and all they depend on, down to the C library."""
+        """Download these packages and all they depend on, down to the C library."""
         words = ("install", "--yes", "--download-only", *packages)
         return self._fetched(self._folder / "cache/archives", packages, *words)
 
     def unpack(self, archive: Path, into: Path, *, member: str | None = None) -> None:
-        """Lay the files of `archive` out under `into`: all but documentation, or the one `member`."""
+        """Unpack `archive` under `into`: everything but documentation, or only `member`."""
         into.mkdir(parents=True, exist_ok=True)
-        # A link in `into` that stands for a folder stays: that is how /lib and /usr/lib are merged.
+        # Keep links to folders in `into`: that is how /lib and /usr/lib are merged.
         pipe = 'dpkg --fsys-tarfile "$1" | tar -x -C "$2" --no-same-owner --keep-directory-symlink '
         words = [f"./{member}"] if member else ["--exclude=./usr/share"]
         command = ["sh", "-c", f'{pipe} "$3"', "sh", str(archive), str(into), *words]
@@ -275,7 +269,6 @@ class Packages:
             raise SetupError(f"cannot unpack {archive.name}: {done.tail(1)}", self._cure)
 
     def _fetched(self, folder: Path, packages: Sequence[str], *words: str) -> list[Path]:
-        """What apt, called with `words`, puts into `folder`."""
         sizes = fetching.apt_sizes(self._apt(*words, "--print-uris").stdout)
         name = fetching.described(packages, tuple(sizes))
         with fetching.show_download(name, sum(sizes.values()), lambda: fetching.bytes_in(folder, "*.deb")):
@@ -298,8 +291,7 @@ class Packages:
 def packages_of(
     archive: Archive, cure: str, *, architecture: str | None = None, prefer: str | None = None
 ) -> Iterator[Packages]:
-    """The packages of `archive` for this machine (or `architecture`), listed and verified; what its suite
-    `prefer` has is taken from there."""
+    """Yield the packages of `archive` for `architecture` (default: this machine's); see `Packages`."""
     with tempfile.TemporaryDirectory(prefix="sme2prof-apt-") as folder:
         yield Packages(Path(folder), archive, architecture or native_architecture(), cure, prefer)
 
@@ -311,15 +303,12 @@ def _last_line(done: process.Completed) -> str:
     return lines[-1] if lines else f"apt-get ended with {done.returncode}"
 
 
-# Programs of the distribution's packages, laid out in a folder with all they depend on and run from there:
-# nothing is configured and no root is needed.
+# Programs unpacked from packages with all they depend on: needs no configuration and no root.
 
 
 def unpack_closure(packages: Packages, names: Sequence[str], root: Path, libraries: Path) -> None:
-    """Lay `names` and all they depend on out in `root`, and link to their shared libraries in `libraries`.
-
-    The C library is in `root` but not among the links: it belongs to the loader of the machine.
-    """
+    """Unpack `names` and all they depend on into `root`, and link their shared libraries in `libraries`. The
+    C library is in `root` but not linked: it must be the one of the machine's loader."""
     debs = packages.download_closure(names)
     _merge_folders(root)
     for deb in debs:
@@ -328,14 +317,14 @@ def unpack_closure(packages: Packages, names: Sequence[str], root: Path, librari
 
 
 def _merge_folders(root: Path) -> None:
-    """A root in which /lib is /usr/lib: newer releases expect it of their packages, older ones allow it."""
+    """Make a root in which /lib is /usr/lib: packages of newer releases expect it, older ones allow it."""
     for name in ("bin", "lib", "lib64", "sbin"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
 
 
 def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
-    """The names of all files in the package of the machine's own C library."""
+    """Return the names of all files in the package of the machine's own C library."""
     for deb in debs:
         if deb.name.startswith("libc6_"):
             listed = process.run(["dpkg", "--contents", deb], timeout=60)
@@ -345,10 +334,9 @@ def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
 
 
 def _gather_libraries(root: Path, into: Path, without: frozenset[str]) -> None:
-    """Link to every shared library for this machine in one folder."""
     into.mkdir()
     machine = [path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir()]
-    # Android's tools keep theirs in a folder of their own below the machine's.
+    # Android's tools keep their libraries in a subfolder.
     folders = [root / "usr/lib", *machine, *(path / "android" for path in machine)]
     for library in (path for folder in folders for path in folder.glob("*.so*")):
         link = into / library.name

@@ -1,4 +1,4 @@
-"""Compiles the runner against an ExecuTorch wheel, once for each content of everything that goes into it."""
+"""Compiles the runner against an ExecuTorch wheel, once for each state of its inputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from model_profiling.runner.cache import cache_root, cached, damage_of
 from model_profiling.runner.compilers import Compiler, find_compiler, prospect
 from model_profiling.runner.sdk import Sdk, installed_sdk
 
-# The runner's sources compiled, once for each content of what they are compiled from.
-# Where ExecuTorch's wheel lies does not matter before linking: another environment with the same wheel, such
-# as the next job of CI with a cache that was kept, links what was compiled for the first.
+# Compiled objects are cached by content. The wheel's location does not matter before linking: another
+# environment with the same wheel, such as the next CI job with a restored cache, only links them.
 
 SOURCES = Path(__file__).resolve().parent
-# A compiler that is itself emulated takes minutes for a file.
+# An emulated compiler takes minutes per file.
 _TIMEOUT_S = 900
 _UNIT = """\
 #if defined(__GNUC__) && !defined(__clang__)
@@ -35,15 +34,14 @@ _UNIT = """\
 
 
 def compiled(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
-    """The objects of `sources`, from the cache where they were compiled before; `flags` are the same wherever
-    `sdk` lies."""
+    """Return the objects of `sources`, cached if compiled before; `flags` must not name `sdk`'s folder."""
     parts = _parts(sources)
 
     def make(folder: Path) -> None:
         folder.mkdir()
         _compile([*compiler.command, *flags, *places(sdk)], parts, folder)
 
-    # All that the compiler reads but its own headers, which are the compiler's.
+    # Everything the compiler reads, except its own headers.
     walked = os.walk(sdk.include, followlinks=True)
     theirs = sorted(Path(folder, name) for folder, _, names in walked for name in names)
     read = [*_with_headers(sources), *((sdk.include, path) for path in theirs)]
@@ -53,7 +51,7 @@ def compiled(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Seque
 
 
 def places(sdk: Sdk) -> list[str]:
-    """Where the compiler finds ExecuTorch's headers; what it makes names no place of this machine."""
+    """Return flags that locate ExecuTorch's headers and keep this machine's paths out of the objects."""
     includes = (sdk.include, sdk.include / "executorch/runtime/core/portable_type/c10")
     names = ((SOURCES, "runner"), (sdk.root, "executorch"))
     return [
@@ -63,7 +61,7 @@ def places(sdk: Sdk) -> list[str]:
 
 
 def _identity(contents: Iterable[tuple[Path, Path]], facts: Sequence[object]) -> str:
-    """Of files, each given with the folder that its name counts from, and of facts."""
+    """Return a hash of files, each named relative to its folder, and of facts."""
     digest = hashlib.sha256()
     for root, path in contents:
         content = path.read_bytes()
@@ -77,8 +75,8 @@ def _with_headers(sources: Iterable[Path]) -> list[tuple[Path, Path]]:
 
 
 def _parts(sources: Sequence[Path]) -> list[list[Path]]:
-    """The sources for each CPU to compile as one: much of a source's time is ExecuTorch's headers, which are
-    then read once."""
+    """Split the sources into one part per CPU, each compiled as one: much of the time goes into ExecuTorch's
+    headers, which are then read only once."""
     parts: list[list[Path]] = [[] for _ in range(min(os.cpu_count() or 1, len(sources)))]
     for source in sorted(sources, key=lambda path: -path.stat().st_size):
         min(parts, key=lambda part: sum(path.stat().st_size for path in part)).append(source)
@@ -98,13 +96,13 @@ def _compile(command: Sequence[str], parts: Sequence[Sequence[Path]], folder: Pa
     with ThreadPoolExecutor(max_workers=len(units)) as pool:
         try:
             list(pool.map(compile_one, units))
-        except BaseException:  # Ctrl-C, or one that failed: nobody waits for the others
+        except BaseException:  # Ctrl-C or a failure: stop the others
             stop.set()
             raise
 
 
 def call(command: Sequence[str], stop: threading.Event | None = None) -> None:
-    """Run a compiler; what it complains of is the error."""
+    """Run a compiler; raise an error with its complaint if it fails."""
     done = process.run(command, timeout=_TIMEOUT_S, stop=stop)
     if done.ok:
         return
@@ -126,8 +124,6 @@ _SUPPORT = ("executorch_threadpool", "executorch_etdump")
 
 @dataclass(frozen=True, slots=True)
 class RunnerBuild:
-    """A built runner and what it was built from."""
-
     path: Path
     build_id: str
     library_path: Path
@@ -145,12 +141,12 @@ def build_runner(
     extra_flags: Sequence[str] = (),
     fetch: bool = True,
 ) -> RunnerBuild:
-    """The runner for `sdk` (the installed one), from the cache when nothing it depends on has changed.
+    """Return the runner for `sdk` (default: the installed one), cached if nothing it depends on has changed.
 
-    It is compiled for the machine that `sdk` is for, which need not be this one. `extra_flags` go to the
-    compiler and the linker after all others; `fetch` allows a compiler to be downloaded. Two builds at once
-    are safe: each works in a folder of its own and the first to finish is kept. For a wheel elsewhere,
-    what was compiled before (`objects`) is only linked.
+    It is compiled for the machine of `sdk`, which may be another one. `extra_flags` go to the compiler and
+    the linker after all others; `fetch` allows a compiler to be downloaded. Concurrent builds are safe: each
+    works in its own folder and the first to finish is kept. If only the wheel's location changed, it is only
+    linked.
     """
     began = time.monotonic()
     sdk = sdk or installed_sdk()
@@ -185,13 +181,13 @@ def build_runner(
 
 
 def built_runner(sdk: Sdk, compiler: Compiler) -> tuple[Path, str | None]:
-    """Where `build_runner` keeps the runner, and why it would compile it, if it would."""
+    """Return where `build_runner` keeps the runner, and why it would have to be compiled, or None."""
     home = _home(sdk, compiler)
     return home / _BINARY, damage_of(home)
 
 
 def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:
-    """Where the cache keeps the runner that comes of these."""
+    """Return the cache folder of the runner built from these."""
     flags = [flag for part in _flags(sdk) for flag in (*part, *extra_flags)]
     facts = [sdk.version, sdk.sha, str(sdk.platform), compiler.command, compiler.identity, flags]
     return cache_root() / "runners" / _identity(_with_headers(SOURCES.glob("*.cpp")), facts)
@@ -208,12 +204,12 @@ def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
         f'-DSME2PROF_EXECUTORCH_VERSION="{sdk.version}"',
     ]
     is_elf = sdk.platform.system != "macos"
-    # On a phone the libraries lie elsewhere than here.
+    # On a phone the libraries are elsewhere.
     stay_here = sdk.platform.system != "android"
     linking = [
         f"-L{sdk.libraries}",
         *([f"-Wl,-rpath,{sdk.libraries}"] if stay_here else []),
-        # Kernels register themselves when loaded, so the linker must keep libraries nothing seems to use.
+        # Kernels register themselves when loaded, so the linker must keep libraries that seem unused.
         *(["-Wl,--no-as-needed", "-pie"] if is_elf else []),
         *(f"-l{name}" for name in (*_LIBRARIES, *_SUPPORT)),
         *(["-ldl"] if is_elf else []),
@@ -232,7 +228,7 @@ const char* const kBuildId = "%s";
 def _link(
     compiler: Compiler, objects: Sequence[Path], flags: Sequence[str], folder: Path, build_id: str
 ) -> None:
-    """Objects are of every runner; which one it is goes in here."""
+    """Link a runner; the objects are shared by all runners, so the build id is added here."""
     named = folder / "build_id.cpp"
     files.write_text(named, _NAMED % build_id)
     call([*compiler.command, "-fPIE", str(named), *map(str, objects), "-o", str(folder / _BINARY), *flags])
@@ -243,7 +239,7 @@ _NAME = "runner"
 
 
 def runner_check() -> Check:
-    """Whether the kit's own runner is there, or the first run would make it; one that is built is started."""
+    """Check whether the kit's runner is built and starts, or can be built by the first run."""
     try:
         sdk = installed_sdk()
         found = prospect(sdk.platform)

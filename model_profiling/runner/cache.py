@@ -1,7 +1,7 @@
-"""The cache: what the kit builds and fetches, one folder per user, and runs from there.
+"""The cache of what the kit builds and fetches: one folder per user, from which programs are run.
 
-An entry is a folder with a record of what it held when it was made. It is used only if it is still like that,
-and only from a cache that no other user can write to; a damaged entry is made again, once, and that is said.
+An entry is a folder with a record of its content. It is used only if it still matches, and only if no other
+user can write to the cache; a damaged entry is made again, once, and that is reported.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from model_profiling.core.signals import defer_signals
 
 RECORD = ".sme2prof-entry.json"
 UNFINISHED = ".fetch."
-"""Begins the name of a folder in which an entry is being made."""
+"""The prefix of folders in which an entry is being made."""
 _ANOTHER = "set SME2PROF_CACHE to a folder on another disk"
 _ELSEWHERE = "set SME2PROF_CACHE to a folder that only you can write to"
 _HASHED_EACH_TIME = 64 << 20
 """A larger entry (a compiler of 20,000 files) is hashed only where a file changed since it was recorded."""
 _NEVER = stat.S_IWGRP | stat.S_IWOTH | stat.S_ISUID | stat.S_ISGID
-"""Permissions that no file or folder in the cache needs, whatever its package gave it."""
+"""Permissions that nothing in the cache needs, whatever its package set."""
 
 Facts = list[object]
-"""Of a link its target; of a file its size, mode, hash, inode and the times of its last changes."""
+"""For a link its target; for a file its size, mode, hash, inode and change times."""
 
-# Of this process: the open records that keep `sme2prof clean` of other processes away, and news of repairs.
+# Open records, which keep another process's `sme2prof clean` away, and notes of repairs.
 _held: dict[Path, int] = {}
 _remade: list[str] = []
 
 
 def cache_root() -> Path:
-    """`$SME2PROF_CACHE`, or `sme2prof` in the user's cache folder."""
+    """Return `$SME2PROF_CACHE`, or `sme2prof` in the user's cache folder."""
     if chosen := os.environ.get("SME2PROF_CACHE"):
         return Path(chosen).expanduser().absolute()
     return _own("XDG_CACHE_HOME", ".cache")
 
 
 def state_root() -> Path:
-    """Where the kit keeps what must not be lost: `sme2prof` in the user's folder for state."""
+    """Return the folder for what must not be lost: `sme2prof` in the user's state folder."""
     return _own("XDG_STATE_HOME", ".local/state")
 
 
@@ -59,15 +59,13 @@ def _own(variable: str, in_home: str) -> Path:
     try:
         base = os.environ.get(variable)
         return (Path(base).expanduser() if base else Path.home() / in_home).absolute() / "sme2prof"
-    except RuntimeError as problem:  # a user without an entry, as in some containers
+    except RuntimeError as problem:  # a user without a passwd entry, as in some containers
         raise SetupError("this user has no home folder", f"set HOME, or {variable}") from problem
 
 
 def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) -> Path:
-    """The entry `home`, filled by `make` the first time and where it is damaged.
-
-    Of two processes at once the quicker one's is kept. Until this process ends, `sme2prof clean` leaves it.
-    """
+    """Return the entry `home`; `make` fills it if it is missing or damaged. If two processes make it at once,
+    the first is kept. `sme2prof clean` leaves it while this process runs."""
     damage = damage_of(home)
     if damage is None:
         return home
@@ -91,7 +89,7 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
                 raise SetupError(f"{both}: {problem.problem}", problem.fix) from problem
             write_record(made, what)
             with _turn(place):
-                if damage_of(home) is not None:  # nobody else was quicker
+                if damage_of(home) is not None:  # no other process was faster
                     if os.path.lexists(home):
                         home.rename(Path(folder) / "damaged")
                     made.rename(home)
@@ -110,8 +108,7 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
 
 
 def damage_of(home: Path) -> str | None:
-    """What is wrong with the entry in `home`, as a clause; None where it may be used. A place that others can
-    write to is an error."""
+    """Return what is wrong with the entry in `home`, or None; raise an error if others can write there."""
     _check_place(home.parent)
     if not os.path.lexists(home) or not _hold(home):
         return "it is not there"
@@ -130,12 +127,12 @@ def damage_of(home: Path) -> str | None:
 
 
 def _is_same(record: Mapping[str, Facts], found: Mapping[str, Facts], name: str) -> bool:
-    """In all but its inode and times."""
+    """Whether everything but the inode and times is the same."""
     return name in record and name in found and record[name][:3] == found[name][:3]
 
 
 def write_record(home: Path, what: str) -> None:
-    """Record what is in `home`, after taking from others whatever they might write to."""
+    """Record the content of `home`, after removing other users' write permission."""
     for path in (home, *home.rglob("*")):
         if not path.is_symlink():
             path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_NEVER)
@@ -146,7 +143,7 @@ def write_record(home: Path, what: str) -> None:
 
 
 def _contents(home: Path, known: Mapping[str, Facts]) -> dict[str, Facts]:
-    """Every file and link in `home` but the record; what has not changed since `known` is not hashed."""
+    """Return the facts of every file and link in `home`; files unchanged since `known` are not hashed."""
     found: dict[str, Facts] = {}
     for folder, subfolders, names in os.walk(home):
         for name in (*subfolders, *names):
@@ -163,7 +160,7 @@ def _contents(home: Path, known: Mapping[str, Facts]) -> dict[str, Facts]:
 
 
 def _hold(home: Path) -> bool:
-    """Keep the entry from being removed while this process lives; False where it is being removed."""
+    """Keep the entry from being removed while this process lives; return False if it is being removed."""
     with contextlib.suppress(OSError):  # no record, which is damage, or a file system without locks
         record = os.open(home / RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         if home in _held:
@@ -173,24 +170,24 @@ def _hold(home: Path) -> bool:
             fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        os.utime(record)  # when it was last used
+        os.utime(record)  # marks the last use
     return True
 
 
 def take_repair_notes() -> tuple[str, ...]:
-    """What was made again because it was damaged, and nobody has said yet."""
+    """Return and clear the notes about repaired entries."""
     said = tuple(_remade)
     _remade.clear()
     return said
 
 
 def make_place(kind: str) -> Path:
-    """The folder of the cache for entries of one `kind`, for others to read at most, whatever the umask."""
+    """Make and return the cache's folder for one `kind`; others cannot write to it, whatever the umask."""
     return _make_trusted(cache_root() / kind)
 
 
 def _make_trusted(folder: Path) -> Path:
-    with contextlib.suppress(OSError):  # what cannot be made is said below
+    with contextlib.suppress(OSError):  # a failure is reported below
         for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
             missing.mkdir(mode=0o755, exist_ok=True)
     files.make_folder(folder)
@@ -200,8 +197,8 @@ def _make_trusted(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _turn(place: Path) -> Iterator[None]:
-    """One process at a time puts entries into `place`: between the look at one that is damaged and its
-    removal, another may have mended it and be about to run it."""
+    """Let one process at a time put entries into `place`: between finding one damaged and removing it,
+    another process may have repaired it and be about to run it."""
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -211,11 +208,10 @@ def _turn(place: Path) -> Iterator[None]:
         os.close(folder)
 
 
-# Who could have written to the cache: programs are run from it, so only this user and root may.
+# Trust: programs are run from the cache, so only this user and root may write to it.
 
 
 def check_cache() -> Path:
-    """The cache's folder, if what lies in it can only be this user's."""
     root = cache_root()
     for place in (root, *sorted(root.iterdir())) if root.is_dir() else ():
         check_trusted(place)
@@ -228,7 +224,7 @@ def _check_place(folder: Path) -> None:
 
 
 def check_trusted(folder: Path) -> None:
-    """Refuse a folder of the cache that belongs to another user, or that others can write to."""
+    """Refuse a cache folder that belongs to another user, or that others can write to."""
     try:
         found = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -247,7 +243,7 @@ def check_trusted(folder: Path) -> None:
 
 
 def _is_private_group(found: os.stat_result) -> bool:
-    """Whether the group is its owner's own: many systems name one after each user, and let it write."""
+    """Whether only the owner is in the group: many systems give each user such a group, and let it write."""
     try:
         group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
     except KeyError:
@@ -255,22 +251,20 @@ def _is_private_group(found: os.stat_result) -> bool:
     return group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name}
 
 
-# What is in the cache, how large it is and when it was last used; and its removal, one entry at a time.
-
 NOT_OURS = "not the kit's"
 IN_USE = "in use"
 _ABANDONED_S = 86_400.0
-"""Nothing takes a day to be made: what is older was left by a kill."""
+"""Nothing takes a day to make: anything older was left by a killed process."""
 _ZIG_CACHE = "compilers/zig-cache"
 _WITHOUT_RECORD = re.compile(rf"{_ZIG_CACHE}|stores/[0-9a-f]{{16}}")
-"""Folders that others than `cached` fill: a compiler's own cache, and copies of stores."""
+"""Folders that are not filled by `cached`: a compiler's own cache, and copies of stores."""
 _NOTES = "probes"
-"""Empty but for a line each: which compilers were seen to work."""
+"""Holds one-line notes of the compilers that passed the probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """Something the kit keeps: when it was last `used` (seconds), and why it `stays`, if it does."""
+    """An entry: when it was last `used` (seconds), and why it `stays`, if it does."""
 
     kind: str
     name: str
@@ -281,13 +275,13 @@ class CacheEntry:
 
 
 def cache_entries() -> tuple[CacheEntry, ...]:
-    """Every entry of the cache, and what else lies among them; no link is followed."""
+    """Return every entry of the cache, and whatever else lies there; links are not followed."""
     root = cache_root()
     found = []
     for kind in sorted(root.iterdir()) if root.is_dir() else ():
         is_kind = kind.is_dir() and not kind.is_symlink()
         for path in sorted(kind.iterdir()) if is_kind else [kind]:
-            with contextlib.suppress(FileNotFoundError):  # another process is done with it
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 if kind.name != _NOTES:
                     found.append(_entry(kind.name, path))
     return tuple(found)
@@ -310,7 +304,7 @@ def _entry(kind: str, path: Path) -> CacheEntry:
 
 
 def size_below(path: Path, but: Collection[Path] = ()) -> int:
-    """The bytes of every file in `path`, or of the one that it is, without what lies in the folders `but`."""
+    """Return the bytes of the file or of all files in the folder `path`, without the folders `but`."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         return found.st_size
@@ -325,7 +319,7 @@ def size_below(path: Path, but: Collection[Path] = ()) -> int:
 
 
 def remove_entry(entry: CacheEntry) -> bool:
-    """Remove it; False where a process has begun to use it."""
+    """Remove the entry; return False if a process has begun to use it."""
     with _alone(entry.path) as free:
         if free:
             remove_whole(entry.path)
@@ -333,15 +327,15 @@ def remove_entry(entry: CacheEntry) -> bool:
 
 
 def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
-    """Remove a file or folder; renamed first, into a folder whose name so `begins`, so that nothing half
-    removed is left under its name. What cannot be removed is an error that says where it is now. Ctrl-C waits
-    for it: nobody would find the rest of it again."""
+    """Remove a file or folder. It is first renamed into a folder with the prefix `begins`, so that nothing
+    half removed keeps its name. A failure is an error that says where the rest is. Ctrl-C waits, as nobody
+    would find the rest again."""
     with defer_signals():
         try:
             grave = Path(tempfile.mkdtemp(prefix=begins, dir=path.parent))
             try:
                 path.rename(grave / path.name)
-            except FileNotFoundError:  # another process was quicker
+            except FileNotFoundError:  # another process was faster
                 grave.rmdir()
                 return
             except OSError:
@@ -353,7 +347,7 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
             ) from problem
         try:
             for folder, subfolders, _ in os.walk(grave):
-                for name in subfolders:  # some of them may be read-only
+                for name in subfolders:  # some may be read-only
                     if not (below := Path(folder, name)).is_symlink():
                         below.chmod(stat.S_IMODE(below.lstat().st_mode) | stat.S_IRWXU)
             shutil.rmtree(grave)
@@ -365,19 +359,19 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Whether no process uses the entry; for the length of the block none begins to."""
-    # Zig's cache has no record; who uses it holds the compiler's.
+    """Yield whether no process uses the entry; none can start to during the block."""
+    # Zig's cache has no record; its users hold the compiler's.
     is_zigs = path.parts[-2:] == tuple(_ZIG_CACHE.split("/"))
     free = True
     with contextlib.ExitStack() as opened:
         for record in path.parent.glob(f"ziglang-*/{RECORD}") if is_zigs else [path / RECORD]:
             try:
-                # For writing: over NFS, who only reads may not have it alone.
+                # Open for writing: over NFS, a reader cannot get an exclusive lock.
                 handle = os.open(record, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
                 opened.callback(os.close, handle)
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 free = False
-            except OSError:  # none, or a file system without locks
+            except OSError:  # no record, or a file system without locks
                 continue
         yield free

@@ -1,5 +1,5 @@
-"""Reads the functions of a library, ELF or Mach-O. A Mach-O file for Arm lists where each begins
-(LC_FUNCTION_STARTS), and has symbols at those places."""
+"""Reads the functions of a library, ELF or Mach-O. A Mach-O file for Arm lists where each one begins
+(LC_FUNCTION_STARTS), and has symbols there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_NAME = 4096
 
 @dataclass(slots=True)
 class _Commands:
-    """What the load commands say; addresses are those of the file."""
+    """The content of the load commands; addresses are those in the file."""
 
     uuid: str | None = None
     text_address: int = 0
@@ -34,8 +34,7 @@ class _Commands:
 
 
 def parse_macho(data: bytes) -> CodeFunctions:
-    """Raises `struct.error` or `ValueError` where the file is damaged. Addresses are relative to its
-    header."""
+    """Return the functions, relative to the header; raise `struct.error` or `ValueError` if damaged."""
     data = _arm_part(data)
     commands = _read_commands(data)
     starts = _function_starts(data, commands)
@@ -46,7 +45,7 @@ def parse_macho(data: bytes) -> CodeFunctions:
     ]
     named = Extents.of([each for each in found if each[2]])
     unnamed = Extents.of([(start, end, "") for start, end, _ in found])
-    # The header is at the beginning of the file and of what is loaded alike, and code follows it.
+    # The header begins both the file and the loaded image, and the code follows it.
     code = arm_words(data, 0, min(commands.code_end - commands.text_address, len(data)))
     return CodeFunctions(commands.uuid, named, unnamed, ((0, code),))
 
@@ -98,7 +97,7 @@ def _end_of_code(data: bytes, segment: int) -> int:
 
 
 def _function_starts(data: bytes, commands: _Commands) -> list[int]:
-    """Distances from one function to the next, seven bits a byte; a distance of 0 ends the list."""
+    """Decode the distances between functions, seven bits per byte; a distance of 0 ends the list."""
     if commands.starts is None:
         return []
     offset, size = commands.starts
@@ -133,7 +132,7 @@ def _names(data: bytes, commands: _Commands) -> dict[int, str]:
     for name, value in zip(chosen["name"].tolist(), chosen["value"].tolist(), strict=True):
         stop = text.find(b"\0", name, name + _LONGEST_NAME)
         if stop > name:
-            # C's names have an underscore before them there.
+            # Mach-O puts an underscore before C names.
             found.setdefault(value - commands.text_address, text[name:stop].decode("utf-8", "replace")[1:])
     return found
 
@@ -142,7 +141,7 @@ MOST_BYTES = 2 << 30
 
 
 def read_functions(path: Path) -> CodeFunctions:
-    """Of an ELF file (64 bits, little-endian) or a Mach-O file for Arm."""
+    """Read an ELF file (64-bit, little-endian) or a Mach-O file for Arm."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FormatError(f"{path} is too large for a library", "install it again")

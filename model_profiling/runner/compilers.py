@@ -1,8 +1,8 @@
-"""Finds a C++ compiler for a kind of machine, or gets one into the cache without root.
+"""Finds a C++ compiler for a platform, or fetches one into the cache without root.
 
-Asked in this order: the one that CXX names, those that are installed, the distribution's own packages
-unpacked into the cache, and the compiler in the `ziglang` wheel. A compiler counts when it has built a C++17
-program; a clang without a C library for the machine, for one, is there and cannot.
+Tried in this order: CXX, installed compilers, the distribution's packages unpacked into the cache, and the
+compiler in the `ziglang` wheel. A compiler counts only after it has built a C++17 program: a clang without a
+C library for the platform, for example, cannot.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from model_profiling.runner.cache import cache_root, cached, make_place
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
 from model_profiling.runner.sdk import pip_words
 
-# A compiler that unpacks its own C++ library compiles that first.
+# A compiler that brings its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900
 _PROBES = "probes"
 _PROBE = """\
@@ -53,7 +53,7 @@ _ELF_MACHINES = {"aarch64": 183, "x86_64": 62}
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C++ compiler that has built a program: how it is called, what it says it is, where it is from."""
+    """A C++ compiler that has built a program: its command, its version line, and where it is from."""
 
     command: tuple[str, ...]
     identity: str
@@ -62,7 +62,7 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What would compile for a machine: a compiler at hand, or where the first build would get one from."""
+    """What would compile for a platform: a compiler at hand, or sources that the first build would try."""
 
     compiler: Compiler | None
     sources: tuple[str, ...]
@@ -71,12 +71,12 @@ class Prospect:
 
     @property
     def possible(self) -> bool:
-        """Whether a build has something to try. Only trying shows whether a source can be reached."""
+        """Whether a build has something to try; whether a source can be reached shows only then."""
         return self.compiler is not None or bool(self.sources)
 
 
 def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Compiler:
-    """A compiler for `wanted` (this machine); `fetch` allows one to be downloaded into the cache."""
+    """Return a compiler for `wanted` (default: this machine); `fetch` allows a download into the cache."""
     wanted = wanted or this_platform()
     refused: list[str] = []
     if not fetch:
@@ -97,7 +97,7 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
 
 
 def prospect(wanted: Platform | None = None) -> Prospect:
-    """What `find_compiler` would use, found out without fetching anything."""
+    """Return what `find_compiler` would use, without fetching anything."""
     wanted = wanted or this_platform()
     refused: list[str] = []
     sources = {} if os.environ.get("CXX") and wanted.is_native else _sources(wanted)
@@ -113,7 +113,7 @@ def prospect(wanted: Platform | None = None) -> Prospect:
 
 
 def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
-    """An installed compiler that works; what does not is added to `refused`. CXX's word is final."""
+    """Return an installed compiler that works; add others to `refused`. If CXX is set, only that counts."""
     if wanted.is_native and (chosen := os.environ.get("CXX")):
         named = tuple(shlex.split(chosen))
         if not named or shutil.which(named[0]) is None:
@@ -131,7 +131,7 @@ def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
 
 
 def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
-    """The commands on the PATH that may compile for `wanted`, likeliest first."""
+    """Yield the commands on the PATH that may compile for `wanted`, likeliest first."""
     if wanted.is_native:
         yield from ((path,) for name in ("g++", "clang++", "c++") if (path := shutil.which(name)))
         yield from ((path,) for path in _on_path(r"(?:clan)?g\+\+-(\d+)"))
@@ -141,7 +141,7 @@ def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
 
 
 def _on_path(pattern: str) -> list[str]:
-    """Programs on the PATH, those without a version in their names first, then the newest."""
+    """Return matching programs on the PATH: those without a version in the name first, then the newest."""
     versions: dict[str, int] = {}
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         with contextlib.suppress(OSError):
@@ -152,7 +152,6 @@ def _on_path(pattern: str) -> list[str]:
 
 
 def _sources(wanted: Platform) -> dict[str, Callable[..., tuple[str, ...]]]:
-    """Where a compiler for `wanted` can be had from on this machine."""
     makers = ((gcc_source, gcc_command), (zig_source, zig_command))
     return {title: command for source, command in makers if (title := source(wanted))}
 
@@ -163,7 +162,7 @@ def _fix(wanted: Platform) -> str:
 
 
 def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str | None = None) -> Compiler:
-    """The compiler that `command` runs, once it has been seen to build a program for `wanted`."""
+    """Return the compiler that `command` runs, after it has built a program for `wanted`."""
     compiler = Compiler(command, _identity(command, cure or _fix(wanted)), origin)
     if not _known_to_work(compiler, wanted).is_file():
         _probe(compiler, wanted, cure or _fix(wanted))
@@ -176,7 +175,7 @@ def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str 
 
 def _identity(command: Sequence[str], cure: str) -> str:
     program = shutil.which(command[0]) or command[0]
-    # Zig, asked for its version where it compiles for macOS, leaves an object behind where it is.
+    # Zig, asked for its version with a macOS target, leaves an object file in the working folder.
     with tempfile.TemporaryDirectory() as folder:
         asked = [str(Path(program).absolute()), *command[1:], "--version"]
         said = process.run(asked, timeout=60, cwd=Path(folder))
@@ -187,7 +186,7 @@ def _identity(command: Sequence[str], cure: str) -> str:
 
 
 def _known_to_work(compiler: Compiler, wanted: Platform) -> Path:
-    """A note in the cache that this very compiler has passed."""
+    """Return the path of the cached note that this exact compiler passed the probe."""
     program = Path(shutil.which(compiler.command[0]) or compiler.command[0]).resolve()
     changed = program.stat().st_mtime_ns if program.exists() else 0
     facts = [compiler.command, compiler.identity, str(wanted), str(program), changed, _PROBE]
@@ -212,20 +211,17 @@ def _probe(compiler: Compiler, wanted: Platform, cure: str) -> None:
 
 
 def _is_for(header: bytes, wanted: Platform) -> bool:
-    """Whether a program that begins with `header` is one for `wanted`."""
     if wanted.system == "macos":
         return header.startswith(b"\xcf\xfa\xed\xfe\x0c\0\0\x01")
     number = _ELF_MACHINES.get(wanted.machine)
     return header.startswith(b"\x7fELF") and number in (None, int.from_bytes(header[18:20], "little"))
 
 
-# g++ of the machine's own distribution, unpacked into the cache with everything it depends on, where it is
-# not installed: nothing is configured, no root is needed, and it runs from where it lies.
+# g++ from the distribution's packages, unpacked into the cache: needs no configuration and no root.
 
 _APT_CURE = "install it with apt"
 _CROSS = "aarch64-linux-gnu"
-# The libraries the compiler's own programs need come from beside it, but never the C library: that one
-# belongs to the loader of the machine.
+# The libraries beside the compiler leave out the C library, which must match the machine's loader.
 GCC_SCRIPT = """\
 #!/bin/sh
 home=${{0%/*}}
@@ -235,7 +231,7 @@ LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" PATH="$home/s
 
 
 def gcc_source(wanted: Platform) -> str | None:
-    """Whose packages it comes from, if this machine's apt has them as far as it knows unasked."""
+    """Return the name of the source, if this machine's apt should have g++; fetches nothing."""
     if wanted.system != "linux" or not (wanted.is_native or wanted == AARCH64_LINUX):
         return None
     try:
@@ -246,13 +242,13 @@ def gcc_source(wanted: Platform) -> str | None:
 
 
 def gcc_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
-    """How it is called; the packages are fetched the first time."""
+    """Return the command of g++; fetches the packages the first time."""
     program = "g++" if wanted.is_native else f"{_CROSS}-g++"
     return (str(_gcc_home(wanted, fetch=fetch) / program),)
 
 
 def aarch64_libraries() -> Path | None:
-    """The aarch64 C and C++ libraries that came with an unpacked cross compiler, if there is one."""
+    """Return the aarch64 C and C++ libraries of an unpacked cross compiler, if there is one."""
     try:
         return _gcc_home(AARCH64_LINUX, fetch=False) / "sysroot/usr" / _CROSS
     except SetupError:
@@ -260,11 +256,9 @@ def aarch64_libraries() -> Path | None:
 
 
 def cover_multiarch(libraries: Path) -> None:
-    """Give the cross packages' libraries the paths that Debian's own have, too.
-
-    An emulator takes a file from the machine itself where its root has none of that name: on an Arm machine
-    that would be another build of the C library than the loader's, with which it never starts.
-    """
+    """Make the cross packages' libraries also available under Debian's multiarch paths. An emulator takes a
+    file from the machine itself if its root has none of that name. On an Arm machine that would be a C
+    library of another build than the loader's, and the program would not start."""
     (libraries / "lib" / _CROSS).symlink_to(".")
     (libraries / "usr").symlink_to(".")
 
@@ -290,9 +284,9 @@ def _gcc_home(wanted: Platform, *, fetch: bool) -> Path:
 
 
 # The C++ compiler in the `ziglang` wheel: one download for any Linux or macOS, which compiles for any other.
-# It brings headers and stubs of the C libraries it compiles for, and its own C++ library, which it builds the
-# first time. ExecuTorch's Linux libraries use another one: no function with a type of either can be linked to
-# the other, and `_SAME_LAYOUT` makes the types agree that cross over inside ExecuTorch's own.
+# It has headers and stubs of the C libraries, and its own C++ library, which it builds the first time.
+# ExecuTorch's Linux libraries use another C++ library: functions with types of either cannot be linked to the
+# other. `_SAME_LAYOUT` makes the types agree that cross over inside ExecuTorch's own types.
 
 _ZIG = "the ziglang wheel"
 ZIG_RELEASE = "0.17"
@@ -305,7 +299,7 @@ _TARGETS = {
     ("macos", "aarch64"): "aarch64-macos.14.0",
 }
 # A program holds its data in a std::variant, which both sides move: libstdc++ keeps its index in one byte,
-# libc++ in four unless told so. Without this a runner now and then ends in std::bad_variant_access.
+# libc++ in four unless told so. Without this a runner sometimes ends in std::bad_variant_access.
 _SAME_LAYOUT = "-D_LIBCPP_ABI_VARIANT_INDEX_TYPE_OPTIMIZATION"
 ZIG_SCRIPT = """\
 #!/bin/sh
@@ -316,17 +310,17 @@ ZIG_GLOBAL_CACHE_DIR="$home/../zig-cache" ZIG_LOCAL_CACHE_DIR="$home/../zig-cach
 
 
 def zig_source(wanted: Platform) -> str | None:
-    """What it is called, if it compiles for `wanted` and this Python has, or can make, the pip to get it."""
-    # On the path alone: what setuptools adds to imports warns of things that are not ours.
+    """Return its name if it compiles for `wanted` and this Python has, or can make, a pip to get it."""
+    # PathFinder only: setuptools' import hooks print warnings that are not ours.
     has_pip = any(PathFinder.find_spec(name) for name in ("pip", "ensurepip"))
     return _ZIG if (wanted.system, wanted.machine) in _TARGETS and has_pip else None
 
 
 def zig_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
-    """How it is called to compile C++ for `wanted`; the wheel is fetched the first time."""
+    """Return the command that compiles C++ for `wanted`; fetches the wheel the first time."""
     home = cached(cache_root() / "compilers" / f"ziglang-{ZIG_RELEASE}", _install_zig, _ZIG, fetch=fetch)
     layout = (_SAME_LAYOUT,) if wanted.system == "linux" else ()
-    # The level also chooses which build of its C++ library is linked: named here, there is one only.
+    # The level also selects the build of its C++ library; fixed here, there is only one.
     return (str(home / "c++"), "-target", _TARGETS[wanted.system, wanted.machine], "-O2", *layout)
 
 

@@ -1,4 +1,4 @@
-"""64-bit little-endian ELF files, and what a program asks of the machine it runs on."""
+"""64-bit little-endian ELF files, and what a program needs from its machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """`interpreter` is None for what needs no loader."""
+    """`interpreter` is None for a file that needs no loader."""
 
     machine: int
     interpreter: str | None
@@ -44,7 +44,7 @@ class Elf:
 
 
 def read_elf(path: Path) -> Elf | None:
-    """The facts of an ELF file; None when `path` is something else."""
+    """Return the facts of an ELF file; None if `path` is something else."""
     data = path.read_bytes()
     if not is_elf(data):
         return None

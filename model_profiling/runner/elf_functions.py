@@ -1,6 +1,5 @@
-"""The functions of an ELF file: its symbols, and the entries of `.eh_frame`, which every function of a
-library built for unwinding has, hidden ones too; then those whose addresses code takes, or the loader writes.
-"""
+"""The functions of an ELF file: its symbols; the entries of `.eh_frame`, which every function of a library
+built for unwinding has, even hidden ones; and addresses that code takes or the loader writes."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _RELOCATION = np.dtype([("place", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("
 _RELATIVE = {AARCH64: 1027, X86_64: 8}
 """The type of a relocation that writes an address in the file itself."""
 _UNWIND_HEADER = b"\x01\x1b\x03\x3b"
-"""Version 1; how linkers write the pointer, the count and the table: in four bytes each."""
+"""Version 1, with the pointer, the count and the table in four bytes each, as linkers write them."""
 _UNWIND_ENTRY = np.dtype([("start", "<i4"), ("entry", "<i4")])
 
 Found = tuple[int, int, str]
@@ -60,7 +59,7 @@ class _Section(NamedTuple):
 
 
 def parse_elf(data: bytes) -> CodeFunctions:
-    """Raises `struct.error` or `ValueError` where the file is damaged."""
+    """Return the functions; raise `struct.error` or `ValueError` if the file is damaged."""
     if not is_elf(data):
         raise ValueError("it is not a 64-bit little-endian ELF file")
     segments, machine = segments_of(data), machine_of(data)
@@ -116,8 +115,8 @@ def _symbols(data: bytes) -> list[Found]:
 
 
 def _unwind_entries(data: bytes, segments: list[Segment]) -> list[Found]:
-    """By the sorted table in `.eh_frame_hdr`; each entry of it leads to one that knows the function's length.
-    Where a linker wrote that otherwise than in four bytes each, functions are not told apart by it."""
+    """Read the sorted table in `.eh_frame_hdr`; each row leads to an entry with the function's length. Return
+    nothing if the linker used another format than four bytes each."""
     header = next((each for each in segments if each.kind == _EH_FRAME_HDR), None)
     if header is None or data[header.offset : header.offset + 4] != _UNWIND_HEADER:
         return []
@@ -149,7 +148,7 @@ def _addresses_made(data: bytes, segment: Segment, machine: int) -> Addresses:
 
 
 def relocated_to(data: bytes) -> list[Addresses]:
-    """The addresses that the loader writes into tables."""
+    """Return the addresses that the loader writes into tables."""
     found = []
     for each in _sections(data):
         if each.kind == _RELA:
@@ -160,7 +159,7 @@ def relocated_to(data: bytes) -> list[Addresses]:
 
 
 def _gaps(code: Segment, known: list[Found]) -> list[tuple[int, int]]:
-    """What of `code` no known function holds."""
+    """Return the ranges of `code` that no known function covers."""
     gaps, at, end = [], code.address, code.address + code.size
     for start, stop, _ in sorted(known):
         if start >= end:
@@ -172,7 +171,7 @@ def _gaps(code: Segment, known: list[Found]) -> list[tuple[int, int]]:
 
 
 def _begun_in(gap: tuple[int, int], taken: Addresses) -> list[Found]:
-    """Functions that begin in `gap`, where an address that is `taken` leads to."""
+    """Return functions that begin in `gap`, at the `taken` addresses."""
     first, last = np.searchsorted(taken, gap)
     starts = taken[first:last].tolist()
     return [(start, end, "") for start, end in zip(starts, [*starts[1:], gap[1]], strict=False)]

@@ -1,8 +1,8 @@
-"""CPU features by the names people know: which the machine has, which go together, and the ladder that
-peels them off one by one.
+"""CPU features by their common names: which a machine has, which go together, and the ladder that removes
+them one by one.
 
-A feature is switched off by clearing the flags cpuinfo keeps for it before XNNPACK looks; the runner is
-given those flags by name, and this table is the only place that says which belong to which feature.
+A feature is switched off by clearing its flags in cpuinfo before XNNPACK reads them. The runner gets those
+flags by name; only this table says which flags belong to which feature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from model_profiling.core.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One CPU feature and what it is called by Linux, by macOS and by cpuinfo."""
+    """One CPU feature and its names in Linux, macOS and cpuinfo."""
 
     name: str
     linux: str
@@ -48,16 +48,16 @@ _TABLE = (
 )
 
 FEATURES: tuple[str, ...] = tuple(feature.name for feature in _TABLE)
-"""Every feature, newest first: the order in which the ladder takes them away."""
+"""Every feature, newest first: the order in which the ladder removes them."""
 
 PROC_CPUINFO = Path("/proc/cpuinfo")
 
 SME2_ONLY = "sme2-only"
-"""Switches SME2 off and leaves SME, which `sme2` does not: people who say "SME2 off" mean both."""
+"""Switches SME2 off but keeps SME. `sme2` switches both off: that is what people mean by "SME2 off"."""
 
 _BY_NAME = {feature.name: feature for feature in _TABLE}
 
-# Switching off the name on the left takes these along: a newer version cannot stay without the older one.
+# Switching off the key also switches these off: a newer version cannot stay without the older one.
 _GO_TOGETHER: dict[str, tuple[str, ...]] = {
     SME2_ONLY: (),
     "sme2": ("sme",),
@@ -69,8 +69,6 @@ _GO_TOGETHER: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostFeatures:
-    """The features of a machine and where that was read."""
-
     names: frozenset[str]
     source: str
 
@@ -85,7 +83,7 @@ class Rung:
 
 
 def closure(disable: Iterable[str]) -> tuple[str, ...]:
-    """Everything that goes off when `disable` is asked for, in table order; asking twice changes nothing."""
+    """Return everything that `disable` switches off, in table order; applying it twice changes nothing."""
     off: set[str] = set()
     for name in disable:
         if name not in _BY_NAME and name != SME2_ONLY:
@@ -99,20 +97,19 @@ def closure(disable: Iterable[str]) -> tuple[str, ...]:
 
 
 def cpuinfo_flags(disable: Iterable[str]) -> tuple[str, ...]:
-    """The names of cpuinfo's flags to clear so that `disable` is off."""
     return tuple(
         flag for name in closure(disable) for flag in _BY_NAME["sme2" if name == SME2_ONLY else name].flags
     )
 
 
 def features_of_flags(flags: Iterable[str]) -> tuple[str, ...]:
-    """The features whose leading cpuinfo flag is among `flags`, in table order."""
+    """Return the features whose first cpuinfo flag is in `flags`, in table order."""
     given = set(flags)
     return tuple(feature.name for feature in _TABLE if feature.flags[0] in given)
 
 
 def ladder(present: Iterable[str]) -> tuple[Rung, ...]:
-    """The rungs from everything the machine has down to plain NEON, one feature fewer at each."""
+    """Return the rungs from all features of the machine down to plain NEON, one fewer at each."""
     left = [name for name in FEATURES if name in set(present)]
     rungs = [Rung("all", (), tuple(left))]
     off: list[str] = []
@@ -127,17 +124,16 @@ def ladder(present: Iterable[str]) -> tuple[Rung, ...]:
 
 
 def host_features() -> frozenset[str]:
-    """The features of the machine this Python runs on; empty on a CPU that is not Arm."""
+    """Return the features of this machine; empty if its CPU is not Arm."""
     return detect_host().names
 
 
 def is_arm(machine: str) -> bool:
-    """Whether a machine's own name (`uname -m`) is that of a 64-bit Arm CPU."""
+    """Whether `machine` (`uname -m`) is a 64-bit Arm CPU."""
     return machine.lower() in ("aarch64", "arm64")
 
 
 def detect_host() -> HostFeatures:
-    """The features of this machine and the place they were read from."""
     machine = platform.machine().lower()
     if sys.platform == "darwin" and machine == "x86_64" and macos.is_translated():
         return HostFeatures(frozenset(), "x86_64 Python, run by Rosetta on an Arm CPU")
@@ -154,7 +150,7 @@ def detect_host() -> HostFeatures:
 
 
 def from_proc_cpuinfo(text: str) -> frozenset[str]:
-    """The features every core in a Linux `/proc/cpuinfo` has."""
+    """Return the features that every core in `/proc/cpuinfo` has."""
     cores = [set(line.split()) for line in re.findall(r"(?m)^Features\s*:(.*)$", text)]
     if not cores:
         return frozenset()
@@ -163,19 +159,17 @@ def from_proc_cpuinfo(text: str) -> frozenset[str]:
 
 
 def from_sysctl(text: str) -> frozenset[str]:
-    """The features a macOS `sysctl hw.optional.arm` listing reports as 1."""
+    """Return the features that `sysctl hw.optional.arm` reports as 1."""
     on = set(re.findall(r"(?m)^hw\.optional\.arm\.(\w+): 1\s*$", text))
     return frozenset(feature.name for feature in _TABLE if feature.macos in on)
 
-
-# The kinds of machine a runner is compiled for.
 
 System = Literal["linux", "macos", "android"]
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """An operating system and a CPU architecture, by the names that wheels and compilers use for Linux."""
+    """An operating system and a CPU architecture, by the names that Linux wheels and compilers use."""
 
     system: System
     machine: str
@@ -189,7 +183,6 @@ class Platform:
 
 
 def this_platform() -> Platform:
-    """The machine this Python runs on."""
     machine = platform.machine().lower()
     return Platform("macos" if sys.platform == "darwin" else "linux", _NAMES.get(machine, machine))
 

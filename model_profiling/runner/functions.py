@@ -1,9 +1,8 @@
-"""The functions of a program or library, by address, and what their instructions tell.
+"""The functions of a program or library, by address, and what their instructions do.
 
-An address is given a name only where a symbol's extent holds it. A function without a symbol is still one,
-told apart by where it begins; what lies in no function at all is unknown. The nearest name is never taken.
-Functions in assembly often have neither a symbol nor an unwind entry: such a function begins where code takes
-its address.
+An address gets a name only from a symbol whose range contains it, never from the nearest one. A function
+without a symbol is identified by its start; an address in no function is unknown. Assembly functions often
+have neither a symbol nor an unwind entry: such a function begins where code takes its address.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Words = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Where it begins and ends in its file's own addresses, and its name if it has one."""
+    """A function's range in its file's own addresses, and its name if it has one."""
 
     start: int
     end: int
@@ -28,7 +27,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Functions by address; `starts` is sorted, and each ends before its `ends`."""
+    """Functions by address; `starts` is sorted, and `ends` is exclusive."""
 
     starts: Addresses
     ends: Addresses
@@ -36,7 +35,7 @@ class Extents:
 
     @classmethod
     def of(cls, found: list[tuple[int, int, str]]) -> Extents:
-        """Of (start, end, name); of several that begin at one address the longest, then the first by name."""
+        """Build from (start, end, name); for equal starts keep the longest, then the first by name."""
         best: dict[int, tuple[int, str]] = {}
         for start, end, name in sorted(found, key=lambda each: (each[0], -each[1], each[2])):
             best.setdefault(start, (end, name))
@@ -52,19 +51,19 @@ class Extents:
 
 @dataclass(frozen=True, slots=True)
 class CodeFunctions:
-    """The functions of one file. `build_id` is None where the file has none."""
+    """The functions of one file; `build_id` is None if it has none."""
 
     build_id: str | None
     named: Extents = field(default_factory=lambda: Extents.of([]))
     unnamed: Extents = field(default_factory=lambda: Extents.of([]))
     code: tuple[tuple[int, Words], ...] = ()
-    """The instructions from an address on; of Arm files alone."""
+    """The instructions from an address on; for Arm files only."""
 
     def holding(self, address: int) -> Function | None:
         return self.named.holding(address) or self.unnamed.holding(address)
 
     def multiplies(self, function: Function) -> bool | None:
-        """Whether its instructions multiply and add as a matrix kernel's do; None where they are not read."""
+        """Whether it multiplies and adds as a matrix kernel does; None if its instructions were not read."""
         for begin, words in self.code:
             if begin <= function.start < begin + 4 * len(words):
                 first, last = (function.start - begin) // 4, (function.end - begin) // 4
@@ -72,15 +71,12 @@ class CodeFunctions:
         return None
 
 
-# 64-bit Arm.
-
 _ADRP, _ADRP_MASK = 0x90000000, 0x9F000000
 _ADD, _ADD_MASK = 0x91000000, 0xFFC00000
 _NEAR = 8
-"""How many instructions after the first half of an address its second half is looked for."""
+"""How many instructions after the first half of an address to search for its second half."""
 
-# Instructions that multiply and add to what is there: (bits, mask), by the Arm architecture's encoding
-# tables.
+# Multiply-accumulate instructions as (bits, mask), from the Arm architecture's encoding tables.
 _MULTIPLY_ADD = (
     (0x0E20CC00, 0xBFA0FC00),  # FMLA (vectors)
     (0x0E400C00, 0xBFE0FC00),  # FMLA (vectors, half precision)
@@ -98,7 +94,7 @@ _MULTIPLY_ADD = (
     (0x2E40FC00, 0xBFE0FC00),  # BFDOT
 )
 _FEWEST, _SHARE = 4, 0.05
-"""A function multiplies if it has that many such instructions and they are that share of all."""
+"""A function multiplies if it has at least this many such instructions, and this share of all."""
 
 
 def arm_words(data: bytes, offset: int, size: int) -> Words:
@@ -106,7 +102,7 @@ def arm_words(data: bytes, offset: int, size: int) -> Words:
 
 
 def arm_addresses(words: Words, address: int) -> Addresses:
-    """Every address that code at `address` puts together from its page and its place there, sorted."""
+    """Return every address that code at `address` builds from a page and an offset, sorted."""
     if not len(words):
         return np.zeros(0, np.int64)
     places = np.flatnonzero(words & _ADRP_MASK == _ADRP)
@@ -124,7 +120,6 @@ def arm_addresses(words: Words, address: int) -> Addresses:
 
 
 def arm_multiplies(words: Words) -> bool:
-    """Whether a function of these instructions multiplies and adds as a matrix kernel does."""
     is_one = np.zeros(len(words), bool)
     for bits, mask in _MULTIPLY_ADD:
         is_one |= words & np.uint32(mask) == np.uint32(bits)
@@ -132,8 +127,8 @@ def arm_multiplies(words: Words) -> bool:
     return count >= _FEWEST and count >= _SHARE * len(words)
 
 
-# x86_64: LEA of an address relative to the instruction's own: a prefix for 64 bits, the opcode, and a byte
-# that names the register; four bytes of distance from the next instruction follow.
+# x86_64: LEA of an address relative to the instruction: a 64-bit prefix, the opcode, a byte that names the
+# register, and four bytes of distance from the next instruction.
 
 _WIDE, _WIDE_MASK = 0x48, 0xFB
 _LEA = 0x8D
@@ -142,8 +137,8 @@ _LENGTH = 7
 
 
 def x86_addresses(code: NDArray[np.uint8], address: int) -> Addresses:
-    """Every address that code at `address` takes, sorted. Bytes that only look like the instruction lead
-    anywhere, seldom into the few gaps between functions."""
+    """Return every address that code at `address` takes, sorted. Bytes that only look like the instruction
+    give random addresses, which seldom fall into the few gaps between functions."""
     if len(code) < _LENGTH:
         return np.zeros(0, np.int64)
     last = len(code) - _LENGTH + 1

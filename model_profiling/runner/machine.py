@@ -1,4 +1,4 @@
-"""Which machine to run on, and what a machine says of itself: None or empty where it does not say."""
+"""Which machine to run on, and the facts of a machine; unknown facts are None or empty."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ class TargetChoice:
 
 
 def target_kinds() -> tuple[str, ...]:
-    """How every target is written, `auto` first."""
     return tuple(_WRITTEN.get(kind, kind) for kind in get_args(TargetKind))
 
 
 def parse_target(text: str) -> TargetChoice:
-    """What `--target` says: a kind and, after a colon, the device's serial or address, or the host."""
+    """Parse `--target`: a kind and, after a colon, the device's serial or address, or the host."""
     word, _, device = text.partition(":")
     known: tuple[TargetKind, ...] = get_args(TargetKind)
     kind = next((name for name in known if name == word), None)
@@ -51,14 +50,14 @@ def parse_target(text: str) -> TargetChoice:
 
 
 def place_of(name: str) -> str:
-    """The folder for the runs of a machine that the user calls `name`."""
+    """Return the folder for the runs of a machine that the user calls `name`."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """CPUs of one kind. `capacity` is the kernel's figure for how fast they are (1024 is the fastest); the
-    highest frequency is the hardware's, `allowed_khz` what the system grants now."""
+    """CPUs of one kind. `capacity` is the kernel's figure for their speed (1024 is the fastest);
+    `highest_khz` is the hardware's limit, `allowed_khz` the system's current one."""
 
     name: ClusterName
     cpus: tuple[int, ...]
@@ -72,7 +71,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """`current_a` is what flows, in either direction: makers disagree about its sign."""
+    """`current_a` has no sign: makers disagree about its direction."""
 
     percent: float | None = None
     status: Literal["charging", "discharging", "not charging", "full"] | None = None
@@ -83,8 +82,8 @@ class Battery:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A phone at one moment. `thermal_status` is Android's: 0 is none, 1 light, 2 moderate, 3 severe
-    throttling and so on; `settings` are those that a power mode changes."""
+    """A phone at one moment. `thermal_status` is Android's throttling level: 0 none, 1 light, 2 moderate, 3
+    severe and so on; `settings` are those that a power mode changes."""
 
     model: str | None = None
     soc: str | None = None
@@ -98,7 +97,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """The machine as it was when asked; None where it does not say."""
+    """The machine when it was asked; unknown facts are None."""
 
     cpu: str = ""
     machine: str = ""
@@ -113,9 +112,8 @@ class MachineFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     on_battery: bool | None = None
     clusters: tuple[Cluster, ...] = ()
-    """Kinds of CPU, slowest first; one where all are alike, none where nothing tells."""
+    """Kinds of CPU, slowest first; one entry if all are alike, none if unknown."""
     device: DeviceState | None = None
-    """What only a phone tells."""
 
     @property
     def has_sme2(self) -> bool:
@@ -128,7 +126,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """The files in which a phone tells the current and the voltage of its battery."""
+    """The files with the current and the voltage of a phone's battery."""
 
     current: str
     voltage: str
@@ -136,22 +134,21 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """For one inference, of the whole phone, with a 95% interval; a reason where it is not known."""
+    """The whole phone's energy for one inference, with a 95% interval, or the `reason` if unknown."""
 
     joules: float | None = None
     low: float | None = None
     high: float | None = None
     watts: float | None = None
     readings: int = 0
-    """Different ones: a gauge repeats itself until it has looked again."""
+    """The number of different readings: a gauge repeats a value until it measures again."""
     reason: str | None = None
     file: str | None = None
-    """With every reading, relative to the run."""
+    """The file with every reading, relative to the run."""
 
 
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
-    """The CPUs that `wanted` means on `machine`. The prime ones are the fastest, also where only two kinds
-    exist and the fast ones are called big."""
+    """Return the CPUs of the cluster `wanted`; of two kinds, the big ones are also the prime ones."""
     if len(clusters) < 2:
         told = "are all alike" if clusters else "tell no kinds apart"
         raise InputError(f"the CPUs of {machine} {told}: there is no {wanted} cluster", "name CPUs by number")
@@ -160,8 +157,6 @@ def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: s
         named = [clusters[-1]]
     return tuple(sorted(cpu for cluster in named for cpu in cluster.cpus))
 
-
-# Which CPUs of a machine are of one kind, from what Linux tells of each.
 
 CPU_FILES = {
     "capacity": "/sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
@@ -177,10 +172,10 @@ _Kind = tuple[int, int]
 def find_clusters(
     texts: Mapping[str, Mapping[str, str]], parts: Mapping[int, str] | None = None
 ) -> tuple[Cluster, ...]:
-    """The kinds of CPU, slowest first; empty where the machine does not tell how fast its CPUs are.
+    """Return the kinds of CPU, slowest first; empty if the speed of the CPUs is unknown.
 
-    `texts` holds for each key of CPU_FILES the files' contents by path, `parts` the CPUs' own names.
-    Equal capacity and equal highest frequency make one kind. The slowest of several kinds is little, the
+    `texts` holds for each key of CPU_FILES the files' contents by path, `parts` the CPUs' own names. CPUs
+    with equal capacity and equal highest frequency are one kind. The slowest of several kinds is little, the
     fastest of three or more is prime, and all others are big.
     """
     capacity, highest = (_numbers(texts.get(name, {})) for name in ("capacity", "highest_khz"))
@@ -200,7 +195,7 @@ def find_clusters(
             cpu=_one_of(parts or {}, cpus),
             capacity=kind[0] or None,
             highest_khz=kind[1] or None,
-            # Of a cluster in which CPUs differ for the moment, the least granted one says what it can do.
+            # If the CPUs of a cluster differ for the moment, the lowest limit counts.
             allowed_khz=min((allowed[cpu] for cpu in cpus if cpu in allowed), default=None),
             now_khz=max((now[cpu] for cpu in cpus if cpu in now), default=None),
             governor=_one_of(governors, cpus),
@@ -216,12 +211,11 @@ def _name(place: int, kinds: int) -> ClusterName:
 
 
 def _one_of(said: Mapping[int, str], cpus: Sequence[int]) -> str | None:
-    """What is said of these CPUs, together."""
+    """Return the distinct values of these CPUs, joined."""
     return " + ".join(dict.fromkeys(said[cpu] for cpu in cpus if cpu in said)) or None
 
 
 def _numbers(files: Mapping[str, str]) -> dict[int, int]:
-    """The number in each CPU's file."""
     found = {}
     for path, text in files.items():
         cpu = _cpu(path)

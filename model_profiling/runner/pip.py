@@ -1,6 +1,6 @@
-"""pip for the set-up of a clone: `python -m model_profiling.runner.pip install ...`.
+"""pip for setting up a clone: `python -m model_profiling.runner.pip install ...`.
 
-Says what is fetched and how large it is, and of pip's own words nothing unless it fails.
+Shows what is fetched and its size; pip's own output appears only if it fails.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the runner writes: results of a job, of programs that took turns, and the program's own file."""
+"""The runner's result files, for one job and for programs that took turns, and a check of program files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Literal
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object
 from model_profiling.runner.features import features_of_flags
-
-# What a runner says about one job, as a record.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +30,8 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunnerResult:
-    """Times in nanoseconds of a monotonic clock, and the circumstances they were taken in.
-
-    A runner that is not the kit's own says less: what it does not say is None or empty.
-    """
+    """Times in nanoseconds of a monotonic clock, and the conditions they were taken in. A runner other than
+    the kit's reports less: the rest is None or empty."""
 
     iterations_ns: tuple[int, ...]
     threads: int
@@ -53,7 +49,7 @@ class RunnerResult:
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int] | None = None
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] | None = None
-    """The first three arguments of each kernel's calls, and how many there were with them."""
+    """The first three arguments of each kernel's calls, and how many calls had them."""
     kernels_at_load: Mapping[str, int] | None = None
     kernels_unavailable: str | None = None
     boundaries_unavailable: str | None = None
@@ -64,7 +60,7 @@ class RunnerResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ResultFile:
-    """The JSON that the kit's own runner writes; its words for CPU features are cpuinfo's flags."""
+    """The JSON that the kit's own runner writes; it names CPU features by cpuinfo's flags."""
 
     schema_version: Literal[1]
     flags_present: tuple[str, ...]
@@ -74,7 +70,6 @@ class _ResultFile:
 
 
 def read_result(path: Path) -> RunnerResult:
-    """The result that the kit's own runner wrote to `path`."""
     try:
         return parse_result(read_json_object(path, "run it again"), str(path))
     except (InputError, FormatError) as problem:
@@ -82,7 +77,7 @@ def read_result(path: Path) -> RunnerResult:
 
 
 def parse_result(content: JsonObject, where: str) -> RunnerResult:
-    """The result in the JSON that the kit's own runner made; `where` names its place in an error."""
+    """Parse the JSON of the kit's own runner; `where` names its place in errors."""
     own = parse_record(_ResultFile, content, where, "run it again")
     translated = {
         "features_present": features_of_flags(own.flags_present),
@@ -98,25 +93,23 @@ def parse_result(content: JsonObject, where: str) -> RunnerResult:
 
 
 def read_features(text: str) -> tuple[str, ...]:
-    """The CPU features in what `--features-only` printed."""
+    """Return the CPU features in the output of `--features-only`."""
     try:
         return features_of_flags(json.loads(text)["flags_present"])
     except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem
 
 
-# What the runner says about programs that took turns, as a record.
-
 _FIX = "run it again"
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Every turn of a launch, in the order they were taken; one entry of each tuple is one turn.
+    """Every turn of a launch, in order; one entry of each tuple is one turn.
 
     `started_ns` is a monotonic clock, the same for all children. `idle_wait_ns` is how long the child's
-    threads kept spinning after the turn, which the next turn waited for. `cpu` is the one that the turn's
-    first thread was on at its end; None where the system does not say.
+    threads kept spinning after the turn, which the next turn waited for. `cpu` is where the turn's first
+    thread was at its end; None if unknown.
     """
 
     child: tuple[int, ...]
@@ -128,8 +121,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """How a launch went. `idle_wait_exceeded` counts the turns after which a child's threads were still busy
-    when the runner's patience ended."""
+    """How a launch went; `idle_wait_exceeded` counts turns whose threads stayed busy beyond the wait."""
 
     turn_length: int
     cycles: int
@@ -141,8 +133,8 @@ class LaunchFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineMoment:
-    """The whole machine at one moment: CPU time of all cores since it started, in ticks, of which the
-    hypervisor stole `steal_ticks`. None is what it does not tell."""
+    """The whole machine at one moment: CPU ticks of all cores since boot, of which the hypervisor stole
+    `steal_ticks`. Unknown values are None."""
 
     steal_ticks: int | None = None
     total_ticks: int | None = None
@@ -153,7 +145,7 @@ class MachineMoment:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What a child cost in all its turns together; `idle_cpu_ns` is the CPU time it used between them."""
+    """What a child used in all its turns together; `idle_cpu_ns` is its CPU time between them."""
 
     cpu_ns: int
     idle_cpu_ns: int
@@ -165,8 +157,6 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class LaunchMachine:
-    """The machine before the first turn and after the last, and what each child cost it."""
-
     before: MachineMoment
     after: MachineMoment
     children: tuple[ProcessUse, ...]
@@ -174,7 +164,7 @@ class LaunchMachine:
 
 @dataclass(frozen=True, slots=True)
 class LockstepResult:
-    """A launch: each child's result as a run of its own would tell it, and the turns that made it."""
+    """A launch: each child's result, as if it had run alone, and the turns."""
 
     results: tuple[RunnerResult, ...]
     turns: Turns
@@ -192,7 +182,6 @@ class _LockstepFile:
 
 
 def read_lockstep_result(path: Path) -> LockstepResult:
-    """The result of a launch that the kit's own runner wrote to `path`."""
     try:
         content = parse_record(_LockstepFile, read_json_object(path, _FIX), str(path), _FIX)
         children = (
@@ -207,7 +196,6 @@ def read_lockstep_result(path: Path) -> LockstepResult:
 
 
 def _contradiction(result: LockstepResult) -> str | None:
-    """What cannot be true of one launch, or None."""
     launch, turns, children = result.launch, result.turns, len(result.results)
     made = launch.cycles * children
     columns = (turns.child, turns.started_ns, turns.iterations_ns, turns.idle_wait_ns, turns.cpu)
@@ -221,14 +209,14 @@ def _contradiction(result: LockstepResult) -> str | None:
     return None
 
 
-# A first look at a `.pte`: is it one, is it whole, and is it of a kind this ExecuTorch reads.
+# A first check of a `.pte`: whether it is one, complete, and of a version that this ExecuTorch reads.
 
 _IDENTIFIER = b"ET12"
 _EXTENDED = b"eh00"
 
 
 def check_program(path: Path) -> None:
-    """Raise when `path` cannot be an ExecuTorch program; what lies inside is the runtime's to judge."""
+    """Raise an error if `path` cannot be an ExecuTorch program; the runtime checks the rest."""
     if not path.is_file():
         raise InputError(f"there is no program {path}", "export one with: sme2prof export MODEL --dtype fp32")
     size = path.stat().st_size
@@ -248,7 +236,7 @@ def check_program(path: Path) -> None:
         raise FormatError(f"{path} is not an ExecuTorch program: byte 4 should begin ET12", again)
     if head[8:12] != _EXTENDED:
         return
-    # The header gives the size of the program and, since segments exist, where they begin and end.
+    # The header has the size of the program and, since segments exist, where they begin and end.
     length = int.from_bytes(head[12:16], "little")
     program_size = int.from_bytes(head[16:24], "little")
     segments_at = int.from_bytes(head[24:32], "little")

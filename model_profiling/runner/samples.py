@@ -1,5 +1,5 @@
-"""What the runner's threads were seen doing: the file `--sample` writes, and the record that is made of it by
-naming the functions while the files they are in are still there."""
+"""Where the runner's threads were seen: reads the file of `--sample`, and names the functions while the files
+with their code are still there."""
 
 from __future__ import annotations
 
@@ -29,42 +29,41 @@ class SampledFile:
     name: str
     build_id: str | None = None
     problem: str = ""
-    """Why its functions are not told apart; empty where they are."""
+    """Why its functions are unknown; empty if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledFunction:
-    """A function in which a thread was seen. `file` is a place in `Samples.files`, -1 outside of all; `start`
-    is None where the address lies in no function that the file tells of."""
+    """A function in which a thread was seen. `file` is an index into `Samples.files`, or -1; `start` is None
+    if the address is in no known function."""
 
     file: int
     start: int | None = None
     name: str = ""
     multiplies: bool | None = None
-    """Whether its instructions multiply and add as a matrix kernel's do; None where they were not read."""
+    """Whether it multiplies and adds as a matrix kernel does; None if its instructions were not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What was seen, counted. A row of `seen` is a delegate's call in an inference, an operator of it (both
-    from 0, -1 where none was running), a thread (0 is the one that executes the method), a place in
-    `functions`, and how often."""
+    """Counted samples. A row of `seen` is: a delegate's call in an inference, an operator of that call (both
+    from 0; -1 if none ran), a thread (0 executes the method), an index into `functions`, and a count."""
 
     schema_version: Literal[1] = 1
     hz: int
     executions: int
     threads: int
     taken: int
-    """More than are in `seen` where memory for them ended."""
+    """More than are in `seen` if the memory for them ran out."""
     operators_of_calls: tuple[int, ...] = ()
-    """How many operators each call of a delegate in an inference has."""
+    """How many operators each delegate call of an inference has."""
     files: tuple[SampledFile, ...] = ()
     functions: tuple[SampledFunction, ...] = ()
     seen: tuple[tuple[int, int, int, int, int], ...] = ()
     unavailable: str | None = None
-    """Why nothing was seen."""
+    """Why there are no samples."""
     unknown_operators: str | None = None
-    """Why it is not known for which operator threads worked."""
+    """Why the operators that threads worked for are unknown."""
 
     @property
     def kept(self) -> int:
@@ -78,8 +77,8 @@ class _File:
 
 
 def read_samples(path: Path, folders: Sequence[Path] = ()) -> Samples:
-    """What the runner wrote to `path`, with functions named by the files themselves. One that is not where
-    the runner found it is looked for in `folders` by its name; only the very same build of it is believed."""
+    """Read the samples in `path`, with functions named from the files with their code. A file that is not
+    where the runner found it is searched by name in `folders`; only the same build is accepted."""
     try:
         content = read_json_object(path, _AGAIN)
         loaded = parse_record(tuple[_File, ...], content.get("files"), f"{path}: files", _AGAIN)
@@ -132,7 +131,7 @@ def _named(
 
 
 def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFunctions | None]:
-    """The file that the runner had loaded, or why it is not to be had here."""
+    """Return the file that the runner had loaded, or why it is not available here."""
     name = file.path.rpartition("/")[2] or file.path
     problem = "it is not on this machine"
     for path in dict.fromkeys([Path(file.path), *(folder / name for folder in folders)]):

@@ -1,4 +1,4 @@
-"""The installed ExecuTorch wheel seen as an SDK: headers, libraries, and which release it is."""
+"""The installed ExecuTorch wheel as an SDK: headers, libraries and version."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from model_profiling.runner.features import Platform, System, this_platform
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """A wheel of ExecuTorch, installed or unpacked, for one kind of machine; or one built for Android and
-    laid out as a wheel is, which its files cannot tell (`system`)."""
+    """An ExecuTorch wheel, installed or unpacked, for one platform; or one built for Android with a wheel's
+    layout, which its files do not show (hence `system`)."""
 
     root: Path
     version: str
@@ -26,7 +26,7 @@ class Sdk:
 
     @property
     def platform(self) -> Platform:
-        """What its libraries run on, by the files themselves where nothing else says."""
+        """The platform of its libraries; from the files if `system` is not set."""
         if self.system is not None:
             return Platform(self.system, self.machine)
         on_macos = (self.libraries / "libexecutorch.dylib").is_file()
@@ -42,16 +42,16 @@ class Sdk:
 
 
 def installed_sdk() -> Sdk:
-    """The wheel in this Python's environment, found without importing it."""
+    """Return the wheel in this Python's environment, found without importing it."""
     folder = wheel_folder()
     if folder is None:
         raise SetupError("no wheel of ExecuTorch is installed in this Python", install_extra("executorch"))
-    # By its real place: environments that share a wheel share the runner built for it.
+    # The real path, so that environments that share a wheel share its runner.
     return sdk_at(folder.resolve(), this_platform().machine)
 
 
 def sdk_at(root: Path, machine: str) -> Sdk:
-    """The SDK under `root`, checked for the parts the runner is built from."""
+    """Return the SDK under `root`, after checking for the parts that the runner needs."""
     for part in ("version.py", "include/executorch/runtime/executor/method.h", "lib"):
         if not (root / part).exists():
             raise SetupError(f"the ExecuTorch in {root} has no {part}: it is no official wheel", _again(root))
@@ -64,19 +64,19 @@ def sdk_at(root: Path, machine: str) -> Sdk:
 
 
 def _again(root: Path) -> str:
-    """What replaces a wheel that lacks something: one that was unpacked is fetched again when it is gone."""
+    """Return the fix for an incomplete wheel: an unpacked one is fetched again once it is removed."""
     if cache_root() in root.parents:
         return shlex.join(["rm", "-r", str(root.parent)])
     return reinstall("executorch", "executorch")
 
 
-# What the kit fetches from a package index when it is used, known by its hashes like what set-up installs.
-# The locks beside this file are requirements files of pip; `make lock` writes them.
+# Packages fetched on first use, pinned by hash like those that setup installs. The lock files beside this one
+# are pip requirements files; `make lock` writes them.
 
 
 def pip_words(package: str, version: str | None = None) -> tuple[str, ...]:
-    """What tells pip to take `package` as it is locked. Another `version` than that has no hash here: the one
-    that is asked for is the one that is installed already, which was somebody's choice."""
+    """Return pip's arguments for `package` as locked. Another `version` has no hash here: it is only
+    requested because it is already installed, which was someone's choice."""
     lock = Path(__file__).with_name(f"{package}.txt")
     locked = f"{package}=={version}"
     known = any(line.split(" ")[0] == locked for line in lock.read_text(encoding="utf-8").splitlines())

@@ -52,7 +52,7 @@ _KINDS: dict[TargetKind, Callable[[TargetChoice], Target]] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """Where the run that is reported is made, where kernel evidence is gathered, and why, in words."""
+    """Where the reported run is made, where kernel evidence is gathered, and why, in words."""
 
     main: TargetChoice
     evidence: TargetChoice
@@ -60,14 +60,14 @@ class TargetPlan:
 
 
 def open_target(choice: TargetChoice) -> Target:
-    """The target chosen; `auto` is where this machine's answer comes from."""
+    """Open the chosen target; `auto` is the one that `plan_targets` picks for this machine."""
     if choice.kind == "auto":
         choice = plan_targets(choice).main
     return _KINDS[choice.kind](choice)
 
 
 def plan_targets(choice: TargetChoice) -> TargetPlan:
-    """What `choice` means on this machine; a machine behind a shell is asked whether it has SME2."""
+    """Decide what `choice` means on this machine; a remote machine is asked whether it has SME2."""
     if choice.kind != "auto":
         target = open_target(choice)
         if isinstance(target, RemoteTarget):
@@ -94,7 +94,7 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
 
 
 def _plan_remote(target: RemoteTarget) -> TargetPlan:
-    """Its latencies are measured there; what SME2 runs, where it has none, is emulated here."""
+    """Measure latency on the remote machine; if it has no SME2, emulate here what SME2 runs."""
     try:
         target.prepare()
         choice, name, has_sme2 = target.choice, target.name, target.facts().has_sme2

@@ -1,4 +1,4 @@
-"""Gets ready what `--target auto` uses here, ahead of the first run: `python -m model_profiling.targets`."""
+"""Prepares the targets of `--target auto` before the first run: `python -m model_profiling.targets`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def _prepare() -> list[str]:
-    """One line for each target that is ready; where emulation is out of reach, that of this machine."""
+    """Return one line per target; if emulation is not available, prepare the host instead."""
     try:
         plan = plan_targets(TargetChoice())
         kinds = {plan.main.kind, plan.evidence.kind}

@@ -1,4 +1,4 @@
-"""From what a job left behind to its outcome, or to the error that says why there is none."""
+"""Turns what a job left behind into its outcome, or into the error that explains why there is none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from model_profiling.targets.command import (
 from model_profiling.targets.device import state
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
-# Turns the way a runner ended into one sentence: what went wrong and what to do.
+# How a runner ended: the problem and its fix.
 
 _SIGNALS = {
     "SIGILL": "a CPU feature is reported but not usable here; switch it off (disable) or use another target",
@@ -38,7 +38,7 @@ _SIGNALS = {
 
 _TIME_LIMIT = 124
 _OUT_OF_MEMORY = 12
-# The other exit codes of the kit's runner (runner/failure.h holds the same table), each with its cure.
+# The other exit codes of the kit's runner, as in runner/failure.h, each with its fix.
 _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
     2: (RunError, "correct extra_args, the words given to the runner"),
     3: (FormatError, "export it again"),
@@ -60,7 +60,7 @@ _CRASHED = re.compile(r"crashed with (\w+)$")
 
 
 def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
-    """The error for a process that did not end well; of a launch it names the job that was the cause."""
+    """Return the error for a process that failed; for a launch it names the job that caused it."""
     tail, log = done.tail(), f"{done.stdout}\n{done.stderr}"
     crash = done.signal_name
     who, program, said = "the runner", None, None
@@ -94,13 +94,12 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
 
 
 def _described(job: Job) -> str:
-    """A job as one would tell it from the others of its launch."""
     threads = f", {plural(job.threads, 'thread')}"
     return f"{job.model.name}{threads}{f', without {listing(job.disable)}' if job.disable else ''}"
 
 
 def _missing_part(log: str) -> tuple[str, str] | None:
-    """What the program needs and the runner lacks, with the cure."""
+    """Return what the program needs and the runner lacks, with the fix."""
     if operators := sorted(set(re.findall(r"Missing operator: \[\d+\] (\S+)", log))):
         shown = ", ".join(operators[:3]) + (f" and {len(operators) - 3} more" if len(operators) > 3 else "")
         cure = "export it so that these are decomposed or delegated, or name a runner that has them"
@@ -114,7 +113,7 @@ def _missing_part(log: str) -> tuple[str, str] | None:
 def collect(
     job: Job, done: Completed, files: Path, *, timings_are_latency: bool, code: Sequence[Path] = ()
 ) -> Outcome:
-    """The outcome of `job`; its files have the path `files` plus an ending, `code` is its route's."""
+    """Return the outcome of `job`, whose files are `files` plus a suffix; `code` are the library folders."""
     if not done.ok:
         raise explain(job, done)
     if job.runner_path is None:
@@ -131,7 +130,7 @@ def collect(
     if job.runner_path is None:
         outcome = replace(outcome, told=Path(f"{files}{RESULT}"))
     if job.sample_hz:
-        from model_profiling.runner.samples import read_samples  # needs numpy, which a doctor does without
+        from model_profiling.runner.samples import read_samples  # needs numpy, which the doctor does without
 
         outcome = replace(outcome, samples=read_samples(Path(f"{files}{SEEN}"), code))
     if job.gauge is None:
@@ -147,7 +146,6 @@ def collect(
 def collect_lockstep(
     job: LockstepJob, done: Completed, files: Path, *, timings_are_latency: bool
 ) -> LockstepOutcome:
-    """The outcome of a launch; its files have the path `files` plus an ending."""
     if not done.ok:
         raise explain(job, done)
     written = Path(f"{files}{RESULT}")
@@ -189,7 +187,7 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
 
 
 def beside(result: RunnerResult, files: Path) -> RunnerResult:
-    """The kit's runner names its outputs as they were called where it ran; they lie beside its result now."""
+    """Correct the paths of outputs, which the runner names as on its machine, to those beside its result."""
     outputs = []
     for output in result.outputs:
         if output.file is not None and not output.file.name.startswith(files.name):
@@ -198,25 +196,24 @@ def beside(result: RunnerResult, files: Path) -> RunnerResult:
     return replace(result, outputs=tuple(outputs))
 
 
-# Which files a job may leave where it runs, and how large they may be: nothing else is brought back.
+# The files that a job may leave where it runs, and their size limits. Nothing else is brought back.
 
-# The numbers of every turn of a launch that lasts a day, as text.
+# All turns of a launch that lasts a day, as text.
 _RESULT_BYTES = 256 << 20
-# FlatBuffers, which a dump is one of, cannot be larger.
+# A dump is a FlatBuffer, which cannot be larger.
 _DUMP_BYTES = 2 << 30
-# All samples that the runner keeps, some 60 characters each.
+# All samples that the runner keeps, about 60 characters each.
 _SEEN_BYTES = 64 << 20
-# A tensor that an Arm device of today holds beside the program that made it.
+# The largest tensor that today's Arm devices hold beside the program that made it.
 _OUTPUT_BYTES = 2 << 30
 MOST_FILES = 1000
-"""Of one job; programs have a few outputs, those with a cache of past tokens some hundred."""
+"""Of one job; programs have a few outputs, those with a cache of past tokens about a hundred."""
 MOST_BYTES = 8 << 30
-"""Of all files of one job together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """A file's name: `start`, a number where there are `several`, and `end`."""
+    """A file name: `start`, a number if there are `several`, and `end`."""
 
     start: str
     end: str
@@ -229,7 +226,6 @@ class ExpectedFile:
 
 
 def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
-    """What `job` leaves besides what it prints."""
     found = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
     if job.gauge is not None:
         found.append(ExpectedFile(stem, state.ENDING, state.most_bytes(job.timeout_s)))
@@ -239,7 +235,7 @@ def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
 
 
 def expected_files_of_launch(job: LockstepJob, stem: str) -> tuple[ExpectedFile, ...]:
-    """What a launch leaves: its own result, and what each program was asked to keep."""
+    """Return the files that a launch leaves: its own result, and what each program was asked to keep."""
     programs = (_of_program(child, child_files(stem, number)) for number, child in enumerate(job.jobs))
     return (ExpectedFile(stem, RESULT, _RESULT_BYTES), *(file for files in programs for file in files))
 
@@ -247,7 +243,7 @@ def expected_files_of_launch(job: LockstepJob, stem: str) -> tuple[ExpectedFile,
 def _of_program(job: Job, stem: str) -> list[ExpectedFile]:
     dump = [ExpectedFile(stem, ETDUMP, _DUMP_BYTES)] if job.etdump else []
     if job.etdump and job.runner_path is None:
-        # Eight bytes for an operator, of which a dump holds many more.
+        # Eight bytes per operator; a dump holds many more.
         dump.append(ExpectedFile(stem, BOUNDARIES, _DUMP_BYTES))
     outputs = (
         [ExpectedFile(f"{stem}{OUTPUTS}", ".bin", _OUTPUT_BYTES, several=True)] if job.save_outputs else []

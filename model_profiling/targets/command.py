@@ -1,6 +1,6 @@
 """The command line of a job, for the kit's own runner and for ExecuTorch's `executor_runner`.
 
-Every path in it is one of the machine the job runs on; nothing here looks at any machine's files.
+All paths are paths on the machine that runs the job; nothing here looks at files.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from model_profiling.runner.features import cpuinfo_flags
 from model_profiling.runner.result import RunnerResult
 from model_profiling.targets.protocol import Job, LockstepJob
 
-# What an executor_runner of the user's own can do: its flags and its log changed with ExecuTorch's releases.
-# From 1.3 on it tells the time of each execution. From 0.6 on it tells the sum of all, and each in its dump
-# where it was built with the event tracer. Older ones run once and tell no time. Which it is shows when it
-# refuses a flag: it does so before it does anything else.
+# What a user's own executor_runner can do: its flags and its log changed with ExecuTorch's releases. From 1.3
+# on it prints the time of each execution. From 0.6 on it prints the sum, and each time is in its dump if it
+# was built with the event tracer. Older ones run once and print no time. The kit finds out by trying: an
+# unknown flag is refused before anything else happens.
 
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\S+) ms")
 _LOADED = re.compile(r"Model loaded in (\S+) ms")
@@ -34,7 +34,7 @@ _NEWER = 'use one of a newer ExecuTorch, or runner_path "builtin"'
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a runner was seen to lack of the flags of today's."""
+    """The flags of today's executor_runner that a runner was found to lack."""
 
     lacks: frozenset[str] = frozenset()
 
@@ -42,7 +42,7 @@ class Abilities:
         return flag not in self.lacks
 
     def fitted(self, job: Job) -> Job:
-        """`job` as this runner can do it: with a dump where only that has the times; else it is refused."""
+        """Adapt `job` to this runner: add a dump if only that has the times; refuse what it cannot do."""
         own = job.runner_path
         if not self.has("num_executions"):
             raise InputError(f"{own} runs a program once and tells no time: it is of before 0.6", _NEWER)
@@ -56,7 +56,7 @@ class Abilities:
         if job.etdump and not self.has("etdump_path"):
             traced = "build it with EXECUTORCH_ENABLE_EVENT_TRACER"
             raise InputError(f"{own} has no --etdump_path, so it writes no dump", f"{traced}, or {_NEWER}")
-        # The line for each execution came with the flag that silences outputs.
+        # The line for each execution was added together with the flag that silences outputs.
         by_dump = not self.has("print_output") and self.has("etdump_path")
         return replace(job, etdump=True) if by_dump else job
 
@@ -65,12 +65,12 @@ _seen: dict[tuple[Path, int, int], Abilities] = {}
 
 
 def known_abilities(own: Path) -> Abilities:
-    """What is known of a binary so far; of one that was never run, that it is like today's."""
+    """Return what is known of a binary; one that was never run is assumed to be like today's."""
     return _seen.get(_identity(own), Abilities())
 
 
 def learn(own: Path, done: Completed) -> bool:
-    """Whether a run of `own` ended because it lacks flags that are the kit's, which are then known."""
+    """Record which of the kit's flags `own` refused; return whether any is new, so that it is run again."""
     refused = frozenset(_REFUSED.findall(done.stdout + done.stderr)) & _OURS
     known = known_abilities(own)
     if done.ok or refused <= known.lacks:
@@ -85,7 +85,7 @@ def _identity(own: Path) -> tuple[Path, int, int]:
 
 
 def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
-    """The times in an executor_runner's log, or else in its dump; the first `warmup` of them are warm-up."""
+    """Read the times in an executor_runner's log, or else its dump; the first `warmup` are warm-up."""
     times = tuple(_measured(found[0], found[1]) for found in _ITERATION.finditer(log))
     total = _TOTAL.search(log)
     if not times and dump is not None and dump.is_file():
@@ -118,7 +118,7 @@ def _nanoseconds(told: str) -> int | None:
 
 
 def _measured(line: str, told: str) -> int:
-    """What an execution took. Nothing takes no time: then the clock is none to measure with."""
+    """Return the time of an execution; refuse 0, as such a clock cannot measure."""
     found = _nanoseconds(told)
     if not found:
         raise RunError(
@@ -129,7 +129,7 @@ def _measured(line: str, told: str) -> int:
 
 
 def _times_in(dump: Path) -> tuple[int, ...]:
-    from model_profiling.etdump import read_etdump  # needs numpy, which a doctor does without
+    from model_profiling.etdump import read_etdump  # needs numpy, which the doctor does without
 
     table = read_etdump(dump)
     executions = table.text(table.name) == "Method::execute"
@@ -138,12 +138,12 @@ def _times_in(dump: Path) -> tuple[int, ...]:
 
 LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
 BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
-"""A job's files are one path with these endings, where it runs as well as where they end up."""
+"""Suffixes of a job's files, on the machine that runs it and here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Paths of a job's parts on the machine it runs on; `files` is completed by the endings above."""
+    """Paths of a job's parts on the machine that runs it; `files` is completed by the suffixes above."""
 
     model: str
     inputs: tuple[str, ...]
@@ -153,7 +153,7 @@ class Places:
 def build_command(
     job: Job, runner: Sequence[str], places: Places, able: Abilities | None = None
 ) -> tuple[str, ...]:
-    """The command line of `job`; `runner` starts it, `able` is what a runner of the user's own supports."""
+    """Return the command line of `job`; `runner` starts it, `able` is what a user's own runner supports."""
     own = job.runner_path is not None
     words = _executor_runner_words(job, places, able or Abilities()) if own else _kit_words(job, places)
     return (*runner, *words, *job.extra_args)
@@ -162,7 +162,7 @@ def build_command(
 def build_lockstep_command(
     job: LockstepJob, runner: Sequence[str], children: Sequence[Places]
 ) -> tuple[str, ...]:
-    """What to run for a launch: `children` are the places of its jobs, beside which its own files lie."""
+    """Return the command line of a launch; its own files lie beside those of `children`."""
     files = children[0].files.removesuffix(child_files("", 0))
     words = ["--lockstep", "--turn-length", str(job.turn_length), "--order-seed", str(job.order_seed)]
     if job.cycles is not None:
@@ -176,7 +176,6 @@ def build_lockstep_command(
 
 
 def child_files(files: str, number: int) -> str:
-    """The path that the endings complete for job `number` of a launch with the path `files`."""
     return f"{files}_child{number}"
 
 
@@ -189,7 +188,6 @@ def _kit_words(job: Job, places: Places) -> list[str]:
 
 
 def _program_words(job: Job, places: Places) -> list[str]:
-    """What is said of one program, alone or as one of several."""
     words = ["--model", places.model, "--method", job.method]
     words += ["--threads", str(job.threads), "--warmup", str(job.warmup)]
     if places.inputs:
@@ -206,7 +204,7 @@ def _program_words(job: Job, places: Places) -> list[str]:
 
 
 def _executor_runner_words(job: Job, places: Places, able: Abilities) -> list[str]:
-    # It has no warm-up flag: warm-up executions are asked for as ordinary ones, and stay in its ETDump.
+    # There is no warm-up flag: warm-up executions are requested as ordinary ones, and stay in the ETDump.
     words = [f"--model_path={places.model}"]
     words += [f"--method_name={job.method}"] if able.has("method_name") else []
     words += ["--print_output=none"] if able.has("print_output") else []

@@ -1,6 +1,5 @@
-"""An aarch64 ExecuTorch and C library for a Linux machine that is not aarch64, each fetched by its package
-manager's own client, so that the runner can be cross-compiled and run under QEMU.
-"""
+"""An aarch64 ExecuTorch and C library for Linux on other CPUs, to cross-compile the runner and run it under
+QEMU. pip and apt fetch them."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform
 from model_profiling.runner.sdk import Sdk, installed_sdk, pip_words, sdk_at
 
-# For every architecture, so that any mirror of the distribution has them, also one without arm64.
+# These packages are for every architecture, so any mirror has them, even one without arm64.
 _LIBC = ("libc6-arm64-cross", "libgcc-s1-arm64-cross", "libstdc++6-arm64-cross")
 _PLACE = "usr/aarch64-linux-gnu"
 _WHEELS: dict[Platform, Sequence[str]] = {
@@ -31,19 +30,18 @@ _WHEELS: dict[Platform, Sequence[str]] = {
 
 
 def build_cross_runner(*, fetch: bool = True) -> tuple[RunnerBuild, Path]:
-    """The runner, cross-compiled for aarch64 Linux, and the folder QEMU takes its C library from."""
+    """Return the runner cross-compiled for aarch64 Linux, and the folder of its C library, for QEMU."""
     compiler = cross_compiler(fetch=fetch)
     sdk = aarch64_sdk(installed_sdk(), fetch=fetch)
     return build_runner(sdk, compiler), aarch64_sysroot(fetch=fetch)
 
 
 def cross_compiler(*, fetch: bool = True) -> Compiler:
-    """A compiler for aarch64 Linux that runs here."""
     return find_compiler(AARCH64_LINUX, fetch=fetch)
 
 
 def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = True) -> Sdk:
-    """The wheel of the same release for `wanted`, downloaded by pip and unpacked into the cache."""
+    """Return the wheel of the same release for `wanted`, downloaded by pip and unpacked into the cache."""
     release = native.version.partition("+")[0]
 
     def make(into: Path) -> None:
@@ -53,7 +51,7 @@ def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = 
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as problem:
-            # An index need not tell hashes, and pip does not look at every byte of what it downloads.
+            # An index may have no hashes, and pip does not check every byte that it downloads.
             raise SetupError(f"{what} came damaged: {problem}", "try again") from problem
 
     kind = wanted.machine if wanted.system == "linux" else f"{wanted.machine}-{wanted.system}"
@@ -63,7 +61,7 @@ def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = 
 
 
 def aarch64_sysroot(*, fetch: bool = True) -> Path:
-    """A folder with an aarch64 C and C++ runtime: named by the user, installed, unpacked or in the cache."""
+    """Return a folder with an aarch64 C and C++ runtime: the user's choice, installed, unpacked or cached."""
     if chosen := os.environ.get("SME2PROF_SYSROOT"):
         if not _has_runtime(Path(chosen)):
             lacking = f"{chosen} has no lib/ld-linux-aarch64.so.1 with a libstdc++.so.6"

@@ -1,4 +1,4 @@
-"""An SME2 machine without SME2 hardware: the runner under QEMU, with what it needs fetched by hash."""
+"""Emulates an SME2 machine: runs the runner under QEMU, and fetches what that needs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from model_profiling.targets.execution import LocalTransport, Route
 from model_profiling.targets.host import HostTarget, host_facts
 from model_profiling.targets.remote.facts import library_folders
 
-# Finds a QEMU user-mode emulator that really has SME2, or gets the distribution's into the kit's cache.
-# A version number is only a hint: a candidate counts when the kit's own runner, run under it, reports SME2.
+# A QEMU counts if the kit's runner, run under it, reports SME2; its version is only a hint.
 
 NO_EMULATION = "QEMU's user mode runs on Linux only"
 _PACKAGE = "qemu-user"
 _MEMBER = "usr/bin/qemu-aarch64"
-# Debian's releases up to 13 have none with SME2 of their own; this suite is on every mirror of Debian, and
-# what is in it is linked statically, so it runs on older releases too.
+# Debian up to 13 has no QEMU with SME2 of its own. Every Debian mirror has this suite, and its QEMU is linked
+# statically, so it runs on older releases too.
 _DEBIAN_SUITE = "trixie-backports"
 _OLDEST = (10, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Qemu:
-    """An emulator that was seen to have SME2."""
+    """An emulator that was tested to have SME2."""
 
     path: Path
     version: str
@@ -46,7 +45,7 @@ class Qemu:
 
 
 def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) -> Qemu:
-    """The first emulator with SME2: `$SME2PROF_QEMU`, the PATH, the cache, the distribution's mirror."""
+    """Return the first emulator with SME2: `$SME2PROF_QEMU`, PATH, cache, the distribution's mirror."""
     if sys.platform != "linux":
         raise SetupError(NO_EMULATION, "use --target host, or a Linux machine")
     if chosen := os.environ.get("SME2PROF_QEMU"):
@@ -66,7 +65,7 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
 
 
 def source() -> str | None:
-    """Where `fetch_qemu` would look, if this machine has anywhere to look. Nothing is fetched."""
+    """Return where `fetch_qemu` would look, or None. Fetches nothing."""
     try:
         archive = _archive("")
     except SetupError:
@@ -75,13 +74,13 @@ def source() -> str | None:
 
 
 def can_be_had() -> bool:
-    """Whether there is an emulator to try, or somewhere to fetch one from. Nothing is fetched."""
+    """Whether there is an emulator to try, or a place to fetch one from. Fetches nothing."""
     named = os.environ.get("SME2PROF_QEMU")
     return bool(named) or bool(_on_path()) or _kept().exists() or source() is not None
 
 
 def new_enough(version: str) -> bool:
-    """Whether a QEMU of this version may have SME2; the runner has the last word."""
+    """Whether a QEMU of this version may have SME2; the test with the runner decides."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= _OLDEST
 
@@ -101,7 +100,6 @@ def _kept() -> Path:
 
 
 def fetch_qemu(*, fetch: bool = True) -> Path:
-    """A QEMU from the distribution's packages, kept in the cache."""
 
     def make(into: Path) -> None:
         cure = this_distribution().fix("QEMU")
@@ -134,7 +132,7 @@ def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
 
 
 class EmulatedTarget(HostTarget):
-    """Runs aarch64 runners under `qemu-aarch64 -cpu max`: everything is real but the times."""
+    """Runs aarch64 runners under `qemu-aarch64 -cpu max`: everything is real except the times."""
 
     name = "emulated"
     choice = TargetChoice("emulated")
@@ -162,7 +160,7 @@ class EmulatedTarget(HostTarget):
         transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
         if self.build is None:
             return Route((), transport, timings_are_latency=False)
-        # Where the libraries are that the emulated machine sees elsewhere.
+        # The folders here with the libraries that the emulated machine sees elsewhere.
         code = (self.build.library_path, *(library_folders(self.sysroot) if self.sysroot else ()))
         return Route((str(self.build.path),), transport, code, timings_are_latency=False)
 

@@ -1,4 +1,4 @@
-"""Runs a job on the machine behind a transport: checked, sent, run, its log kept, and collected."""
+"""Runs a job on the machine behind a transport: check, send, run, keep the log, collect."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from model_profiling.targets.command import (
 from model_profiling.targets.device import state
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
-# Which jobs can take turns in one launch: where they cannot, whoever schedules them measures in rounds.
+# Which jobs can take turns in one launch; others are measured in separate rounds.
 
-# A process that has not run yet: its program, the weights packed once more, and what every process needs.
+# Memory of a process not yet measured: the program, a packed copy of its weights, and a fixed part.
 _COPIES = 2
 _EVERY_PROCESS = 64 << 20
-# What stays free for everybody else.
+# The share that stays free for other processes.
 _RESERVE = 0.1
 
 
 def unfit_for_turns(jobs: Sequence[Job]) -> str | None:
-    """What about these jobs no launch can do, or None."""
+    """Return why these jobs cannot take turns in a launch, or None."""
     if any(job.runner_path for job in jobs):
         return "an executor_runner cannot take turns"
     if any(job.kernels for job in jobs):
@@ -68,10 +68,8 @@ def unfit_for_turns(jobs: Sequence[Job]) -> str | None:
 def too_large_together(
     jobs: Sequence[Job], peaks: Mapping[Path, int], available_bytes: int | None
 ) -> str | None:
-    """Why memory does not hold all jobs at once; None when it does, or when nobody knows.
-
-    A program's need is the peak memory of an earlier process of it (`peaks`), or a guess from its size.
-    """
+    """Return why memory cannot hold all jobs at once; None if it can, or if unknown. A program's need is the
+    peak memory of an earlier process of it (`peaks`), or a guess from its size."""
     if available_bytes is None:
         return None
     need = sum(peaks.get(job.model) or job.model.stat().st_size * _COPIES + _EVERY_PROCESS for job in jobs)
@@ -84,34 +82,33 @@ def too_large_together(
 
 
 class Transport(Protocol):
-    """The way to the machine a job runs on. A `Path` is on this machine, a `str` is a path there."""
+    """The way to the machine that runs a job. A `Path` is on this machine, a `str` is a path on that one."""
 
     def make_folder(self, into: Path) -> str:
-        """A folder there for what one job writes; it ends up in `into` here."""
+        """Make a folder there for the files of one job, which end up in `into` here."""
 
     def put(self, file: Path) -> str:
-        """Bring `file` there unless it is there already, and say where that is."""
+        """Send `file` unless it is there already; return its path there."""
 
     def put_runner(self, file: Path) -> tuple[str, ...]:
-        """Bring a runner of the user's own there, and say what starts it."""
+        """Send a user's own runner; return the command that starts it."""
 
     def run(
         self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
     ) -> process.Completed:
-        """Run `argv` there for the job with this `folder`, on `cores` alone if any are named; at `timeout`
-        seconds it is stopped with all it started. The `argv` in the answer is what a person would type
-        here."""
+        """Run `argv` there for the job with this `folder`, on `cores` only if any are given; after `timeout`
+        seconds stop it with all it started. The result's `argv` is what a person would type here."""
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
-        """Bring those files in a job's folder that are `wanted` to `into`; whatever else is there stays."""
+        """Bring the `wanted` files of a job's folder to `into`; leave the rest."""
 
     def remove(self, folder: str) -> None:
-        """Remove a job's folder. A machine that has gone is no error here: running the job said so."""
+        """Remove a job's folder. A lost machine is not an error here: running the job already reported it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTransport:
-    """This machine, where every file is in its place already; `prefix` stands in front of each command."""
+    """This machine, where every file is in place already; `prefix` precedes each command."""
 
     prefix: tuple[str, ...] = ()
 
@@ -132,10 +129,10 @@ class LocalTransport:
         return process.run(words, timeout=timeout, leaves_nothing=True)
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
-        """The job wrote into `into` itself."""
+        """Do nothing: the job wrote to `into` itself."""
 
     def remove(self, folder: str) -> None:
-        """The folder is `into`, which stays."""
+        """Do nothing: the folder is `into`, which stays."""
 
 
 def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
@@ -155,8 +152,8 @@ def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How jobs reach a place: what starts the kit's runner there (empty when nothing was prepared), the way,
-    the folders here that hold the libraries it runs with, and whether times there are latencies."""
+    """How jobs reach a machine: the command of the kit's runner there (empty if not prepared), the transport,
+    the folders here with its libraries, and whether times there are latencies."""
 
     runner: tuple[str, ...]
     transport: Transport
@@ -164,12 +161,11 @@ class Route:
     timings_are_latency: bool = True
 
 
-# The kit's runner ends itself at the limit; it is killed only when it could not.
+# The kit's runner stops itself at the limit; it is killed only if it could not.
 _GRACE_S = 5.0
 
 
 def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
-    """Run `job` at the end of `route` and collect what it left in `into`."""
     check_job(job)
     own, wanted = job.runner_path, job
     _check_prepared(own is None and not route.runner)
@@ -196,13 +192,12 @@ def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
     outcome = collect(job, done, into / stem, timings_are_latency=latency, code=route.code)
     if job.etdump == wanted.etdump:
         return outcome
-    if outcome.etdump is not None:  # made only for the times in it
+    if outcome.etdump is not None:  # made only for its times
         outcome.etdump.unlink()
     return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
 
 
 def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> LockstepOutcome:
-    """Run a launch and collect what it left in `into`, as `execute` does for one job."""
     check_launch(job)
     _check_prepared(not route.runner)
     done = _launch(
@@ -253,7 +248,6 @@ def _launch(
 
 
 def check_launch(job: LockstepJob) -> None:
-    """Refuse what the runner could not take turns with."""
     for child in job.jobs:
         check_job(child)
     if reason := unfit_for_turns(job.jobs):
@@ -268,7 +262,7 @@ def check_launch(job: LockstepJob) -> None:
 
 
 def check_job(job: Job) -> None:
-    """Refuse what no runner could use, and what the one named cannot do: nothing asked for is left out."""
+    """Refuse what no runner can use, or the named one cannot do: nothing requested is silently dropped."""
     check_program(job.model)
     closure(job.disable)
     if job.runs < 1 or job.warmup < 0 or job.threads < 1:
@@ -299,7 +293,7 @@ def check_job(job: Job) -> None:
 
 
 def _clear(into: Path, stem: str) -> None:
-    """Nothing an earlier run left may pass for the work of this one."""
+    """Remove files of an earlier run, so that they cannot pass for this one's."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
     endings = (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE, SEEN)
     for path in (*(into / f"{stem}{ending}" for ending in endings), *kept):
@@ -307,15 +301,15 @@ def _clear(into: Path, stem: str) -> None:
 
 
 class RunnerTarget(ABC):
-    """What every target has in common: jobs run on the machine at the end of its route."""
+    """The base of all targets: jobs run on the machine at the end of its route."""
 
     @abstractmethod
     def _route(self, *, own_runner: bool) -> Route:
-        """The route of the next job, which brings a runner of its own or not."""
+        """Return the route of the next job; `own_runner` says whether it brings its own runner."""
 
     @abstractmethod
     def _available_bytes(self) -> int | None:
-        """Memory that new processes can take; None where nobody knows."""
+        """Return the memory that new processes can take; None if unknown."""
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
         return execute(job, into, stem, self._route(own_runner=job.runner_path is not None))

@@ -21,9 +21,7 @@ from model_profiling.runner.machine import (
 )
 from model_profiling.targets.execution import LocalTransport, Route, RunnerTarget
 
-# Facts of the machine this Python runs on, read from the system's own files without waiting for anything.
-
-# Arm's part numbers for cores people meet; others are shown as numbers.
+# Arm's part numbers of common cores; others are shown as numbers.
 _ARM_PARTS = {
     0xD03: "Cortex-A53",
     0xD05: "Cortex-A55",
@@ -48,7 +46,7 @@ _POWER = Path("/sys/class/power_supply")
 
 
 def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
-    """This machine, now, with the versions `build` and the caller know."""
+    """Return the current facts of this machine, with the versions of `build` and the caller."""
     features = detect_host()
     built = {"executorch": build.executorch_version, "compiler": build.compiler} if build else {}
     return MachineFacts(
@@ -69,14 +67,14 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
 
 
 def cpu_name_from_proc(text: str) -> str | None:
-    """The CPU's name in a Linux `/proc/cpuinfo`, big cores and little cores together."""
+    """Return the CPU's name from `/proc/cpuinfo`, with big and little cores together."""
     if named := re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text):
         return named.group(1).strip()
     return " + ".join(dict.fromkeys(cpu_names_from_proc(text).values())) or None
 
 
 def cpu_names_from_proc(text: str) -> dict[int, str]:
-    """What each CPU in a Linux `/proc/cpuinfo` calls itself; only Arm's do by implementer and part."""
+    """Return each CPU's name from `/proc/cpuinfo`; only Arm CPUs list implementer and part."""
     names = {}
     for block in re.split(r"\n\s*\n", text):
         number = re.search(r"(?m)^processor\s*:\s*(\d{1,4})\s*$", block)
@@ -120,7 +118,7 @@ def _memory() -> int | None:
 
 
 def available_memory(system: Path = Path("/")) -> int | None:
-    """Bytes that new processes can take, also inside a control group; None where the system does not say."""
+    """Return the bytes that new processes can take, within the control group's limit; None if unknown."""
     said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", _read(str(system / "proc/meminfo")) or "")
     if said is None:
         return None
@@ -136,17 +134,15 @@ def available_memory(system: Path = Path("/")) -> int | None:
 
 
 def _temperature() -> float | None:
-    """The hottest thermal zone, in degrees Celsius."""
+    """Return the hottest thermal zone, in degrees Celsius."""
     readings = [_read(str(zone)) for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
     degrees = [int(text) / 1000 for text in readings if text and text.lstrip("-").isdigit()]
     return max(degrees, default=None)
 
 
 def on_battery_in(supplies: Path) -> bool | None:
-    """Whether Linux's `power_supply` folder shows a battery that is being drained; None without one.
-
-    Batteries of a mouse or a keyboard (scope Device) do not run the machine.
-    """
+    """Whether Linux's `power_supply` folder shows a discharging battery; None without a battery. Batteries of
+    a mouse or a keyboard (scope Device) do not power the machine."""
     batteries = [
         supply
         for supply in supplies.glob("*")
@@ -164,8 +160,6 @@ def _read(path: str) -> str | None:
 
 
 class HostTarget(RunnerTarget):
-    """Runs the kit's runner, or any executor_runner, natively."""
-
     name = "host"
     choice = TargetChoice("host")
     platform: PlatformName = "mac" if sys.platform == "darwin" else "linux"

@@ -1,4 +1,4 @@
-"""What the kit asks of a place where programs run, and what it gets back."""
+"""The interface of a target: jobs that go in, outcomes that come out."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from model_profiling.runner.machine import Energy, Gauge, MachineFacts, Platform
 from model_profiling.runner.result import LaunchFacts, LaunchMachine, RunnerResult, Turns
 
 if TYPE_CHECKING:
-    from model_profiling.runner.samples import Samples  # needs numpy, which a doctor does without
+    from model_profiling.runner.samples import Samples  # needs numpy, which the doctor does without
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process to start: which program, how often, with what switched off, and what to keep.
+    """One process to start: which program, how often, what to switch off, and what to keep.
 
-    `runner_path` names an executor_runner of the user's own; None is the kit's runner. `disable` holds
-    feature names as `runner.features` knows them. `kernels` counts kernel calls, which slows the calls
-    counted, and `sample_hz` looks that often where each thread is: a job that asks for either measures no
-    latency.
+    `runner_path` is a user's own executor_runner; None is the kit's runner. `disable` holds feature names of
+    `runner.features`. `kernels` counts kernel calls, which slows them; `sample_hz` is how often to record
+    where each thread is. A job with either measures no latency.
     """
 
     model: Path
@@ -49,39 +48,39 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a job left behind. `kernels` maps each executed KleidiAI kernel to its calls in the measured
-    executions; when it is empty because nothing could be counted, `kernels_note` says why. The first
-    `etdump_warmup_runs` runs in the dump are warm-up (none with the kit's own runner)."""
+    executions; if nothing could be counted, `kernels_note` says why. The first `etdump_warmup_runs` runs in
+    the dump are warm-up (none with the kit's own runner)."""
 
     result: RunnerResult
     log: Path
     etdump: Path | None = None
     boundaries: Path | None = None
-    """When the operators in the dump began and ended; None where `result` says why not."""
+    """When the operators in the dump began and ended; if None, `result` says why."""
     etdump_warmup_runs: int = 0
     outputs: tuple[Path, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)
     kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    """What they were called with, as the runner tells it."""
+    """What the kernels were called with, as the runner reports it."""
     samples: Samples | None = None
     """Where the threads were seen."""
     timings_are_latency: bool = True
     energy: Energy | None = None
     gauge: Path | None = None
-    """Every reading of the fuel gauge, as CSV."""
+    """All readings of the fuel gauge, as CSV."""
     told: Path | None = None
-    """What the kit's runner wrote of it; None where it ran by another, or took turns."""
+    """The result file of the kit's runner; None for another runner, or a job in a launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockstepJob:
-    """One launch of programs that take turns, each in a process of its own.
+    """One launch of programs that take turns, each in its own process.
 
     In each cycle every job has one turn of `turn_length` executions, in an order shuffled from `order_seed`.
-    The launch ends after `cycles`, or begins no further cycle once the turns have taken `budget_s`; at least
-    one of the two is given, and one cycle is always made. Of a job, `runs`, `timeout_s` and `cpu_affinity`
-    have no meaning here: those of the launch hold for all.
+    The launch ends after `cycles`, or starts no new cycle once the turns have taken `budget_s`; at least one
+    of the two is given, and there is always one cycle. The `runs`, `timeout_s` and `cpu_affinity` of its jobs
+    are ignored: those of the launch apply.
     """
 
     jobs: tuple[Job, ...]
@@ -95,7 +94,7 @@ class LockstepJob:
 
 @dataclass(frozen=True, slots=True)
 class LockstepOutcome:
-    """What a launch left behind: for each job what it would have left alone, and the turns that made it."""
+    """What a launch left behind: an outcome for each job, and the turns that were taken."""
 
     outcomes: tuple[Outcome, ...]
     turns: Turns
@@ -103,7 +102,7 @@ class LockstepOutcome:
     machine: LaunchMachine
     log: Path
     told: Path | None = None
-    """What the kit's runner wrote of the launch."""
+    """The result file of the kit's runner."""
 
     @property
     def results(self) -> tuple[RunnerResult, ...]:
@@ -111,63 +110,61 @@ class LockstepOutcome:
 
 
 class Target(Protocol):
-    """A place where programs run."""
-
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """The name that the user gave it."""
 
     @property
     def choice(self) -> TargetChoice:
-        """What opens it again."""
+        """The choice that opens it again."""
 
     @property
     def platform(self) -> PlatformName:
-        """What kind of machine it is."""
+        """The kind of machine."""
 
     @property
     def place(self) -> str:
-        """The folder its runs go to; two machines of one kind have different ones."""
+        """The folder for its runs; two machines of one kind have different ones."""
 
     @property
     def timings_are_latency(self) -> bool:
-        """False where time passes differently than on the hardware described."""
+        """False if times there differ from those of the hardware described."""
 
     def prepare(self) -> None:
-        """Make ready everything a job needs, or say what is missing. Safe to repeat."""
+        """Prepare everything that a job needs, or raise an error. Safe to repeat."""
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        """Run `job`; every file it leaves is `into`/`stem` with an ending."""
+        """Run `job`; its files are `into`/`stem` plus a suffix."""
 
     def facts(self) -> MachineFacts:
-        """The machine, now."""
+        """Return the current facts of the machine."""
 
 
 @runtime_checkable
 class TunedTarget(Protocol):
-    """A place that one run has to itself, set up for measuring, and gives back as it was found."""
+    """A target that one run holds alone, sets up for measuring, and restores."""
 
     def held_ready(self) -> AbstractContextManager[None]:
-        """Set what was asked for, for the length of the block; however that ends, put it back."""
+        """Apply the requested settings during the block, and always restore them."""
 
     def take_notes(self) -> tuple[str, ...]:
-        """What a person should know of settings that were changed and put back, said once."""
+        """Return, once, what a person should know of settings that were changed and restored."""
 
 
 @runtime_checkable
 class MeteredTarget(Protocol):
-    """A place that may tell what its battery gives."""
+    """A target that may have a fuel gauge."""
 
     def gauge(self) -> Gauge | str:
-        """What to read, or why nothing it tells would mean anything now, as a clause."""
+        """Return the gauge to read, or a clause that says why its readings would mean nothing now."""
 
 
 @runtime_checkable
 class LockstepTarget(Target, Protocol):
-    """A place where programs can also take turns."""
+    """A target where programs can also take turns."""
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        """Run the launch; its files are `into`/`stem` with an ending, those of job N `stem_childN`."""
+        """Run the launch; its files are `into`/`stem` plus a suffix, those of job N `stem_childN`."""
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        """Why these jobs cannot take turns here, or None; `peaks` is the peak memory of known programs."""
+        """Return why these jobs cannot take turns here, or None; `peaks` is the peak memory of programs."""

@@ -1,4 +1,4 @@
-"""Runners built from an ExecuTorch source checkout, for those who want ExecuTorch's own executor_runner.
+"""Builds ExecuTorch's own executor_runner from a source checkout. See docs/source_builds.md.
 
-The kit's own runner needs none of this. See docs/source_builds.md.
+The kit's own runner needs none of this.
 """

@@ -117,7 +117,7 @@ def _show(plans: Sequence[BuildPlan]) -> None:
 
 
 def _installed_version() -> str:
-    """The tag of the ExecuTorch that exports the models: a runner of another version may refuse them."""
+    """Return the tag of the ExecuTorch that exports the models: another version's runner may refuse them."""
     try:
         return f"v{metadata.version('executorch')}"
     except metadata.PackageNotFoundError as absent:

@@ -1,4 +1,4 @@
-"""Configure, build, verify and record source-built runners, preset by preset, going on where it stopped."""
+"""Configures, builds, verifies and records source-built runners, one preset at a time; resumes if stopped."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.runner.source_build import toolchain
 from model_profiling.runner.source_build.presets import RunnerPreset, ask_git, merge_presets
 
-# Is the build what its preset says? The switches CMake really applied, and the binary that came out.
+# Verification: the switches that CMake applied, and the resulting binary.
 
-# Flags the kit drives an executor_runner by; a runner that does not know them is not one.
+# Flags that the kit uses; a program that does not know them is not an executor_runner.
 _EXPECTED_FLAGS = ("model_path", "num_executions", "etdump_path")
 _SWITCH = re.compile(r"-DXNN_ENABLE_ARM_SME2?=\d\s*")
 _ELF_AARCH64 = 183
@@ -32,7 +32,7 @@ _MACHO_MAGIC, _MACHO_ARM64, _MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
 
 def check_switches(build_dir: Path, preset: RunnerPreset) -> None:
-    """Fail unless XNNPACK is compiled with the SME kernels and the log level the preset asks for."""
+    """Fail unless XNNPACK is compiled with the SME kernels and the log level that the preset asks for."""
     commands = _commands(build_dir).values()
     wanted = "1" if preset.sme2 else "0"
     for name in ("XNN_ENABLE_ARM_SME", "XNN_ENABLE_ARM_SME2"):
@@ -43,7 +43,7 @@ def check_switches(build_dir: Path, preset: RunnerPreset) -> None:
                 f"{preset.name}: {name} is {seen} in compile_commands.json, not {wanted}",
                 "use a compiler that knows SME2 (clang 18 or newer) and a fresh build (--force)",
             )
-    # XNNPACK sets a level of its own first; the last one on the line holds.
+    # XNNPACK sets its own level first; the last one on the line counts.
     levels = {given[-1] for command in commands if (given := re.findall(r"-DXNN_LOG_LEVEL=(\d)", command))}
     level = preset.cache_variables.get("EXECUTORCH_XNNPACK_LOG_LEVEL", "0")
     if levels != {level}:
@@ -55,7 +55,7 @@ def check_switches(build_dir: Path, preset: RunnerPreset) -> None:
 
 
 def check_pair(on: Path, off: Path) -> None:
-    """Fail if two builds differ in how they compile any file, beyond the SME switches themselves."""
+    """Fail if two builds compile any file differently, apart from the SME switches."""
     left, right = _comparable(on), _comparable(off)
     different = sorted(name for name in left.keys() & right.keys() if left[name] != right[name])
     if different:
@@ -63,7 +63,7 @@ def check_pair(on: Path, off: Path) -> None:
             f"{on.name} and {off.name} compile {len(different)} files differently, first {different[0]}",
             "build both afresh with the same compiler and flags (--force)",
         )
-    # With SME off its kernels are left out; nothing else may come or go.
+    # With SME off its kernels are left out; all other files must be the same.
     extra = sorted(name for name in left.keys() ^ right.keys() if "sme" not in Path(name).name.lower())
     if extra:
         raise SetupError(
@@ -72,7 +72,7 @@ def check_pair(on: Path, off: Path) -> None:
 
 
 def verify_binary(binary: Path, preset: RunnerPreset) -> str:
-    """Run the runner's --help where it can run, else read what machine it is for; says which was done."""
+    """Run the runner's --help if it can run here, else check its header; return which was done."""
     if not binary.is_file():
         raise SetupError(f"the build left no {binary}", "look at its log")
     if not preset.runs_here:
@@ -89,7 +89,7 @@ def verify_binary(binary: Path, preset: RunnerPreset) -> str:
 
 
 def _check_machine(binary: Path) -> str:
-    """Read the header of an ELF or Mach-O file; anything but a 64-bit Arm program is refused."""
+    """Refuse anything but an ELF or Mach-O program for 64-bit Arm."""
     with binary.open("rb") as stream:
         head = stream.read(64)
     if len(head) == 64:
@@ -102,7 +102,6 @@ def _check_machine(binary: Path) -> str:
 
 
 def _commands(build_dir: Path) -> dict[str, str]:
-    """How each file of a configured build is compiled, by file and output."""
     path = build_dir / "compile_commands.json"
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +111,7 @@ def _commands(build_dir: Path) -> dict[str, str]:
 
 
 def _comparable(build_dir: Path) -> dict[str, str]:
-    """The commands of a build with its own folder's name and the SME switches taken out."""
+    """Return a build's commands without its folder's name and the SME switches."""
     here = str(build_dir)
     return {
         name.replace(here, "BUILD"): _SWITCH.sub("", command).replace(here, "BUILD")
@@ -127,7 +126,7 @@ _BUILD_LIMIT = 4 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the builds use; the same for every preset of a platform, so that on and off stay comparable."""
+    """The same for every preset of a platform, so that on and off stay comparable."""
 
     cmake: toolchain.Cmake
     compiler: toolchain.Compiler | None
@@ -141,8 +140,6 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """One preset, what will be done about it and by which commands."""
-
     preset: RunnerPreset
     binary: Path
     finished: bool
@@ -150,12 +147,12 @@ class BuildPlan:
     build: tuple[str, ...]
     compiler: toolchain.Compiler
     inputs: JsonObject
-    """All that decides what the build makes, as its record holds it."""
+    """Everything that decides what the build makes, as in its record."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner that is there and was verified; `seconds` is 0 for one that needed no work."""
+    """A verified runner; `seconds` is 0 if it was already finished."""
 
     binary: Path
     verified: str
@@ -163,7 +160,6 @@ class BuiltRunner:
 
 
 def find_tools(presets: Sequence[RunnerPreset]) -> Tools:
-    """Everything the presets need, or the first thing that is missing."""
     tools = Tools(
         cmake=toolchain.find_cmake(),
         compiler=None if all(preset.is_android for preset in presets) else toolchain.find_compiler(),
@@ -182,7 +178,7 @@ def plan_builds(
     force: bool = False,
     defines: Sequence[str] = (),
 ) -> list[BuildPlan]:
-    """What building `presets` in `checkout` would do; touches nothing."""
+    """Plan the build of `presets` in `checkout`; changes nothing."""
     checkout = checkout.resolve()
     toolchain.check_checkout(checkout)
     for define in defines:
@@ -206,10 +202,10 @@ def plan_builds(
         binary = checkout / "cmake-out" / preset.name / "executor_runner"
         record = _read_record(binary.parent)
         known = _inputs(record)
-        # Only a commit without changes says which sources they were.
+        # Only a commit without changes identifies the sources.
         is_commit = bool(source["commit"]) and not source["changed"]
         same = not force and is_commit and known == inputs and binary.is_file()
-        # A build folder remembers its compiler; another one needs a new start.
+        # A build folder remembers its compiler; another compiler needs a fresh start.
         fresh = force or (bool(known) and known.get("compiler") != inputs["compiler"])
         configure = [cmake, "--preset", preset.name, f"-DPYTHON_EXECUTABLE={sys.executable}"]
         build = [cmake, "--build", "--preset", preset.name, "--parallel", str(jobs or _cores())]
@@ -230,7 +226,6 @@ def plan_builds(
 def build_runners(
     checkout: Path, plans: Sequence[BuildPlan], tools: Tools, *, progress: Progress | None = None
 ) -> Iterator[BuiltRunner]:
-    """Carry plans out, one preset after another, each on all the cores it was given."""
     checkout = checkout.resolve()
     lock = files.make_folder(checkout / "cmake-out") / ".sme2prof.lock"
     with files.LockFile(lock, str(checkout), "wait for that build to end").held():
@@ -250,7 +245,7 @@ def _build(checkout: Path, plan: BuildPlan, tools: Tools, say: Progress) -> Buil
         environment |= {"ANDROID_NDK": str(tools.ndk.root)}
     else:
         environment |= {"CC": str(plan.compiler.c), "CXX": str(plan.compiler.cxx)}
-    # What is there is out of date or damaged, and Ninja would take a damaged file for a new one.
+    # What is there is outdated or damaged, and Ninja would take a damaged file for a new one.
     log = files.make_folder(checkout / "cmake-out") / f"{name}.log"
     for stale in (build_dir / RECORD, plan.binary, log):
         stale.unlink(missing_ok=True)
@@ -278,10 +273,8 @@ def _build(checkout: Path, plan: BuildPlan, tools: Tools, say: Progress) -> Buil
 
 
 def _check_counterpart(plan: BuildPlan) -> None:
-    """On and off must differ in the SME switches only; checked as soon as both are configured.
-
-    A counterpart from other sources or tools is out of date, not wrong: its own build will be checked.
-    """
+    """Check that on and off differ in the SME switches only, as soon as both are configured. A counterpart
+    from other sources or tools is outdated, not wrong: its own build will be checked."""
     here = plan.binary.parent
     other = here.with_name(plan.preset.counterpart)
     theirs, mine = _inputs(_read_record(other)), dict(plan.inputs)
@@ -295,7 +288,7 @@ def _check_counterpart(plan: BuildPlan) -> None:
 def _step(
     title: str, argv: Sequence[str], limit: float, *, log: Path, environment: dict[str, str], say: Progress
 ) -> None:
-    """Run a command with its output in `log` and its progress shown as it comes: builds are long."""
+    """Run a command with its output in `log`, and show its progress as it arrives: builds are long."""
 
     def hear(line: str) -> None:
         # Ninja counts its steps: `[12/345] Building ...`.
@@ -308,14 +301,13 @@ def _step(
     if done.timed_out:
         raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it goes on from there")
     if not done.ok:
-        # CMake says where on one line and what on the next.
+        # CMake prints the place on one line and the error on the next.
         found = re.search(r"^.*\berror\b.*(?:(?<=:)\s+.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
         error = " ".join(found[0].split()) if found else f"exit code {done.returncode}"
         raise SetupError(f"{title} failed: {error}", f"see {log}")
 
 
 def _read_record(build_dir: Path) -> JsonObject:
-    """What an earlier build wrote about itself; a record that cannot be read counts as none."""
     try:
         return read_json_object(build_dir / RECORD, "build it again with --force")
     except ProfilingError:
@@ -332,7 +324,7 @@ def _identity(binary: Path) -> JsonObject:
 
 
 def _source(checkout: Path) -> JsonObject:
-    """ExecuTorch's version and commit, whether tracked files were changed, and XNNPACK's commit."""
+    """Return ExecuTorch's version and commit, whether tracked files were changed, and XNNPACK's commit."""
     version = checkout / "version.txt"
     xnnpack = checkout / "backends/xnnpack/third-party/XNNPACK"
     inside = (checkout / ".git").exists()
@@ -345,7 +337,7 @@ def _source(checkout: Path) -> JsonObject:
 
 
 def _cores() -> int:
-    """Cores this process may use, and no more jobs than gigabytes of memory: large files need about one."""
+    """Return the usable cores, limited to one job per gigabyte of memory, which large files need."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(cores, memory // 2**30))

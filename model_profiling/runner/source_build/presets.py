@@ -1,4 +1,4 @@
-"""The CMake presets of source-built runners, and their way into a checkout's CMakeUserPresets.json."""
+"""Fetches ExecuTorch's sources and adds the kit's CMake presets to CMakeUserPresets.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SYSTEM_OF = {"mac-arm64": "Darwin", "linux-arm64": "Linux"}
 
 @dataclass(frozen=True, slots=True)
 class RunnerPreset:
-    """One runner to build: where it will run, with or without SME kernels, with or without XNNPACK's log."""
+    """One runner to build: its platform, with or without SME kernels, with or without XNNPACK's log."""
 
     name: str
     platform: str
@@ -37,12 +37,11 @@ class RunnerPreset:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the built runner can be started on this machine."""
         return is_arm(platform.machine()) and platform.system() == _SYSTEM_OF.get(self.platform)
 
     @property
     def builds_here(self) -> bool:
-        """Android is cross-compiled by its NDK; the others are built where they run."""
+        """The NDK cross-compiles for Android; others are built where they run."""
         return self.is_android or self.runs_here
 
     @property
@@ -57,11 +56,11 @@ class RunnerPreset:
 
 
 def runner_presets() -> dict[str, RunnerPreset]:
-    """Every preset the kit ships, by name, with its inheritance resolved."""
+    """Return every preset that the kit ships, by name, with inheritance resolved."""
     shipped = {preset["name"]: preset for preset in _read(SHIPPED)["configurePresets"]}
 
     def variables(name: str) -> dict[str, str]:
-        """Its own and those it inherits; what is named first wins, as in CMake."""
+        """Return its own and inherited variables; the first definition wins, as in CMake."""
         own = {key: str(value) for key, value in shipped[name].get("cacheVariables", {}).items()}
         parents = shipped[name].get("inherits", [])
         return dict(ChainMap(own, *map(variables, [parents] if isinstance(parents, str) else parents)))
@@ -80,10 +79,8 @@ def runner_presets() -> dict[str, RunnerPreset]:
 
 
 def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
-    """The presets behind names, or behind `timing`, `xnnlog` and `all`: those that can be built here.
-
-    Groups hold those of Android where the environment names an NDK; by name they can always be had.
-    """
+    """Return the presets by name, or by group (`timing`, `xnnlog`, `all`): those that can be built here.
+    Groups include Android's if the environment names an NDK; by name they are always available."""
     known = runner_presets()
     usual = [preset for preset in known.values() if preset.runs_here or (preset.is_android and named_ndk())]
     groups = {
@@ -104,10 +101,8 @@ def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
 
 
 def merge_presets(checkout: Path) -> bool:
-    """Put the kit's presets in their current form into the checkout's user presets; the rest stays as it is.
-
-    Tracked files are not touched. Returns whether anything had to be written.
-    """
+    """Write the kit's current presets into the checkout's user presets and leave the rest as it is. Tracked
+    files are not touched. Returns whether anything had to be written."""
     path, tracked = checkout / USER_PRESETS, checkout / "CMakePresets.json"
     present, shipped = _read(path), _read(SHIPPED)
     merged = {**present, "version": max(present.get("version", 0), shipped["version"])}
@@ -116,7 +111,7 @@ def merge_presets(checkout: Path) -> bool:
         taken = {preset["name"]: tracked for preset in _read(tracked).get(kind, [])}
         taken |= {preset["name"]: path for preset in theirs}
         if clash := next((preset["name"] for preset in shipped[kind] if preset["name"] in taken), None):
-            # The kit before this one wrote its presets into the file that git tracks.
+            # Earlier versions of the kit wrote their presets into the file that git tracks.
             undo = shlex.join(["git", "-C", str(checkout), "checkout", tracked.name])
             fix = f"undo it ({undo}) or rename it" if taken[clash] == tracked else "rename or remove it"
             raise InputError(
@@ -135,7 +130,6 @@ def _is_ours(preset: JsonObject) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A checked presets file with all that is in it; nothing where there is no file."""
     fix = "correct it or move it away"
     content = read_json_object(path, fix) if path.exists() else {}
     if not isinstance(content.get("version", 0), int):
@@ -149,20 +143,16 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-# An ExecuTorch checkout by git: shallow, with its submodules, and able to go on where it was interrupted.
-
 URL = "https://github.com/pytorch/executorch.git"
-# Where the checkout itself remembers what was fetched completely.
+# Git config keys that record what was fetched completely.
 _REF, _COMMIT = "sme2prof.ref", "sme2prof.commit"
 _LIMIT = 3600.0
 
 
 def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = None) -> str:
-    """Make `dest` a checkout of `ref` (tag, branch or commit) of `url`; returns the commit.
-
-    A complete checkout of the same ref is left alone, without asking the network. One that was
-    interrupted goes on. A checkout with changes of its own is never switched to something else.
-    """
+    """Make `dest` a checkout of `ref` (tag, branch or commit) of `url`; return the commit. A complete
+    checkout of the same ref is left alone, without network access. An interrupted one is resumed. A checkout
+    with local changes is never switched to another commit."""
     say = progress or Silent()
     if dest.exists() and any(dest.iterdir()) and not (dest / ".git").exists():
         raise InputError(f"{dest} is there but is no git checkout", "choose another folder")
@@ -191,14 +181,13 @@ def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = 
 
 
 def can_be_fetched(dest: Path) -> bool:
-    """Whether `dest` is where a checkout would go and none is yet, or one whose fetching was interrupted."""
+    """Whether a checkout can go to `dest`: nothing is there yet, or its fetching was interrupted."""
     if dest.resolve().name != "executorch" or (dest / "CMakeLists.txt").is_file():
         return False
     return not dest.exists() or (dest.is_dir() and ((dest / ".git").exists() or not any(dest.iterdir())))
 
 
 def ask_git(folder: Path, *words: str) -> str | None:
-    """What git answers, or nothing where it cannot."""
     done = run(["git", "-C", folder, *words], timeout=300)
     return done.stdout.strip() if done.ok else None
 
@@ -211,7 +200,7 @@ def _is_complete(dest: Path, ref: str, head: str) -> bool:
 
 
 def _git(dest: Path, *words: str) -> str:
-    # A prompt for a password would wait for ever; git fails instead.
+    # A password prompt would wait for ever; this makes git fail instead.
     done = run(["git", "-C", dest, *words], timeout=_LIMIT, env={"GIT_TERMINAL_PROMPT": "0"})
     if done.timed_out:
         raise SetupError(f"git {words[0]} took longer than {_LIMIT:.0f} s", "run it again: it goes on")

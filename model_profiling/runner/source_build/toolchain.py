@@ -1,7 +1,7 @@
-"""What a source build needs, checked before it starts: CMake, Ninja, a compiler that knows SME2, the NDK.
+"""Checks what a source build needs before it starts: CMake, Ninja, a compiler that knows SME2, the NDK.
 
-The compiler is asked to compile SME2 code. XNNPACK drops its SME kernels without a word under an old Clang,
-and an old GCC dies half an hour into the build: both are refused here instead.
+The compiler must compile SME2 code. Under an old Clang XNNPACK silently drops its SME kernels, and an old GCC
+fails half an hour into the build: both are refused here instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from model_profiling.core.process import run
 
 CMAKE_MINIMUM = (3, 29)
 # XNNPACK leaves SME out under Clang before 18; GCC knows SME2's intrinsics from 14 on (12 crashes on
-# KleidiAI's files). Apple numbers its Clang differently, so there the trial compilation decides alone.
+# KleidiAI's files). Apple numbers its Clang differently, so there only the trial compilation decides.
 COMPILER_MINIMUM = {"Clang": 18, "GNU": 14}
 NDK_MINIMUM = 27
 ANDROID_TARGET = "aarch64-linux-android28"
@@ -42,7 +42,7 @@ __arm_new("za") void probe(float *out) __arm_streaming {
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C and C++ compiler that has been seen compiling SME2 code."""
+    """A C and C++ compiler that has compiled SME2 code."""
 
     c: Path
     cxx: Path
@@ -52,8 +52,6 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Ndk:
-    """An Android NDK and its compiler."""
-
     root: Path
     revision: str
     compiler: Compiler
@@ -66,18 +64,17 @@ class Cmake:
 
 
 def named_ndk() -> str | None:
-    """The NDK's folder as the environment names it, by any of the names in use."""
     names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def search_path() -> str:
-    """PATH with this Python's own folder first, where pip puts cmake and ninja."""
+    """Return PATH with this Python's own folder first, where pip puts cmake and ninja."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 def find_cmake() -> Cmake:
-    """The first CMake that is new enough, from this Python's environment or from PATH."""
+    """Return the first CMake that is new enough, from this Python's environment or from PATH."""
     fix = install_extra("source-build")
     seen: dict[Path, str] = {}
     for folder in search_path().split(os.pathsep):
@@ -95,7 +92,7 @@ def find_cmake() -> Cmake:
 
 
 def find_compiler() -> Compiler:
-    """The compiler of the environment (CC, CXX), or else the first one on PATH that can build SME2."""
+    """Return the compiler of the environment (CC, CXX), else the first one on PATH that can build SME2."""
     if os.environ.get("CC"):
         return _checked(_program(os.environ["CC"]), os.environ.get("CXX"))
     refusals = []
@@ -111,7 +108,6 @@ def find_compiler() -> Compiler:
 
 
 def find_ndk() -> Ndk:
-    """The Android NDK that the environment names."""
     named = named_ndk()
     fix = f"unpack an Android NDK, r{NDK_MINIMUM} or newer, and set ANDROID_NDK to its folder"
     if not named:
@@ -133,14 +129,14 @@ def find_ndk() -> Ndk:
 
 
 def check_torchgen() -> None:
-    """ExecuTorch's build generates operator tables with torchgen, by the Python that runs the kit."""
+    """Check for torchgen: ExecuTorch's build generates operator tables with it, using the kit's Python."""
     done = run([sys.executable, "-c", "import torchgen.model, yaml"], timeout=120)
     if not done.ok:
         raise SetupError(f"{sys.executable} cannot import torchgen", install_extra("executorch"))
 
 
 def check_checkout(checkout: Path) -> None:
-    """The checkout is ExecuTorch, in a folder of that name, and its submodules are there."""
+    """Check that this is ExecuTorch, in a folder of that name, with its submodules."""
     if not (checkout / "CMakeLists.txt").is_file():
         raise InputError(
             f"{checkout} is no ExecuTorch checkout", "name one with --executorch, or none: it is fetched then"
@@ -169,7 +165,7 @@ def _checked(c: Path, cxx: str | None, flags: Sequence[str] = ()) -> Compiler:
 
 
 def _identify(c: Path, flags: Sequence[str]) -> tuple[str, str]:
-    """Family and version by the macros a compiler predefines; what it prints for people varies."""
+    """Return family and version from predefined macros; what a compiler prints for people varies."""
     done = run([c, *flags, "-dM", "-E", "-x", "c", os.devnull], timeout=60)
     macros = dict(re.findall(r"^#define (\w+) (.*)$", done.stdout, re.MULTILINE))
     if "__clang__" in macros:
@@ -199,7 +195,7 @@ def _compile_probe(c: Path, title: str, flags: Sequence[str]) -> None:
 
 
 def _sibling(c: Path) -> Path:
-    """The C++ compiler that belongs to a C compiler: clang-19 and clang++-19, cc and c++."""
+    """Return the C++ compiler that belongs to a C compiler: clang-19 and clang++-19, cc and c++."""
     plus = {"clang": "clang++", "gcc": "g++", "cc": "c++"}
     name = re.sub(r"(clang|gcc|cc)(-[\d.]+)?$", lambda end: plus[end[1]] + (end[2] or ""), c.name)
     path = c.with_name(name)

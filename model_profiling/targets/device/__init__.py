@@ -1,1 +1,1 @@
-"""A phone as a machine: its clusters of CPUs, battery and temperatures, its power settings, its energy."""
+"""A phone as a machine: CPU clusters, battery, temperatures, power settings, energy."""

@@ -1,4 +1,4 @@
-"""A phone's power mode for the length of a measurement; everything is put back as it was."""
+"""Sets a phone's power mode during a measurement and restores everything afterwards."""
 
 from __future__ import annotations
 
@@ -20,37 +20,35 @@ from model_profiling.core.records import read_record, write_record
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
 
-# The locks are this user's on this machine; who reaches the other machine from elsewhere is not seen.
+# Locks are per user and on this machine; a run from another machine is not noticed.
 
 
 def file_name(machine: str) -> str:
-    """What a machine calls itself, fit for a file's name."""
+    """Return a machine's name as a valid file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", machine)
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLock:
-    """One run at a time on the machine that the user calls `title`: two would disturb each other's times, and
-    set each other's power mode. It has a lock for each of its names: it may be reached by several."""
+    """Allows one run at a time on the machine that the user calls `title`: two would disturb each other's
+    times and power modes. A machine can be reached by several names, so each name has a lock."""
 
     title: str
     names: tuple[str, ...]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Have the machine alone for the length of the block, or say who has it."""
+        """Hold the machine during the block, or raise an error that names the holder."""
         with contextlib.ExitStack() as locks:
             for lock in self._locks:
                 locks.enter_context(lock.held())
             yield
 
     def check_free(self) -> None:
-        """Say who has the machine, if anyone does."""
         for lock in self._locks:
             lock.check_free()
 
     def is_held(self) -> bool:
-        """Whether a run is at work on the machine."""
         try:
             self.check_free()
         except InputError:
@@ -71,7 +69,7 @@ _FIX = "remove the file after setting the phone's settings by hand"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting: what it was (None: nothing), and what the kit gives it."""
+    """One setting: its value before (None if it had none), and the kit's value."""
 
     name: str
     before: str | None
@@ -80,11 +78,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Changes that were, or were about to be, made to the phone with this id.
-
-    Kept in a file on this machine from before the first change until everything was seen to be back. A run
-    that is killed, or loses the phone, leaves it; whoever reaches the phone next finishes the work.
-    """
+    """Changes that were made, or were about to be made, to the phone with this id. Kept in a file here from
+    before the first change until everything is restored. A run that is killed, or loses the phone, leaves the
+    file; the next command that reaches the phone finishes the work."""
 
     device: str
     mode: str
@@ -94,7 +90,7 @@ class Unfinished:
 
 
 def unfinished_work() -> tuple[Unfinished, ...]:
-    """Of every phone; what cannot be read is left to whoever reaches that phone."""
+    """Return every phone's unfinished work; unreadable files are left until that phone is reached."""
     found = []
     for path in sorted((state_root() / "devices").glob("[!.]*.json")):
         with contextlib.suppress(FormatError, InputError):
@@ -102,18 +98,17 @@ def unfinished_work() -> tuple[Unfinished, ...]:
     return tuple(found)
 
 
-# Android settings that are set on request, read back, and put back as they were. A mode says nothing about
-# clock frequencies: no shell of an ordinary phone may set those. What it keeps out is what phones do to save
-# power or to please: battery saver, a screen that sleeps, animations.
+# Android settings that a mode sets, checks and restores: battery saver, screen sleep and animations. It does
+# not set clock frequencies: the shell of an ordinary phone may not.
 
 _ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
 MODES: Mapping[PowerMode, Mapping[str, str]] = {
     "leave": {},
-    # 15: awake on any kind of power (mains 1, USB 2, wireless 4, dock 8).
+    # 15: stay awake on any kind of power (mains 1, USB 2, wireless 4, dock 8).
     "boost": {"low_power": "0", "stay_on_while_plugged_in": "15", **dict.fromkeys(_ANIMATIONS, "0")},
     "app": {"low_power": "0", "stay_on_while_plugged_in": "1", **dict.fromkeys(_ANIMATIONS, "1")},
 }
-"""For each mode the settings (of the namespace `global`) it consists of."""
+"""The settings of each mode, all in the namespace `global`."""
 
 NAMES = ("low_power", "stay_on_while_plugged_in", *_ANIMATIONS)
 READ = "; ".join(f'echo "{name}=$(settings get global {name})"' for name in NAMES)
@@ -122,14 +117,14 @@ _TIMEOUT_S = 60.0
 
 
 class Shell(Protocol):
-    """A shell on the phone, in which a lost phone is an exception."""
+    """A shell on the phone; losing the phone raises an exception."""
 
     def run(self, argv: list[str], *, timeout: float) -> Completed:
-        """Run one program there, each word as it is."""
+        """Run one program there, with each word passed unchanged."""
 
 
 def parse_settings(text: str) -> dict[str, str | None]:
-    """The settings that `READ` printed; None is one that has no value. What is not told is not in it."""
+    """Return the settings that `READ` printed; None means no value. A setting not printed is left out."""
     found: dict[str, str | None] = {}
     for line in text.splitlines():
         name, sign, value = line.strip().partition("=")
@@ -140,7 +135,6 @@ def parse_settings(text: str) -> dict[str, str | None]:
 
 
 def changes_for(mode: PowerMode, now: Mapping[str, str | None]) -> tuple[Change, ...]:
-    """What has to be set for `mode`."""
     return tuple(
         Change(name, now[name], value) for name, value in MODES[mode].items() if not _same(now[name], value)
     )
@@ -160,12 +154,12 @@ def _shown(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-# Whoever reaches a phone first puts things back; whoever writes a report, or answers the user, says so.
+# Settings are restored by the first command that reaches a phone; these notes are shown later.
 _NOTES: dict[str, list[str]] = {}
 
 
 def take_pending_notes() -> tuple[str, ...]:
-    """What was done to settings of phones and nobody has said: a command that fails says it last."""
+    """Return and clear all notes that were not shown yet; a command that fails shows them last."""
     said = tuple(note for notes in _NOTES.values() for note in notes)
     _NOTES.clear()
     return said
@@ -173,7 +167,7 @@ def take_pending_notes() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PowerSettings:
-    """The power settings of one phone, known by an id that is the same by whichever cable."""
+    """The power settings of one phone; `device` identifies it over any cable."""
 
     shell: Shell
     title: str
@@ -181,7 +175,7 @@ class PowerSettings:
 
     @property
     def notes(self) -> list[str]:
-        """What was done to them and the user has not read yet."""
+        """What was done to the settings and not yet shown to the user."""
         return _NOTES.setdefault(self.device, [])
 
     @property
@@ -197,10 +191,10 @@ class PowerSettings:
         return found
 
     def finish_earlier(self) -> None:
-        """Put back what a run that was cut short has left set; what cannot be put back now is a note."""
+        """Restore what an interrupted run left set; if that fails, add a note."""
         lock = MachineLock(self.title, (self.device,))
         if not self._journal.exists() or lock.is_held():
-            return  # nothing was left, or it belongs to a run that is at work
+            return  # nothing was left, or a run that is still working left it
         try:
             with lock.held():
                 self._finish_earlier()
@@ -209,9 +203,8 @@ class PowerSettings:
 
     @contextlib.contextmanager
     def held(self, mode: PowerMode, again: Callable[[Callable[[], object]], None]) -> Iterator[None]:
-        """Set `mode` for the length of the block; the caller has the phone alone. However that ends,
-        everything is put back or, where the phone is gone, will be by whoever reaches it next. `again`
-        repeats a step that loses the phone."""
+        """Set `mode` during the block and restore it afterwards; the caller must hold the phone. If the phone
+        is gone, the next command that reaches it restores it. `again` repeats a step that loses the phone."""
         if mode == "leave":
             yield
             return
@@ -220,7 +213,7 @@ class PowerSettings:
             again(lambda: self._begin(mode))
             yield
         except BaseException as problem:
-            # Who interrupts a second time ends nothing earlier, and is told the same.
+            # A second interrupt does not end this sooner, and gets the same message.
             with contextlib.suppress(ProfilingError, KeyboardInterrupt):
                 self._end()
             self._check_interrupted(problem)
@@ -236,11 +229,11 @@ class PowerSettings:
             self._check_interrupted(problem)
             raise
         except ProfilingError as problem:
-            # What was measured is whole; whoever reaches the phone next puts them back.
+            # The measurement is complete; the next command that reaches the phone restores them.
             self.notes.append(f"the power settings are not put back yet: {problem}")
 
     def _check_interrupted(self, problem: BaseException) -> None:
-        """Say what is left to do where a person interrupted."""
+        """If a person interrupted, tell them what is left to do."""
         if self._journal.exists() and isinstance(problem, KeyboardInterrupt):
             raise KeyboardInterrupt(
                 f"the power settings of {self.title} are still to be put back: the next command that reaches "
@@ -249,20 +242,20 @@ class PowerSettings:
 
     def _begin(self, mode: PowerMode) -> None:
         earlier = self._unfinished()
-        if earlier is not None:  # the phone was lost in the middle of this: begin as if nothing had been
+        if earlier is not None:  # the phone was lost halfway: start over
             self._put_back(earlier.changes)
         changes = changes_for(mode, self._read())
         if not changes:
             return
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         write_record(self._journal, Unfinished(self.device, mode, since, changes))
-        # On the disk before the phone is touched, whatever happens to this machine meanwhile.
+        # It must be on disk before the phone is touched, whatever happens to this machine.
         with self._journal.open("rb") as written:
             os.fsync(written.fileno())
         self._set(changes)
 
     def _end(self) -> tuple[Unfinished | None, tuple[Change, ...]]:
-        """Undo what is unfinished; what that was, and which settings were put back."""
+        """Undo what is unfinished; return it, and the settings that were restored."""
         unfinished = self._unfinished()
         if unfinished is None:
             return None, ()
@@ -284,7 +277,6 @@ class PowerSettings:
             )
 
     def _read(self) -> dict[str, str | None]:
-        """Every setting of a mode, as it is now."""
         found = parse_settings(self.shell.run(["sh", "-c", READ], timeout=_TIMEOUT_S).stdout)
         if lacking := [name for name in NAMES if name not in found]:
             raise SetupError(
@@ -294,7 +286,7 @@ class PowerSettings:
         return found
 
     def _set(self, changes: Sequence[Change]) -> None:
-        """Make `changes`, and see that they hold."""
+        """Make `changes`, and check that they took effect."""
         said = [self._put(change.name, change.value) for change in changes]
         now = self._read()
         if refused := [change for change in changes if not _same(now[change.name], change.value)]:
@@ -306,7 +298,7 @@ class PowerSettings:
             )
 
     def _put_back(self, changes: Sequence[Change]) -> tuple[tuple[Change, ...], list[str]]:
-        """Undo `changes` that nobody else has changed since; those put back, and a note on each other one."""
+        """Undo `changes` that nobody changed since; return those undone, and a note for each other one."""
         now = self._read()
         ours = tuple(change for change in changes if _same(now[change.name], change.value))
         for change in ours:
@@ -326,7 +318,7 @@ class PowerSettings:
         return ours, notes
 
     def _put(self, name: str, value: str | None) -> str:
-        """Give a setting a value or, with None, none; what the phone says to that."""
+        """Set or, with None, delete a setting; return the phone's error message, if any."""
         words = ["delete", "global", name] if value is None else ["put", "global", name, value]
         done = self.shell.run(["settings", *words], timeout=_TIMEOUT_S)
         if done.returncode == 0:

@@ -1,6 +1,4 @@
-"""Reads a phone's state from what its files and commands print: untrusted text, of which only what has the
-expected form counts.
-"""
+"""Reads a phone's state from its files and commands: untrusted text that must have the expected form."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from model_profiling.runner.machine import CPU_FILES, Battery, DeviceState, Ener
 from model_profiling.targets.device import power_mode
 
 Texts = Mapping[str, Mapping[str, str]]
-"""For each name below, what a file or a command said, by the file's path."""
+"""For each name below, the content of a file or the output of a command, by path."""
 
 FILES = {
     **CPU_FILES,
@@ -51,15 +49,14 @@ _STATUS: dict[str, _Status] = {
 _SENSOR = re.compile(
     r"Temperature\{mValue=(-?[0-9]{1,4}(?:\.[0-9]{1,8})?), mType=-?[0-9]+, mName=([\w.-]{1,60}),"
 )
-# Serial numbers that every emulator of a version has, or every phone of a maker who gives none.
+# Serial numbers shared by all emulators of a version, or by all phones of a maker that sets none.
 _NOBODYS = r"emulator.*|unknown|(0?123456789(abcdef)?)+|(.)\3*"
 _COLDEST_C, _HOTTEST_C = -40.0, 150.0
-# The thermal zones and sensors that are on the CPUs or the chip they are on, by the names makers give them.
+# Makers' names for thermal zones and sensors on the CPUs or their chip.
 _ON_CHIP = re.compile(r"cpu|soc|tsens|cluster|apc[0-9]|^(big|mid|little)\b", re.IGNORECASE)
 
 
 def read_device(texts: Texts) -> DeviceState:
-    """What `texts` say of a phone."""
     maker, model = _line(texts, "manufacturer"), _line(texts, "model")
     soc = " ".join(filter(None, (_line(texts, "soc_maker"), _line(texts, "soc_model"))))
     if maker and model and not model.lower().startswith(maker.lower()):
@@ -77,7 +74,7 @@ def read_device(texts: Texts) -> DeviceState:
 
 
 def device_id(texts: Texts) -> str | None:
-    """What a phone calls itself, by whichever cable it is reached; None where others are called the same."""
+    """Return a phone's own id, the same over any cable; None if other phones share it."""
     said = _line(texts, "serial_number")
     if said is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", said):
         return None
@@ -85,7 +82,7 @@ def device_id(texts: Texts) -> str | None:
 
 
 def gauge_of(texts: Texts) -> Gauge | str:
-    """The files of the fuel gauge, or why what it tells is not what the phone uses."""
+    """Return the fuel gauge's files, or why its readings would not be the phone's power use."""
     status = (_battery(texts) or Battery()).status
     if status != "discharging":
         what = f"the phone is {status}" if status else "the phone does not say whether it is charging"
@@ -99,22 +96,21 @@ def gauge_of(texts: Texts) -> Gauge | str:
 
 
 def temperature(state: DeviceState) -> float | None:
-    """The one temperature of a phone: of the chip's sensors the hottest, else of all, else the battery's."""
+    """Return the hottest sensor on the chip, else the hottest of all, else the battery's."""
     on_chip = [value for name, value in state.temperatures_c.items() if _ON_CHIP.search(name)]
     hottest = max(on_chip or state.temperatures_c.values(), default=None)
     return hottest if hottest is not None or state.battery is None else state.battery.temperature_c
 
 
 def on_battery(state: DeviceState) -> bool | None:
-    """Whether the battery is being drained."""
     if state.battery is None or state.battery.status is None:
         return None
     return state.battery.status == "discharging"
 
 
 def amperes(text: str) -> float | None:
-    """A fuel gauge's current, without its sign. Linux wants microamperes; some makers give milliamperes, and
-    so few microamperes no phone draws that is awake."""
+    """Return a fuel gauge's current in amperes, unsigned. Linux specifies microamperes; a number too small
+    for a phone that is awake is in milliamperes, as some makers give it."""
     if not re.fullmatch(r"-?[0-9]{1,9}", text.strip()):
         return None
     value = abs(int(text))
@@ -123,7 +119,7 @@ def amperes(text: str) -> float | None:
 
 
 def volts(text: str) -> float | None:
-    """A battery's voltage, from microvolts or from millivolts; a phone has one cell, or two in a row."""
+    """Return a battery's voltage from microvolts or millivolts; a phone has one cell, or two in series."""
     if not re.fullmatch(r"[0-9]{1,9}", text.strip()):
         return None
     return next((int(text) / unit for unit in (1e6, 1e3) if 2.5 < int(text) / unit < 10), None)
@@ -150,17 +146,17 @@ def _battery(texts: Texts) -> Battery | None:
 
 
 def _temperatures(texts: Texts) -> dict[str, float]:
-    """Every sensor that tells a temperature a phone can have, by its name; of namesakes the hottest."""
+    """Return every sensor with a plausible temperature, by name; the hottest of those with the same name."""
     found: dict[str, float] = {}
     types = {_folder(path): text.strip() for path, text in texts.get("zone_type", {}).items()}
     for path, text in texts.get("zone", {}).items():
         name = types.get(_folder(path)) or _folder(path).rpartition("/")[2]
         if re.fullmatch(r"-?[0-9]{1,7}", text.strip()) and re.fullmatch(r"[\w.,:/ -]{1,60}", name):
-            # Linux wants thousandths of a degree; some drivers give degrees.
+            # Linux specifies thousandths of a degree; some drivers give degrees.
             value = int(text) / 1000 if abs(int(text)) > _HOTTEST_C else float(text)
             _keep_hottest(found, name, value)
     said = _text(texts, "dumpsys_thermal")
-    # What the sensors say now, where the service tells that apart from what it remembers.
+    # Prefer the current readings, if the service lists them apart from cached ones.
     said = said.partition("Current temperatures from HAL:")[2].partition("Current cooling")[0] or said
     for value, name in _SENSOR.findall(said):
         _keep_hottest(found, name, float(value))
@@ -173,7 +169,7 @@ def _keep_hottest(found: dict[str, float], name: str, value: float) -> None:
 
 
 def _plausible(value: float) -> float | None:
-    # Sensors that are switched off say 0, or something no phone survives.
+    # Sensors that are off report 0, or an impossible value.
     return value if _COLDEST_C < value < _HOTTEST_C and value != 0 else None
 
 
@@ -186,7 +182,7 @@ def _text(texts: Texts, name: str) -> str:
 
 
 def _line(texts: Texts, name: str) -> str | None:
-    """One short line of plain text."""
+    """Return the first line, if it is short plain text."""
     first = _text(texts, name).partition("\n")[0].strip()
     return first if first and len(first) <= 80 and first.isprintable() else None
 
@@ -196,23 +192,23 @@ def _number(pattern: str, text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-# What an inference costs a phone's battery: its fuel gauge is read while one program runs by itself.
-# A gauge tells what flows out of the battery for the whole phone, screen and radio included, a few times a
-# second at best. So a program runs for many seconds, and the error says how much the readings differed.
+# The energy of an inference: the fuel gauge is read while one program runs by itself. A gauge measures the
+# whole phone, screen and radio included, a few times a second at best. So a program runs for many seconds,
+# and the error comes from how much the readings differ.
 
 ENDING = "_gauge.txt"
-"""Of the file with the readings, beside the others of a job."""
+"""The suffix of a job's file with the readings."""
 _PERIOD_S = 0.2
-# A gauge averages over the last second or so: what it says at first is of the time before.
+# A gauge averages over about the last second, so its first readings are from before.
 _SETTLING_S = 2.0
 _FEWEST = 5
-# Two-sided 95% of Student's t for 4, 5, ... degrees of freedom; with more, the last one is near enough.
+# Two-sided 95% of Student's t for 4, 5, ... degrees of freedom; beyond that the last one is close enough.
 _T_95 = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110)
 
 
 def metered(argv: Sequence[str], gauge: Gauge, file: str) -> tuple[str, ...]:
-    """`argv`, with the gauge read into `file` as long as it runs; the last line tells when it ended."""
-    # The shell's own `read` starts no process: what is measured is to be `argv`, not the meter.
+    """Wrap `argv` so that the gauge is read into `file` while it runs; the last line has the end time."""
+    # The shell's own `read` starts no process, so that the meter uses little energy itself.
     script = (
         '{ while :; do read -r u x </proc/uptime; read -r c <"$1"; read -r v <"$2"; echo "$u $c $v"; '
         f'sleep {_PERIOD_S}; done >"$3" 2>/dev/null & }}; m=$!; f=$3; shift 3; '
@@ -222,13 +218,12 @@ def metered(argv: Sequence[str], gauge: Gauge, file: str) -> tuple[str, ...]:
 
 
 def most_bytes(limit_s: float) -> int:
-    """How much `metered` writes at most while a job runs, with room to spare."""
     return 64 * math.ceil(2 * limit_s / _PERIOD_S) + (64 << 10)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading of the gauge: the texts it gave, and what they mean."""
+    """One reading of the gauge: the raw texts and their values."""
 
     uptime_s: float
     current: str
@@ -243,14 +238,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """The readings of a gauge during a program that ended with its inferences."""
+    """The readings of a gauge while a program ran, whose inferences came last."""
 
     readings: tuple[Reading, ...]
     end_s: float | None
     busy_s: float
 
     def counts(self, reading: Reading) -> bool:
-        """Whether it is of the inferences alone."""
+        """Whether the reading covers the inferences alone."""
         return (
             self.end_s is not None
             and self.end_s - self.busy_s + _SETTLING_S <= reading.uptime_s <= self.end_s
@@ -258,14 +253,13 @@ class Metered:
 
 
 def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
-    """The readings in a meter's file; lines that are not whole are left out."""
     ended = re.search(r"(?m)^end ([0-9]{1,9}\.[0-9]{1,4})$", text)
     found: list[Reading] = []
     for line in text.splitlines():
         words = line.split()
         if len(words) == 3 and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,4}", words[0]):
             current, voltage, at = amperes(words[1]), volts(words[2]), float(words[0])
-            # Time that stands still or goes back is no clock's.
+            # Skip readings whose time does not advance.
             later = not found or at > found[-1].uptime_s
             if current is not None and voltage is not None and later:
                 found.append(Reading(at, words[1], words[2], current, voltage))
@@ -273,12 +267,11 @@ def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
 
 
 def energy_of(metered: Metered, inferences: int) -> Energy:
-    """The energy of one inference."""
     end, busy_s = metered.end_s, metered.busy_s
     if end is None or not inferences:
         return Energy(reason="the readings of the fuel gauge have no end")
     powers = [(reading.uptime_s, reading.watts) for reading in metered.readings if metered.counts(reading)]
-    # One of each: what a gauge repeats is no further reading.
+    # A repeated value is not a new reading of the gauge.
     different = [watts for watts, _ in groupby(watts for _, watts in powers)]
     if len(different) < _FEWEST:
         told = plural(len(different), "different reading")
@@ -302,7 +295,7 @@ def energy_of(metered: Metered, inferences: int) -> Energy:
 
 
 def readings_csv(metered: Metered, inferences: int) -> str:
-    """Every reading as CSV, so that the energy can be computed again; the last line is the end."""
+    """Return all readings as CSV, so that the energy can be recomputed; the last line is the end."""
     lines = ["uptime_s,current,voltage,amperes,volts,counted,inferences,busy_s"]
     lines += [
         f"{reading.uptime_s:.2f},{reading.current},{reading.voltage},{reading.amperes:.6f},{reading.volts:.6f},"

@@ -1,4 +1,4 @@
-"""A phone over adb."""
+"""A phone over adb, by USB or the network."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ from model_profiling.targets.device.power_mode import PowerSettings
 from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather
 from model_profiling.targets.remote.target import RemoteTarget
 
-# A phone behind the user's adb, over USB or the network.
-
-# The first that carries exit status, standard error and the end of standard input apart, and with a device's
-# names.
+# The first with a separate exit status, standard error and end of input, and with device names.
 _OLDEST = 28
 _ANSWER_S = 30.0
 _SCRIPT = """\
@@ -57,8 +54,6 @@ _COMPLAINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Adb:
-    """An adb that has been asked its version."""
-
     path: Path
     version: str
 
@@ -66,7 +61,6 @@ class Adb:
         return process.run([self.path, *words], timeout=timeout)
 
     def devices(self) -> dict[str, str]:
-        """Every device that it sees, by its serial, with the state it is in."""
         done = self.run("devices")
         if not done.ok:
             raise SetupError(
@@ -77,7 +71,7 @@ class Adb:
 
 
 def find_adb(*, fetch: bool = True) -> Adb:
-    """The first adb that is new enough: PATH, Android SDK, cache, distribution."""
+    """Return the first adb that is new enough: PATH, Android SDK, cache, distribution."""
     cure = this_distribution().fix("adb")
     refused = []
     for candidate in _installed():
@@ -131,7 +125,7 @@ def _fetched(cure: str, *, fetch: bool) -> Path:
 
 
 class AdbLink:
-    """One device: the one with this serial, the one at this address, or the only one there is."""
+    """The device with this serial or address, or else the only one there is."""
 
     def __init__(self, serial: str | None = None, address: str | None = None, *, fetch: bool = True) -> None:
         self._named = serial or address or os.environ.get("ANDROID_SERIAL") or None
@@ -147,7 +141,7 @@ class AdbLink:
 
     @property
     def serial(self) -> str:
-        """The device's; where none was named, there must be one device only."""
+        """The device's serial; if none was given, there must be only one device."""
         if self._serial is None:
             self._serial = choose(self.adb.devices())
         return self._serial
@@ -163,7 +157,7 @@ class AdbLink:
     def connect(self) -> None:
         serial = self.serial
         state = self.adb.devices().get(serial)
-        # A device on the network is forgotten when adb's server ends, and stays offline after it was away.
+        # When adb's server ends it forgets network devices, and one that was away stays offline.
         if state != "device" and re.fullmatch(r".+:\d{1,5}", serial):
             if state is not None:
                 self.adb.run("disconnect", serial)
@@ -198,7 +192,7 @@ class AdbLink:
         return None
 
     def close(self) -> None:
-        """adb's server is the user's, and stays."""
+        """Do nothing: adb's server is the user's, and stays."""
 
     def _in_state(self, state: str) -> SetupError:
         other = (f"is in state {printable(state)}", "start Android on it")
@@ -207,7 +201,7 @@ class AdbLink:
 
 
 def choose(devices: dict[str, str]) -> str:
-    """The only device there is; one that is ready goes before others that are not."""
+    """Return the only device; one that is ready takes precedence over others."""
     ready = [serial for serial, state in devices.items() if state == "device"]
     if len(ready) > 1:
         raise InputError(
@@ -227,11 +221,10 @@ def _seen(devices: dict[str, str]) -> str:
     return f"choose from {', '.join(f'android:{serial}' for serial in devices)}"
 
 
-# The kit's runner for Android's own C library, compiled by the NDK.
-# ExecuTorch's wheels hold libraries for glibc alone, so this needs an ExecuTorch that the user has built for
-# Android as shared libraries, laid out as the wheel is. Without one, the runner travels with glibc
-# (`bundle.py`), which needs neither. Kernels cannot be counted by a runner built this way: Android's C
-# library does not show the slots that calls go through, and the runner's result says so.
+# The kit's runner for Android's own C library, compiled with the NDK. ExecuTorch's wheels hold libraries for
+# glibc only, so this needs an ExecuTorch that the user built for Android as shared libraries, laid out like
+# the wheel. Without one, the runner brings glibc along (`make_bundle`). A runner built this way cannot count
+# kernels, and its result says so: Android's C library hides the slots that calls go through.
 
 SDK = "SME2PROF_ANDROID_EXECUTORCH"
 _OF_ANDROID = frozenset(
@@ -240,7 +233,6 @@ _OF_ANDROID = frozenset(
 
 
 def make_ndk_bundle() -> Bundle:
-    """The runner built by the NDK, with the libraries that Android does not have."""
     ndk = find_ndk()
     build = build_with_ndk(ndk, Path(os.environ[SDK]).expanduser())
     libraries = sorted(ndk.root.glob("toolchains/llvm/prebuilt/*/sysroot/usr/lib/aarch64-linux-android"))
@@ -249,7 +241,6 @@ def make_ndk_bundle() -> Bundle:
 
 
 def build_with_ndk(ndk: Ndk, executorch: Path) -> RunnerBuild:
-    """The runner, compiled against the Android ExecuTorch in `executorch`."""
     try:
         sdk = replace(sdk_at(executorch, "aarch64"), system="android")
     except SetupError as problem:
@@ -296,7 +287,7 @@ class AndroidTarget(RemoteTarget):
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
-        """Have the phone alone, in the power mode that was asked for."""
+        """Hold the phone alone, in the requested power mode."""
         self.connect()
         if self._power is None:
             raise AssertionError("connect() makes it")

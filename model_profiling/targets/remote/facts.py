@@ -1,4 +1,4 @@
-"""What a machine behind a shell is, as its kernel's files say it."""
+"""Facts of a machine behind a shell, from its kernel's files, and the files that the runner needs there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = {
     "boot": "/proc/sys/kernel/random/boot_id",
     "online": "/sys/devices/system/cpu/present",
 }
-# cpuinfo, which the runner asks, knows these of some CPUs by their id, where an old kernel lists neither.
+# The runner's cpuinfo library infers these from some CPUs' ids, where an old kernel lists neither.
 _GUESSED = frozenset({"dotprod", "fp16"})
 _COMMANDS = {
     "machine": "uname -m",
@@ -47,29 +47,29 @@ _COMMANDS = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was read: `texts` under the names above, each file's content or command's answer by its path."""
+    """`texts` under the names above: each file's content or command's output, by path."""
 
     texts: Mapping[str, Mapping[str, str]]
 
     def text(self, name: str) -> str:
-        """The first content under `name`, without the space around it; empty where there is none."""
+        """Return the first content under `name`, stripped; empty if there is none."""
         return next(iter(self.texts.get(name, {}).values()), "").strip()
 
     @property
     def name(self) -> str:
-        """The kernel's own word for the CPU, even where programs are told another."""
+        """The kernel's own name for the CPU, even if programs are told another."""
         said = self.text("arch")
         if not said and (family := re.match(r"cpu:type:(x86|aarch64)", self.text("modalias"))):
             said = {"x86": "x86_64"}.get(family[1], family[1])
         return said or self.text("machine")
 
     def why_emulated(self, seen_by_runner: frozenset[str] | None = None) -> str | None:
-        """What shows that aarch64 programs do not run on the CPU itself here; None where nothing does.
+        """Return what shows that aarch64 programs are emulated here, or None.
 
         QEMU tells a program that the machine is aarch64, but passes on most of the real kernel's files. Its
-        own CPU has the implementer 0, which no maker has. A feature that the runner sees and the kernel does
-        not list comes from an emulator, too, unless the runner's library guesses it. A CPU that nothing is
-        said of is not taken for a real one.
+        own CPU has implementer 0, which no maker has. A feature that the runner sees and the kernel does not
+        list also comes from an emulator, unless the runner's library infers it. A CPU without any information
+        is not taken for a real one.
         """
         cpuinfo = self.text("cpuinfo")
         # A 32-bit shell calls a 64-bit Arm CPU armv8l.
@@ -108,7 +108,7 @@ class Machine:
 
     @property
     def cores(self) -> int | None:
-        """CPUs that are there, asleep or not."""
+        """The number of CPUs, asleep or not."""
         last = re.search(r"(?<![0-9])([0-9]{1,5})$", self.text("online"))
         if last:
             return int(last[1]) + 1
@@ -142,7 +142,7 @@ class Machine:
 def ask_machine(
     shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
 ) -> Machine:
-    """Everything in one question, with more files and commands where a kind of machine has more to tell."""
+    """Ask everything at once, with the additional files and commands of a kind of machine."""
     question = scripts.machine_facts({**_FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
     answer = shell.repeat(lambda: shell.script(question))
     texts: dict[str, dict[str, str]] = {}
@@ -152,9 +152,9 @@ def ask_machine(
     return Machine(texts)
 
 
-# What a runner takes along to a machine that may have no C library of its own, or an older one: the dynamic
-# loader, the C and C++ libraries and ExecuTorch's, all of this machine or of the emulated one.
-# Started through that loader it uses nothing of the other machine but the kernel, so a phone needs no NDK.
+# What a runner brings to a machine that may have no C library, or an older one: the dynamic loader, the C and
+# C++ libraries and ExecuTorch's, from this machine or the emulated one. Started through that loader it uses
+# only the other machine's kernel, so a phone needs no NDK.
 
 RUNNER = "sme2prof-runner"
 # The runner opens this one itself, after it has switched features off.
@@ -164,23 +164,21 @@ _FOLDERS = ("lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A built runner and every file it needs, by the name it must have there."""
+    """A built runner and every file it needs, by its name there."""
 
     build: RunnerBuild
     files: dict[str, Path]
 
     def loader(self, folder: str) -> tuple[str, ...]:
-        """What starts a program that is linked to the C library in `folder`; empty where none is there."""
+        """Return what starts a program linked to the C library in `folder`; empty if the bundle has none."""
         return (f"{folder}/{LOADER}", "--library-path", folder) if LOADER in self.files else ()
 
     def runner(self, folder: str) -> tuple[str, ...]:
-        """What starts the runner once everything is in `folder`."""
         start = self.loader(folder) or ("env", f"LD_LIBRARY_PATH={folder}")
         return (*start, f"{folder}/{RUNNER}")
 
 
 def make_bundle(*, fetch: bool = True) -> Bundle:
-    """The kit's runner for aarch64 Linux with all it needs."""
     here = this_platform()
     if here.system != "linux":
         raise SetupError(
@@ -203,7 +201,7 @@ def gather(
     opened: Iterable[str],
     not_sent: Collection[str] = (),
 ) -> dict[str, Path]:
-    """`program`, every library it needs and those `opened`, found in `folders`, without those `not_sent`."""
+    """Find `program`, all libraries it needs and those `opened` in `folders`, except those `not_sent`."""
     found = {RUNNER: program}
     waiting = [*opened, *_needs(program)]
     while waiting:
@@ -232,5 +230,5 @@ def _fits(path: Path) -> bool:
 
 
 def library_folders(root: Path) -> Iterator[Path]:
-    """Where the system under `root` has libraries for aarch64."""
+    """Yield the folders under `root` that may hold aarch64 libraries."""
     return (root / folder for folder in _FOLDERS if (root / folder).is_dir())

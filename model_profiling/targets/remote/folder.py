@@ -1,5 +1,5 @@
-"""The kit's folder on another machine, in which jobs run. Files lie in it under their content, so what is
-there is never sent again; whatever comes or goes is checked by size and SHA-256."""
+"""The kit's folder on another machine, in which jobs run. Files are stored by content, so none is sent twice;
+every transfer is checked by size and SHA-256."""
 
 from __future__ import annotations
 
@@ -21,19 +21,16 @@ from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, meaning_of
 
 HOME = "sme2prof-device"
-"""Not the name of any folder that the kit, or its cache, has on the machine it runs on: they may be the
-same."""
+"""Unlike any folder of the kit or its cache on this machine: both machines may be the same."""
 LOADER = "ld-linux-aarch64.so.1"
 _COPY_S = 3600.0
-# A machine ends a job itself when time is up; one that is still silent this much later has gone.
+# The other machine stops a job itself when time is up; if it is silent this much longer, it is gone.
 _SLACK_S = 20.0
 _TIME_LIMIT = 124
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is in a file here."""
-
     size: int
     sha256: str
 
@@ -56,11 +53,8 @@ class Removed:
 
 @dataclass(slots=True)
 class RemoteFolder:
-    """The kit's own folder in `base`, on the machine behind `shell`: the transport of its jobs.
-
-    `loader` starts a program there that is linked to the C library the kit brought; `cores` is how many CPUs
-    there are, where that is known.
-    """
+    """The kit's own folder in `base` on the machine behind `shell`; the transport of its jobs. `loader`
+    starts a program there that is linked to the kit's C library; `cores` is the number of CPUs, if known."""
 
     shell: Shell
     base: str
@@ -79,28 +73,28 @@ class RemoteFolder:
         return f"{self.base.rstrip('/')}/{HOME}"
 
     def open(self) -> None:
-        """Make the folder, or say why it cannot be."""
+        """Make the folder, or raise an error that says why not."""
         self._boot = self._done(scripts.make_home(self.path)).stdout.strip()
 
     def _done(self, script: str, timeout: float = 60.0) -> Completed:
-        """What a script answers that must succeed, however often the machine is lost meanwhile."""
+        """Return the answer of a script that must succeed; repeat it if the machine is lost."""
         answer = self.shell.repeat(lambda: self.shell.script(script, timeout=timeout))
         if not answer.ok:
             raise self._refusal(answer)
         return answer
 
     def _look_again(self) -> None:
-        """A machine that was away may have been restarted, and forgotten everything."""
+        """Start over if the machine was away: it may have restarted and lost everything."""
         if self._seen_at != self.shell.times_lost:
             self._seen, self._seen_at = set(), self.shell.times_lost
             self.open()
 
     def put(self, file: Path, *, executable: bool = False) -> str:
-        """Where `file` is there, under its own name in a folder of its content."""
+        """Send `file`, if needed, to a folder named after its content; return its path there."""
         return self._put({f"files/{self._content(file).sha256[:32]}/{file.name}": file}, executable)[0]
 
     def put_together(self, named: Mapping[str, Path]) -> str:
-        """The folder there that holds these programs and libraries, and nothing else, under these names."""
+        """Return the folder there that holds exactly these programs and libraries, under these names."""
         digest = hashlib.sha256()
         for name, file in sorted(named.items()):
             digest.update(f"{name}\0{self._content(file)}\0".encode())
@@ -124,7 +118,7 @@ class RemoteFolder:
         return list(paths)
 
     def put_runner(self, file: Path) -> tuple[str, ...]:
-        """What starts a runner of the user's own; one built for Linux goes through the kit's loader."""
+        """Return what starts a user's own runner; one built for Linux goes through the kit's loader."""
         facts = read_elf(file)
         if facts is not None and facts.machine != AARCH64:
             raise InputError(f"{file} is not a program for aarch64", "name a runner built for the device")
@@ -133,7 +127,7 @@ class RemoteFolder:
 
     def _send(self, file: Path, path: str, executable: bool) -> None:
         content = self._content(file)
-        parts: list[str] = []  # one for each attempt: the process of an earlier one may still be writing
+        parts: list[str] = []  # one per attempt: an earlier one may still be writing
 
         def send() -> Completed:
             parts.append(f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part")
@@ -149,7 +143,7 @@ class RemoteFolder:
         self.sent.append(path)
 
     def make_folder(self, into: Path | None = None) -> str:
-        """An empty folder for the files of one job; LinkLost where the machine was restarted meanwhile."""
+        """Make an empty folder for the files of one job; raise LinkLost if the machine was restarted."""
         del into
         self._look_again()
         for folder in list(self._left_behind):
@@ -176,7 +170,7 @@ class RemoteFolder:
         answer = self.shell.script(script, timeout=timeout + _SLACK_S, stdin="open")
         self._check_room(answer)
         if answer.returncode in _NOT_STARTED:
-            # Which of the kit's files was to be started, whatever stands in front of it.
+            # The kit's file that was to be started, whatever precedes it.
             sent = tuple(f"{self.path}/{name}/" for name in ("programs", "files"))
             program = next((word for word in argv if word.startswith(sent)), argv[0])
             raise not_started(self.shell.title, program, f"{answer.stdout}\n{answer.stderr}")
@@ -190,11 +184,11 @@ class RemoteFolder:
         if beyond:
             last = f"choose from 0 to {self.cores - 1}" if self.cores else "name CPUs that it has"
             raise InputError(f"{self.shell.title} has no CPU {beyond[0]}", last)
-        # Android's taskset knows masks only; everyone else's knows them too.
+        # Android's taskset accepts masks only; all others accept them too.
         return ("taskset", f"{sum(1 << core for core in set(cores)):x}")
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
-        """Bring the `wanted` files of `folder` to `into`, each whole or not at all, and nothing else."""
+        """Bring the `wanted` files of `folder` to `into`, each whole or not at all."""
         script = scripts.list_files(folder, wanted)
         listed = self.shell.repeat(lambda: self.shell.script(script, timeout=_COPY_S))
         if not listed.ok:
@@ -239,16 +233,15 @@ class RemoteFolder:
         self.shell.repeat(fetch)
 
     def remove(self, folder: str) -> None:
-        """End what is left of a job and remove its folder; later, where the machine is away."""
+        """End what is left of a job and remove its folder; if the machine is away, do it later."""
         self._left_behind.add(folder)
         with contextlib.suppress(ProfilingError):
             self.shell.script(scripts.remove_job(folder), timeout=30)
             self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
-        """Remove the folder with everything in it, and say what that was."""
         listed = self._done(scripts.inventory(self.path), _COPY_S)
-        # A name with a line's end in it, or a file that went meanwhile, has no size to tell.
+        # A name with a line end in it, or a file that has just gone, has no size.
         found = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
         removed = Removed(self.path, tuple((name, int(size)) for size, name in found))
         if listed.stdout.strip():
@@ -266,7 +259,7 @@ class RemoteFolder:
         return self._contents[key]
 
     def _check_room(self, answer: Completed) -> None:
-        """Raise where a job ended because nothing more could be written there."""
+        """Raise an error if a job ended because the folder could not be written."""
         not_begun = answer.returncode == scripts.NOT_BEGUN and scripts.NO_ROOM in answer.stderr
         if not_begun or (not answer.ok and re.search(_FULL, answer.stderr, re.IGNORECASE)):
             said = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
@@ -274,7 +267,6 @@ class RemoteFolder:
             raise type(found)(found.problem, f"{found.fix}, then continue with --resume")
 
     def _refusal(self, answer: Completed) -> ProfilingError:
-        """What the machine means that would not do what was asked in the kit's folder."""
         there = f"{self.path} on {self.shell.title}"
         if answer.returncode == scripts.NOT_OURS:
             return InputError(f"{there} was not made by the kit", f"move it away, or {_ELSEWHERE}")
@@ -297,8 +289,8 @@ _REFUSALS = (
 )
 
 _NOT_STARTED = (126, 127)
-"""With which a shell ends that found a program and could not run it, or did not find it."""
-# What dash, mksh, bash, busybox, toybox, glibc's loader and Android's say of a program that does not start.
+"""A shell's exit codes for a program that it could not run, or did not find."""
+# How dash, mksh, bash, busybox, toybox and the loaders of glibc and Android report a failed start.
 _REASONS = (
     (
         r"\btaskset: (?:command |inaccessible or )?not found|\btaskset[\"':]* no such file",
@@ -332,13 +324,12 @@ _REASONS = (
 
 
 def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupError | None:
-    """The error for `program` on the machine `title`, where what it `said` has a meaning that is known."""
+    """Return the error for `program` on the machine `title` if what it `said` is known, else None."""
     known = meaning_of(said, _REASONS, cpu=cpu or "of another kind")
     return SetupError(f"{title} cannot run {program}: {known[0]}", known[1]) if known else None
 
 
 def not_started(title: str, program: str, said: str) -> SetupError:
-    """The error for `program` that the machine `title` did not start, whatever it `said`."""
     return known_reason(title, program, said) or SetupError(
         f"{title} cannot run {program}: {last_line(said) or 'it does not say why'}",
         "start it there by hand; if nothing helps, name an executor_runner built for it as runner_path",

@@ -1,10 +1,8 @@
-"""A shell on another machine that cannot be misread: every command ends in a mark that carries its exit
-status.
+"""A shell on another machine whose answers are reliable: every command ends with a mark and its exit status.
 
-adb returns 0 when a device vanishes in the middle of a command, and ssh returns 255 for reasons of its own.
-So nothing counts but what lies between two marks, which are drawn anew for each command; where the last one
-is missing, the machine was lost. What a machine prints is somebody else's text: it is bounded, and no
-terminal ever sees its control characters.
+adb returns 0 when a device vanishes during a command, and ssh returns 255 for reasons of its own. So only the
+text between two marks counts, which are random for each command; if the last one is missing, the machine was
+lost. A machine's output is untrusted: it is bounded, and control characters never reach a terminal.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Stdin = Path | Literal["nothing", "open"]
 Cut = Literal["time", "silence"]
 
 _BLOCK = 1 << 16
-# A client that has ended may have left its output to a daemon it started; that one never closes it.
+# A client that has ended may have left its output to a daemon, which never closes it.
 _GRACE_S = 1.0
 
 
@@ -57,11 +55,11 @@ def call(
     silence_s: float | None = None,
     still_there: Callable[[], bool] = lambda: False,
 ) -> Ended:
-    """Run a client (ssh, adb), whose output another machine wrote: neither its length nor its pace is
-    trusted. `into` gets its standard output, of which `most` bytes are taken.
+    """Run a client (ssh, adb) whose output comes from another machine: its length and pace are not trusted.
+    `into` gets at most `most` bytes of its standard output.
 
-    After `silence_s` in which not a byte went either way, `still_there` is asked; if the answer is no, or
-    after `timeout` seconds in all, the client is killed with everything it started here.
+    After `silence_s` without a byte in either direction, `still_there` is asked; if it says no, or after
+    `timeout` seconds in all, the client is killed with everything it started here.
     """
     began = time.monotonic()
     child = start(argv, fed=stdin != "nothing")
@@ -81,8 +79,6 @@ def call(
 
 
 class _Streams:
-    """The three pipes of a client, moved as each is ready."""
-
     def __init__(
         self, child: Child, source: BinaryIO | None, into: BinaryIO | None, most: int | None
     ) -> None:
@@ -98,7 +94,7 @@ class _Streams:
             self.ready.register(child.stdin, selectors.EVENT_WRITE, partial(self._feed, child.stdin))
 
     def move(self, deadline: float, silence_s: float | None, still_there: Callable[[], bool]) -> Cut | None:
-        """Until the client has ended and said everything; or why that was not waited for."""
+        """Serve the pipes until the client has ended and all is read; return why it was cut short, if so."""
         last = time.monotonic()
         ended: float | None = None
         while self._reading:
@@ -155,11 +151,11 @@ class _Streams:
 
 
 Meanings = Sequence[tuple[str, str, str]]
-"""Patterns of what machines and clients say, each with what it means and the cure; the first that fits."""
+"""Patterns of messages, each with its meaning and fix; the first match counts."""
 
 
 def meaning_of(said: str, meanings: Meanings, **names: str) -> tuple[str, str] | None:
-    """What `said` means and the cure, with `names` and what the pattern caught (`found`) filled in."""
+    """Return what `said` means and the fix, with `names` and the pattern's group (`found`) filled in."""
     for pattern, problem, fix in meanings:
         if match := re.search(pattern, said, re.IGNORECASE):
             words = {**names, "found": next(filter(None, match.groups()), "")}
@@ -168,7 +164,6 @@ def meaning_of(said: str, meanings: Meanings, **names: str) -> tuple[str, str] |
 
 
 def last_line(said: str | Completed) -> str:
-    """The last thing that was said; empty where nothing was."""
     if isinstance(said, Completed):
         said = f"{said.stdout}\n{said.stderr}"
     lines = [line.strip() for line in printable(said).splitlines() if line.strip()]
@@ -178,7 +173,7 @@ def last_line(said: str | Completed) -> str:
 Made = TypeVar("Made")
 
 _ANSWER_S = 60.0
-# What Linux queues of a connection at most.
+# The most that Linux queues for a connection.
 _QUEUE_BYTES = 4 << 20
 
 
@@ -187,7 +182,7 @@ class LinkLost(SetupError):
 
 
 class Link(Protocol):
-    """How commands reach one machine: the client's command line, and what the client's own words mean."""
+    """How commands reach one machine: the client's command line, and the meaning of its messages."""
 
     @property
     def title(self) -> str:
@@ -195,48 +190,45 @@ class Link(Protocol):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """What a person would write in front of a command to run it there."""
+        """What a person would write before a command to run it there."""
 
     def connect(self) -> None:
-        """Make the machine reachable, or say in one line why it is not."""
+        """Make the machine reachable, or raise an error that says why it is not."""
 
     def command(self, script: str) -> Sequence[str]:
-        """What to run here so that `script` runs in a shell there; its standard streams are the client's."""
+        """Return what to run here so that `script` runs in a shell there, with the client's streams."""
 
     def complaint(self, said: str) -> SetupError | None:
-        """What the client complains of in `said`, if that has a cure."""
+        """Return the error for the client's complaint in `said`, if it is a known one."""
 
     def close(self) -> None:
-        """Leave nothing of the connection behind."""
+        """Close the connection and leave nothing behind."""
 
 
 @dataclass(slots=True)
 class Shell:
-    """Commands on the machine behind `link`.
-
-    `patience_s` is how long a machine that was lost is waited for; `attempts` is how often one step may lose
-    it.
-    """
+    """Commands on the machine behind `link`. `patience_s` is how long to wait for a lost machine; `attempts`
+    is how often one step may lose it."""
 
     link: Link
     patience_s: float = 120.0
     attempts: int = 3
     silence_s: float = 30.0
-    """After which a machine in the middle of a command is asked whether it is still there."""
+    """After this much silence during a command the machine is asked whether it is still there."""
     probe_s: float = 20.0
-    """Within which it has to answer that."""
+    """The time to answer that."""
     slowest_link: float = 100_000.0
-    """Bytes a second. What a client has taken of a file may lie in its system's queues, and every answer
-    behind it: as long as such a link needs for that, silence says nothing."""
+    """Bytes per second. The client's system may queue data that it has taken, with every answer behind it:
+    for as long as such a link needs to send the queue, silence means nothing."""
     times_lost: int = 0
-    """How often the machine went away and came back: what was known of its files may have changed."""
+    """How often the machine went away and came back: its files may have changed."""
 
     @property
     def title(self) -> str:
         return self.link.title
 
     def run(self, argv: Sequence[str], *, timeout: float = _ANSWER_S) -> Completed:
-        """Run one program there, each word as it is."""
+        """Run one program there, with each word passed unchanged."""
         return self.script(shlex.join(argv), timeout=timeout)
 
     def script(
@@ -248,14 +240,12 @@ class Shell:
         into: BinaryIO | None = None,
         most: int | None = None,
     ) -> Completed:
-        """Run `script` in the machine's shell; `into` gets up to `most` bytes of what it prints, unchanged.
-
-        Raises LinkLost when the machine did not answer to the end.
-        """
+        """Run `script` in the machine's shell; `into` gets up to `most` bytes of its output, unchanged.
+        Raises LinkLost if the machine did not answer to the end."""
         mark = f"sme2prof-{secrets.token_hex(8)}"
         both = "" if into is not None else f"printf '%s<\\n' {mark}; "
         again = "" if into is not None else f"; printf '\\n%s>\\n' {mark}"
-        # Said on both streams, so that neither can be cut short unseen. Each word of `script` is ours.
+        # On both streams, so that a cut in either is noticed. `script` is quoted by the kit.
         whole = (
             f"export LC_ALL=C; {both}printf '%s<\\n' {mark} >&2; ({script}\n); s=$?{again}; "
             f"printf '\\n%s>%d\\n' {mark} $s >&2"
@@ -273,14 +263,14 @@ class Shell:
         out, err = (stream.decode("utf-8", "replace") for stream in (ended.stdout, ended.stderr))
         stderr, status, client_says = _between(err, mark)
         stdout, closed, _ = _between(out, mark)
-        # The machine knows the mark, too: what it says is a status only if a shell could end so.
+        # The machine sees the mark too, so the status must be one that a shell can have.
         if not re.fullmatch("[0-9]{1,3}", status or "") or (into is None and closed is None):
             raise self._lost(ended, f"{client_says}\n{out if into is None else ''}")
         said = (printable(stdout), printable(stderr))
         return Completed((*self.link.shown, script), int(status or 0), *said, ended.seconds, timed_out=False)
 
     def repeat(self, step: Callable[[], Made]) -> Made:
-        """The result of `step`, begun again each time the machine was lost and came back."""
+        """Return the result of `step`, repeated each time the machine was lost and came back."""
         for _ in range(self.attempts - 1):
             try:
                 return step()
@@ -295,7 +285,7 @@ class Shell:
             ) from lost
 
     def wait_until_back(self, lost: LinkLost) -> None:
-        """Wait for the machine; after `patience_s` an error says what was wrong, and that nothing is lost."""
+        """Wait for the machine; after `patience_s` raise an error that says what was wrong."""
         until = time.monotonic() + self.patience_s
         pause = 0.25
         problem: SetupError = lost
@@ -315,7 +305,6 @@ class Shell:
         ) from lost
 
     def _answers(self) -> bool:
-        """Whether the machine does the least thing in time."""
         mark = secrets.token_hex(8)
         argv = self.link.command(f"echo {mark}")
         return mark.encode() in call(argv, timeout=self.probe_s).stdout
@@ -330,7 +319,7 @@ class Shell:
 
 
 def _between(text: str, mark: str) -> tuple[str, str | None, str]:
-    """What lies between the marks, what the closing one carries (None without one), and the rest."""
+    """Return the text between the marks, what the closing one carries (None if missing), and the rest."""
     before, opened, rest = text.partition(f"{mark}<\n")
     if not opened:
         return "", None, text

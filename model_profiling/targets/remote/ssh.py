@@ -1,6 +1,5 @@
-"""A machine behind the user's own OpenSSH client, as the user's own config describes it. Nothing is ever
-asked: keys and known hosts are set up by the user, and what is missing is said in one line.
-"""
+"""A machine behind the user's own OpenSSH client and config. It never prompts: the user sets up keys and
+known hosts, and what is missing is reported in one line."""
 
 from __future__ import annotations
 
@@ -69,11 +68,9 @@ _COMPLAINTS = (
 
 
 class SshLink:
-    """One connection that every command goes through; `ssh` is the client, with options of the user's if any.
-
-    The first client holds the connection open for as long as this process lives: it reads from a pipe of
-    ours, and when that ends, so does everything behind it.
-    """
+    """One connection for every command; `ssh` is the client, with the user's options if any. The first client
+    holds the connection open as long as this process lives: it reads from our pipe, and when that ends, so
+    does everything behind it."""
 
     def __init__(self, host: str, ssh: str | None = None) -> None:
         if not _HOST.fullmatch(host):
@@ -141,7 +138,7 @@ class SshLink:
 
 
 def _says_ready(child: Child) -> bool:
-    """Whether the other side answers in time; what a login script prints before does not matter."""
+    """Whether the other side answers in time; output of a login script before that is ignored."""
     assert child.stdout is not None
     said = b""
     with selectors.DefaultSelector() as ready:

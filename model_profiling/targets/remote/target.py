@@ -1,6 +1,5 @@
-"""A machine behind a shell as a target: the kit's runner goes there once with all it needs, every job runs
-there, and a job that loses the machine is begun again when it is back.
-"""
+"""A machine behind a shell as a target: the runner is sent once with all it needs, jobs run there, and a job
+that loses the machine is repeated when it is back."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _RUNNER_S = 120.0
 
 
 class RemoteTarget(RunnerTarget):
-    """What targets behind a shell have in common. Nothing is asked of the machine before it must be."""
+    """The base of targets behind a shell. The machine is contacted only when needed."""
 
     platform: PlatformName = "linux"
 
@@ -48,7 +47,6 @@ class RemoteTarget(RunnerTarget):
 
     @property
     def choice(self) -> TargetChoice:
-        """What opens this very machine again."""
         return self._choice
 
     @property
@@ -57,7 +55,7 @@ class RemoteTarget(RunnerTarget):
 
     @property
     def timings_are_latency(self) -> bool:
-        """Whether the machine runs the runner itself; only the machine can say, so it is asked."""
+        """Whether the machine itself runs the runner; asks the machine."""
         self.prepare()
         return self.why_emulated is None
 
@@ -66,7 +64,7 @@ class RemoteTarget(RunnerTarget):
         return self._machine.why_emulated(self._seen_by_runner) if self._machine else None
 
     def connect(self) -> Machine:
-        """The machine, reached and asked once; what it lacks is an error."""
+        """Return the machine, contacted once; raise an error if it lacks something."""
         if self._machine is None:
             self.shell.link.connect()
             machine = self._ask()
@@ -78,18 +76,16 @@ class RemoteTarget(RunnerTarget):
         return self._machine
 
     def _ask(self) -> Machine:
-        """The machine, now."""
         return ask_machine(self.shell)
 
     @property
     def folder(self) -> RemoteFolder:
-        """The kit's folder there, which need not exist yet."""
+        """The kit's folder there, which may not exist yet."""
         if self._folder is None:
             self._folder = RemoteFolder(self.shell, self._choice.device_path or self._base(self.connect()))
         return self._folder
 
     def _base(self, machine: Machine) -> str:
-        """Where the kit's folder is made unless the user says otherwise."""
         raise NotImplementedError
 
     @property
@@ -97,14 +93,13 @@ class RemoteTarget(RunnerTarget):
         return MachineLock(self.name, self._own_names(self.connect()))
 
     def _own_names(self, machine: Machine) -> tuple[str, ...]:
-        """By which the machine is known however it is reached."""
+        """Return names that identify the machine however it is reached."""
         boot = machine.text("boot")
-        # A machine that is restarted meanwhile is still the one of this name.
+        # The second name still holds if the machine restarts.
         return (boot if re.fullmatch(r"[0-9a-f-]{36}", boot) else "", self.place)
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
-        """Have the machine alone."""
         with self._lock.held():
             self._alone = True
             try:
@@ -113,7 +108,7 @@ class RemoteTarget(RunnerTarget):
                 self._alone = False
 
     def take_notes(self) -> tuple[str, ...]:
-        """Nothing is set on it that would have to be put back."""
+        """Return nothing: no settings are changed."""
         return ()
 
     def prepare(self) -> None:
@@ -121,13 +116,13 @@ class RemoteTarget(RunnerTarget):
             return
         self.connect()
         if not self._alone:
-            self._lock.check_free()  # sending the runner would disturb who measures there
+            self._lock.check_free()  # sending the runner would disturb a measurement there
         try:
             bundle = self._make_bundle()
         except SetupError as problem:
             if this_platform().system == "linux":
                 raise
-            # A runner of the user's own can do without; the kit's cannot.
+            # A user's own runner can do without the kit's.
             self._why_no_runner = problem
             self.folder.open()
             return
@@ -136,15 +131,14 @@ class RemoteTarget(RunnerTarget):
         self._bundle, self.build = bundle, bundle.build
 
     def _make_bundle(self) -> Bundle:
-        """The runner and what it needs there."""
         return make_bundle()
 
     def _ask_runner(self, runner: tuple[str, ...]) -> frozenset[str]:
-        """The CPU features that the runner sees there, or why it does not start."""
+        """Return the CPU features that the runner sees there, or raise an error if it does not start."""
         answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
         if answer.ok:
             return frozenset(read_features(answer.stdout))
-        # Some shells take a program of another CPU for a script, and end with that script's status.
+        # Some shells take a program for another CPU for a script, and end with that script's status.
         if known := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
             raise known
         why = last_line(answer) or f"exit status {answer.returncode}"
@@ -163,7 +157,6 @@ class RemoteTarget(RunnerTarget):
         return self._machine.available_bytes if self._machine else None
 
     def facts(self) -> MachineFacts:
-        """The machine, now."""
         self.connect()
         self._machine = self._ask()
         built = (
@@ -181,7 +174,7 @@ class RemoteTarget(RunnerTarget):
         return facts
 
     def clean(self) -> Removed:
-        """Remove everything the kit has put on the machine, unless a run is using it."""
+        """Remove everything that the kit put on the machine, unless a run is using it."""
         with self._lock.held():
             return self.folder.clean()
 
@@ -189,7 +182,7 @@ class RemoteTarget(RunnerTarget):
         self.shell.link.close()
 
     def _route(self, *, own_runner: bool) -> Route:
-        """The runner is looked for again whenever the machine was away: it may have forgotten it."""
+        """Send the runner again if the machine was away: it may be gone."""
         if not own_runner and self._why_no_runner is not None:
             raise self._why_no_runner
         self.folder.cores = self._machine.cores if self._machine else None
