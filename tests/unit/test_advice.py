@@ -374,9 +374,7 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
         ),
     ],
 )
-def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(
-    name: str, source: OperatorSource, reported: str, said: str
-) -> None:
+def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(name, source, reported, said):
     path = {
         "Fully": "Fully Connected (NC, {}F16) GEMM #1",
         "Convolution": "Convolution (NHWC, {}F16) IGEMM #1",

@@ -152,8 +152,7 @@ def test_several_runs_in_one_block_are_several_runs(tmp_path: Path) -> None:
 
 def test_a_delegate_on_another_clock_shows_as_negative_overhead_with_a_warning(tmp_path: Path) -> None:
     table = table_of(
-        tmp_path,
-        (inside_delegate("Add (ND) #1", 0, 500), event("DELEGATE_CALL", 10, 90), execute(0, 100)),
+        tmp_path, (inside_delegate("Add (ND) #1", 0, 500), event("DELEGATE_CALL", 10, 90), execute(0, 100))
     )
     dump = analyse_dump(table, MADE)
     assert dump.breakdown.delegate_overhead.tolist() == [-420]

@@ -64,9 +64,7 @@ def test_what_no_input_reaches_could_be_computed_once(times: Times) -> None:
         ("scaled_dot_product_attention", "write the attention out", True, "input-independent"),
     ],
 )
-def test_what_a_call_makes_for_itself_goes_with_the_call(
-    call: str, replacement: str, same_line: bool, cause: str
-) -> None:
+def test_what_a_call_makes_for_itself_goes_with_the_call(call, replacement, same_line, cause):
     """Nobody can keep the numbers that a `hardsigmoid` converts: another call in its place needs none. A line
     that no input reaches as a whole can be left out as a whole."""
     model = MadeModel()
@@ -260,9 +258,7 @@ def _grouped(window: tuple[int, int], inputs: int, outputs: int, event: str = CO
         ((3, 3), (4, 4), "fewer and wider groups"),
     ],
 )
-def test_small_groups_that_run_as_igemm(
-    window: tuple[int, int], channels: tuple[int, int], said: str, times: Times
-) -> None:
+def test_small_groups_that_run_as_igemm(window, channels, said, times):
     finding = found(_grouped(window, *channels), times)["depthwise-as-igemm"]
     assert said in finding.action and len(finding.concerns) == 1
     assert finding.concerns[0].where == "depthwise, net.py:5" and "32 groups" in finding.concerns[0].note

@@ -105,9 +105,7 @@ def test_what_was_used_longest_ago_goes_until_the_rest_fits(root: Path, clean) -
     assert chosen(clean("--keep", "0")) == ["0" * 16] and not list(root.glob("*/*"))
 
 
-def test_what_the_kit_has_not_made_stays_and_no_link_is_followed(
-    root: Path, tmp_path: Path, clean, sme2prof: Clean
-) -> None:
+def test_what_the_kit_has_not_made_stays_and_no_link_is_followed(root, tmp_path, clean, sme2prof):
     mine = tmp_path / "mine"
     shutil.copytree(root / "qemu/qemu-user", mine / "one")  # a record does not make a link's target ours
     (root / "runners/linked").symlink_to(mine / "one")
@@ -136,10 +134,7 @@ def test_what_a_process_uses_stays_and_killing_it_frees_it(root: Path, clean) ->
     (root / "compilers/zig-cache").mkdir()
     (root / "compilers/zig-cache/object").write_bytes(b"x")
     with subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
     ) as user:
         assert user.stdout is not None and user.stdout.readline() == b"held\n"
         facts = clean("--keep", "0")
@@ -170,9 +165,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_runs_are_shown_and_trimmed_where_they_are_named(
-    root: Path, runs: Path, clean, sme2prof: Clean
-) -> None:
+def test_runs_are_shown_and_trimmed_where_they_are_named(root, runs, clean, sme2prof):
     shown = sme2prof("clean", runs)
     assert shown.returncode == 0 and shown.stdout.splitlines()[-1].startswith("3 runs, ")
     assert chosen(clean(runs, "--older-than", "30d", "--dry-run")) == ["a", "b"]
@@ -248,9 +241,7 @@ def test_what_lies_in_two_runs_is_counted_once(runs: Path, clean) -> None:
     assert facts["bytes"] == size_below(runs) and chosen(facts) == []
 
 
-def test_the_run_one_stands_in_goes_like_any_other(
-    runs: Path, clean, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_run_one_stands_in_goes_like_any_other(runs, clean, monkeypatch):
     long = runs / ("n" * 240)
     (runs / "b").rename(long)
     monkeypatch.chdir(runs / "a")

@@ -56,9 +56,7 @@ def helped() -> dict[str, Helped]:
 
 
 @pytest.mark.parametrize(("handler", "kept"), [(signal.SIG_IGN, True), (signal.SIG_DFL, False)])
-def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(
-    sme2prof: Cli, handler: signal.Handlers, kept: bool
-) -> None:
+def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(sme2prof, handler, kept):
     signal.signal(signal.SIGHUP, handler)
     sme2prof("--version")
     assert (signal.getsignal(signal.SIGHUP) is handler) == kept
@@ -70,9 +68,7 @@ def test_help_loads_nothing_heavy(helped: dict[str, Helped]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example_and_loads_no_torch(
-    name: str, helped: dict[str, Helped]
-) -> None:
+def test_every_command_has_help_with_an_example_and_loads_no_torch(name, helped):
     done = helped[name]
     assert done.code == 0
     assert "Example:\n" in done.said
@@ -120,13 +116,7 @@ def test_an_expected_failure_is_one_line_and_debug_shows_where(sme2prof: Cli) ->
         (ZeroDivisionError("oops"), 2, ("unexpected", "ZeroDivisionError: oops", "--debug")),
     ],
 )
-def test_main_turns_every_failure_into_one_line(
-    raised: BaseException,
-    code: int,
-    facts: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_main_turns_every_failure_into_one_line(raised, code, facts, monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise raised
 

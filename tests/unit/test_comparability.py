@@ -58,16 +58,8 @@ def test_may_be_compared(baseline: Origin, candidate: Origin) -> None:
         (replace(OFF, times=Times.UNKNOWN), ON, ("off", "machine")),
         (OFF, replace(ON, cpu="N1"), ("M4", "N1", "--across-machines")),
         (*both(features=NO_SME2, cpu="N1"), ("N1", "no SME2")),
-        (
-            replace(OFF, features=NO_SME2, disabled=(SME2_ONLY,)),
-            replace(ON, features=NO_SME2),
-            ("no SME2",),
-        ),
-        (
-            replace(ON, features=NO_SME2, disabled=("i8mm",)),
-            replace(ON, features=NO_SME2),
-            ("no i8mm",),
-        ),
+        (replace(OFF, features=NO_SME2, disabled=(SME2_ONLY,)), replace(ON, features=NO_SME2), ("no SME2",)),
+        (replace(ON, features=NO_SME2, disabled=("i8mm",)), replace(ON, features=NO_SME2), ("no i8mm",)),
         (*both(own_runner=True, disabled=(), features=NO_SME2), ("no SME2",)),
         (*both(features=NO_SME2, cpu=""), ("not named", "no SME2")),
     ],

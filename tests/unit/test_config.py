@@ -261,12 +261,7 @@ BAD_TEXT: list[tuple[str, str | bytes, str, str]] = [
     ("key twice", '{"model": "a", "model": "b"}', "model twice", "one"),
     ("not a number", '{"schedule": {"precision": NaN}}', "NaN", "finite"),
     ("UTF-16", '{"model": "a"}'.encode("utf-16"), "UTF-16", "UTF-8"),
-    (
-        "Latin-1",
-        '{\n"notes": "é"}'.encode("latin-1"),
-        "line 2 byte 12 UTF-8",
-        "UTF-8",
-    ),
+    ("Latin-1", '{\n"notes": "é"}'.encode("latin-1"), "line 2 byte 12 UTF-8", "UTF-8"),
     ("nested without end", "[" * 200_000, "nested", "simplify"),
 ]
 
@@ -280,9 +275,7 @@ def complains(path: Path, names: str, cure: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "names", "cure"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_a_bad_config_is_told_its_field_and_its_cure(
-    place: Path, change: Callable[[Raw], None], names: str, cure: str
-) -> None:
+def test_a_bad_config_is_told_its_field_and_its_cure(place, change, names, cure):
     config = good()
     change(config)
     complains(written(place, config), names, cure)
@@ -291,9 +284,7 @@ def test_a_bad_config_is_told_its_field_and_its_cure(
 @pytest.mark.parametrize(
     ("text", "names", "cure"), [row[1:] for row in BAD_TEXT], ids=[row[0] for row in BAD_TEXT]
 )
-def test_bad_text_is_told_its_place_and_its_cure(
-    place: Path, text: str | bytes, names: str, cure: str
-) -> None:
+def test_bad_text_is_told_its_place_and_its_cure(place, text, names, cure):
     complains(written(place, text), names, cure)
 
 

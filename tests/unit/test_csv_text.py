@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Dump, ProfileEvent, dumps
+from strategies import ProfileEvent, dumps
 
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.core.errors import ProfilingError
@@ -52,9 +52,7 @@ def test_more_rows_than_are_formatted_at_once() -> None:
 
 @settings(deadline=None)
 @given(dumps, st.integers(0, 2**62))
-def test_whatever_a_dump_holds_its_files_hold_or_one_error_says_why_not(
-    tmp_path_factory, dump: Dump, length: int
-) -> None:
+def test_whatever_a_dump_holds_its_files_hold_or_one_error_says_why_not(tmp_path_factory, dump, length):
     execute = ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, length)
     blocks = tuple(replace(block, events=(*block.events, execute)) for block in dump.blocks)
     table = read_etdump(replace(dump, blocks=blocks).to_bytes())

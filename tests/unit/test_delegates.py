@@ -101,9 +101,7 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert {one.backend for one in analysed(None).operators} == {NAME}, "its names are its own"
 
 
-def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(monkeypatch):
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, FadedLantern()))
     dump = analysed(lit())
     assert dump.misfits == (), "one operator proves nothing about the file"

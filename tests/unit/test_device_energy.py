@@ -82,7 +82,7 @@ def test_a_gauge_that_does_not_tell(text: str, says: str) -> None:
     assert found.joules is None and says in (found.reason or "")
 
 
-def test_the_meter_runs_beside_a_program_and_ends_with_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_meter_runs_beside_a_program_and_ends_with_it(tmp_path):
     for name, text in (("current", "-500000\n"), ("voltage", "4000000\n")):
         (tmp_path / name).write_text(text)
     gauge = Gauge(str(tmp_path / "current"), str(tmp_path / "voltage"))

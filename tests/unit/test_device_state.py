@@ -61,9 +61,7 @@ def test_three_kinds_of_cpu_are_little_big_and_prime() -> None:
         ((1, 2, 3, 4, 4), (0,), (1, 2), (3, 4)),
     ],
 )
-def test_what_the_names_mean(
-    khz: tuple[int, ...], little: tuple[int, ...], big: tuple[int, ...], prime: tuple[int, ...]
-) -> None:
+def test_what_the_names_mean(khz, little, big, prime):
     found = find_clusters(highest(*khz))
     said = tuple(cpus_of_cluster(found, name, "x") for name in ("little", "big", "prime"))
     assert said == (little, big, prime)

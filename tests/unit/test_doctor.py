@@ -48,9 +48,7 @@ def test_without_a_compiler_the_answer_is_no(cli: Run) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
-def test_what_emulation_lacks_on_a_machine_that_is_not_arm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch):
     """Compiler and wheel are fetched, but not by looking."""
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
@@ -157,9 +155,7 @@ def test_what_executorch_itself_needs_is_checked_too(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("variable", ["ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"])
-def test_doctor_and_source_build_agree_on_the_ndk(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_and_source_build_agree_on_the_ndk(variable, tmp_path, monkeypatch):
     for name in ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"):
         monkeypatch.delenv(name, raising=False)
     assert checks.ndk().found.startswith("ANDROID_NDK is not set")
@@ -186,9 +182,7 @@ def keys_of(found: Any) -> Any:
     return None
 
 
-def test_the_facts_have_the_same_keys_on_every_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_facts_have_the_same_keys_on_every_machine(tmp_path, monkeypatch):
     machines = {
         ("linux", "x86_64", "x86_64"): False,
         ("linux", "aarch64", "aarch64"): False,
@@ -257,9 +251,7 @@ def test_cmake_is_the_one_a_source_build_takes(tmp_path: Path, monkeypatch: pyte
     assert checks.cmake().status == "pass" and toolchain.find_cmake().path == tmp_path / "bin" / "cmake"
 
 
-def test_a_git_that_only_asks_for_the_developer_tools_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_git_that_only_asks_for_the_developer_tools_is_none(tmp_path, monkeypatch):
     command(tmp_path, "git", "echo 'xcode-select: note: No developer tools were found' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -298,9 +290,7 @@ def test_a_mac_has_no_emulation_to_mend(tmp_path: Path, monkeypatch: pytest.Monk
     assert (check.status, check.fix, state.available) == ("skipped", "", False)
 
 
-def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(tmp_path, monkeypatch):
     on_a_mac(monkeypatch, tmp_path, "m4", machine="x86_64")
     command(tmp_path, "sysctl", 'case "$*" in *proc_translated) echo 1 ;; esac')
     assert _cpu().status == "fail" and "--python" in _cpu().fix
@@ -346,9 +336,7 @@ def test_devices_are_listed_with_their_sources(cli: Run) -> None:
     assert "Servers: none known" in done.stdout
 
 
-def test_commands_of_fixes_start_this_kit_and_this_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert own_command("doctor") == f"{sys.executable} -m model_profiling doctor"
     assert python("-m", "pytest") == f"{sys.executable} -m pytest"
@@ -365,9 +353,7 @@ def test_commands_of_fixes_start_this_kit_and_this_python(
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
 
 
-def test_a_page_that_a_fix_names_can_be_opened_with_and_without_a_clone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_a_fix_names_can_be_opened_with_and_without_a_clone(tmp_path, monkeypatch):
     page = "source_builds.md"
     assert (ROOT / document(page)).is_file()
     monkeypatch.setattr("model_profiling.core.hints._CLONE", tmp_path)

@@ -229,9 +229,7 @@ def test_a_dump_from_executorchs_own_writer_is_read_whole() -> None:
     assert table.debug.value_type.tolist() == [5, 1]
 
 
-def test_a_name_at_the_very_end_of_the_file_is_met_again_beside_a_longer_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_name_at_the_very_end_of_the_file_is_met_again_beside_a_longer_one(monkeypatch):
     # All hashes meet in the name read first, which the writer puts last: in rows as wide as the longest name
     # it would leave the file.
     monkeypatch.setattr(reader, "_MULTIPLIER", np.uint64(0))

@@ -92,9 +92,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_download_shows_its_name_its_size_and_how_far_it_is(
-    index: str, go_on: threading.Event, tmp_path: Path
-) -> None:
+def test_a_download_shows_its_name_its_size_and_how_far_it_is(index, go_on, tmp_path):
     seen = Kept(go_on)
     with watching(seen):
         words = ("download", "--no-deps", "--index-url", index, "--dest", tmp_path / "got", "large")
@@ -105,9 +103,7 @@ def test_a_download_shows_its_name_its_size_and_how_far_it_is(
 
 
 @pytest.mark.usefixtures("settings")
-def test_set_up_says_what_it_fetches_and_not_what_pip_thinks_of_the_settings(
-    index: str, go_on: threading.Event, tmp_path: Path
-) -> None:
+def test_set_up_says_what_it_fetches_and_not_what_pip_thinks_of_the_settings(index, go_on, tmp_path):
     go_on.set()
     own = [sys.executable, "-m", "model_profiling.runner.pip", "install", "--no-deps", "--no-compile"]
     nowhere = (tmp_path / "nowhere").as_uri()

@@ -34,9 +34,7 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "report.md").stat().st_mode & 0o777 == 0o640
 
 
-def test_nothing_asks_for_the_umask_which_belongs_to_all_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_asks_for_the_umask_which_belongs_to_all_threads(tmp_path, monkeypatch):
     def umask(_: int) -> int:
         raise AssertionError
 

@@ -141,9 +141,7 @@ def test_pairs_by_name_are_found_in_time() -> None:
     assert len(natural_pairs(switches(1000))) == 1000
 
 
-def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(
-    grown: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(grown, monkeypatch):
     small, large = (report_data(Run.open(run_dir), None) for run_dir in grown)
     assert truncate_for_page(large) == (large, [])
     monkeypatch.setattr(run_report, "PAIRS", 3)

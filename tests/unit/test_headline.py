@@ -67,9 +67,7 @@ _US = st.integers(0, 300)
     *(_US, st.integers(1, 300)),
     st.none() | st.floats(0.3, 1.1),
 )
-def test_most_is_said_of_more_than_half_and_of_the_largest_alone(
-    operators: dict[str, int], inside: int, outside: int, untraced: float | None
-) -> None:
+def test_most_is_said_of_more_than_half_and_of_the_largest_alone(operators, inside, outside, untraced):
     everything = whole = sum(operators.values()) + inside + outside
     series = made(operators, inside, outside, None if untraced is None else untraced * whole)
     said = where_time_goes(series)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,9 +110,7 @@ def test_a_full_disk_loses_nothing_that_was_there(tiny_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])
-def test_a_journal_that_is_a_link_leaves_its_victim_whole(
-    tmp_path: Path, make: Callable[[Path, Path], None]
-) -> None:
+def test_a_journal_that_is_a_link_leaves_its_victim_whole(tmp_path, make):
     victim = tmp_path / "victim"
     victim.write_text("whole, without a line end")
     run = tmp_path / "run"

@@ -206,9 +206,7 @@ def test_each_reason_to_doubt_the_machine_has_its_advice() -> None:
         ("warmup", lambda n: 10 + 0.02 * n.normal(size=(8, 10)) + 3.0 * (np.arange(10) == 0)),
     ],
 )
-def test_each_reason_to_doubt_latencies_is_seen(
-    noise: np.random.Generator, code: str, make: Callable[[np.random.Generator], Floats]
-) -> None:
+def test_each_reason_to_doubt_latencies_is_seen(noise, code, make):
     assert code in {warning.code for warning in latency_warnings(make(noise).tolist())}
 
 

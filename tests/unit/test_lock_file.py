@@ -7,7 +7,6 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,9 +47,7 @@ def test_a_file_system_without_locks(lock: LockFile, number: int, monkeypatch: p
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])
-def test_a_lock_that_is_a_link_leaves_its_victim_whole(
-    lock: LockFile, make: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
+def test_a_lock_that_is_a_link_leaves_its_victim_whole(lock, make, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("whole")
     lock.path.parent.mkdir()

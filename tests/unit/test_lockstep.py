@@ -25,7 +25,7 @@ from model_profiling.statistics.lockstep import (
     plan_turns,
     precise_enough_launches,
 )
-from model_profiling.statistics.verdict import Correction, Speedup, Verdict
+from model_profiling.statistics.verdict import Speedup, Verdict
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)
 THRESHOLD = 0.003
@@ -142,9 +142,7 @@ def test_swapping_sides_inverts_the_ratio(pair: tuple[Launches, Launches]) -> No
 
 
 @given(any_launches(), st.sampled_from([2.0**-20, 1e-6, 1e6]), st.permutations(range(9)))
-def test_the_unit_and_the_order_of_launches_do_not_matter(
-    pair: tuple[Launches, Launches], scale: float, order: list[int]
-) -> None:
+def test_the_unit_and_the_order_of_launches_do_not_matter(pair, scale, order):
     first = compare_launches(*pair)
     ours, theirs = ([[[scale * x for x in turn] for turn in one] for one in side] for side in pair)
     scaled = compare_launches(ours, theirs)
@@ -256,9 +254,7 @@ def test_operators_that_changed_are_found_among_many() -> None:
 
 @pytest.mark.parametrize("few_layouts", [False, True], ids=["any layout", "two layouts"])
 @pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
-def test_many_operators_without_a_difference_give_few_false_verdicts(
-    correction: Correction, few_layouts: bool
-) -> None:
+def test_many_operators_without_a_difference_give_few_false_verdicts(correction, few_layouts):
     """Without any difference every verdict is false, so both corrections allow one in 5% of all cases."""
     noise = np.random.default_rng(29)
     kinds = ["quiet", "normal", "wandering", "spikes"] * 6
@@ -314,9 +310,7 @@ def test_latencies_are_those_that_count_and_launches_are_processes() -> None:
         (5000, 1, 1, 1),
     ],
 )
-def test_turns_follow_from_the_speed_of_the_model(
-    latency_ms: float, turn: int, cycles: int, enough: int
-) -> None:
+def test_turns_follow_from_the_speed_of_the_model(latency_ms, turn, cycles, enough):
     assert plan_turns(1e6 * latency_ms, 40, 2, 30, 12) == (turn, cycles)
     assert plan_turns(1e6 * latency_ms, 40, 2, 30) == (turn, enough)
 

@@ -50,9 +50,7 @@ class Other:
 
 
 @pytest.mark.parametrize("bytewise", [pytest.param(True, marks=LINUX), False])
-def test_work_runs_beside_work_and_never_beside_a_measurement(
-    bytewise: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_runs_beside_work_and_never_beside_a_measurement(bytewise, monkeypatch):
     if not bytewise:
         monkeypatch.setattr(machine_lock, "_try", machine_lock._try_whole)
     with Other(working_beside) as one, Other(working_beside) as two:

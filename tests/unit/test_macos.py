@@ -56,9 +56,7 @@ def mac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     indirect=["mac"],
 )
 @pytest.mark.usefixtures("mac")
-def test_a_mac_is_described_by_its_own_commands(
-    cpu: str, features: str, memory: int, system: str, on_battery: bool
-) -> None:
+def test_a_mac_is_described_by_its_own_commands(cpu, features, memory, system, on_battery):
     facts = host_facts(None)
     assert (facts.cpu, facts.machine, facts.os) == (cpu, "arm64", system)
     assert " ".join(facts.features) == features and facts.features_source == "sysctl hw.optional.arm"
@@ -67,9 +65,7 @@ def test_a_mac_is_described_by_its_own_commands(
     assert facts.has_sme2 is ("sme2" in features)
 
 
-def test_a_mac_that_answers_nothing_is_unknown_not_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mac_that_answers_nothing_is_unknown_not_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(macos, "_FOLDERS", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -80,9 +76,7 @@ def test_a_mac_that_answers_nothing_is_unknown_not_an_error(
     assert macos.sysctl("hw.memsize") == "" and not detect_host().names
 
 
-def test_the_system_s_commands_are_found_without_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_system_s_commands_are_found_without_a_path(tmp_path, monkeypatch):
     """Cron and editors start programs with a PATH that leaves /usr/sbin out, where sysctl is."""
     command(tmp_path / "usr_sbin", "sysctl", "echo Apple M9")
     monkeypatch.setattr(macos, "_FOLDERS", str(tmp_path / "usr_sbin"))
@@ -126,9 +120,7 @@ def run_mac_pipeline(config: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("mac", ["m4", "m1"], indirect=True)
-def test_mac_pipeline_runs_its_template_to_a_report(
-    mac: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mac_pipeline_runs_its_template_to_a_report(mac, tmp_path, monkeypatch, capsys):
     """The device is a recorded run; what the pipeline asks the Mac for is asked of its commands."""
     asked = json.loads(TEMPLATE.read_text())
     asked |= {"model": str(PROGRAM), "output_root": str(tmp_path / "run")}
@@ -153,9 +145,7 @@ def test_mac_pipeline_runs_its_template_to_a_report(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it asks about Linux")
-def test_mac_pipeline_names_the_script_for_this_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mac_pipeline_names_the_script_for_this_system(tmp_path, monkeypatch, capsys):
     assert run_mac_pipeline(tmp_path / "none.json", monkeypatch) == 2
     says(capsys.readouterr().err, "Linux", "linux_pipeline.py")
 

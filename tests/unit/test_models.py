@@ -44,9 +44,7 @@ def test_an_unknown_dtype_is_refused_at_registration() -> None:
         register_model("with_fp8", Small, dtypes=["fp8"])
 
 
-def test_adding_a_model_touches_only_its_own_folder(
-    tmp_path: Path, cli: Callable[..., process.Completed]
-) -> None:
+def test_adding_a_model_touches_only_its_own_folder(tmp_path, cli):
     folder = tmp_path / "zoo" / "my_model"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(

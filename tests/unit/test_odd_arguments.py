@@ -63,13 +63,7 @@ def placed(command: click.Command, odd: click.Parameter, value: str) -> list[str
 
 
 @pytest.mark.parametrize(("words", "command"), commands(), ids=str)
-def test_odd_values_at_each_place(
-    sme2prof: Sme2prof,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    words: list[str],
-    command: click.Command,
-) -> None:
+def test_odd_values_at_each_place(sme2prof, monkeypatch, tmp_path, words, command):
     monkeypatch.chdir(tmp_path)
     for param in command.params:
         kind = param.type
@@ -94,9 +88,7 @@ def test_odd_paths_from_python(odd: str) -> None:
         files.as_path(odd)
 
 
-def test_what_the_system_refuses_is_said_with_its_cause_and_a_cure(
-    sme2prof: Sme2prof, tmp_path: Path
-) -> None:
+def test_what_the_system_refuses_is_said_with_its_cause_and_a_cure(sme2prof, tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert_one_line(sme2prof("analyze", loop / "run"))
@@ -111,9 +103,7 @@ def test_odd_names_of_what_is_found_in_a_folder(sme2prof: Sme2prof, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_folder_whose_name_is_not_utf_8(
-    sme2prof: Sme2prof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_name_is_not_utf_8(sme2prof, tmp_path, monkeypatch):
     folder = tmp_path / "caf\udce9"
     folder.mkdir()
     shutil.copytree(SME2, folder / "run")

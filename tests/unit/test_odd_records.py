@@ -13,7 +13,6 @@ import pytest
 from recorded_runs import ARM, SME2, edit
 
 from model_profiling.core.errors import ProfilingError, RunError
-from model_profiling.core.process import Completed
 from model_profiling.run.evidence import read_evidence
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest
@@ -101,9 +100,7 @@ def test_odd_values_in_what_a_runner_says(tmp_path: Path) -> None:
         ("metrics.json", lambda c: c["comparisons"][0]["speedup"].update(ratio=0.0)),
     ],
 )
-def test_times_that_no_clock_tells_are_named(
-    sme2prof: Callable[..., Completed], tmp_path: Path, name: str, change: Callable[[dict[str, object]], None]
-) -> None:
+def test_times_that_no_clock_tells_are_named(sme2prof, tmp_path, name, change):
     run = Path(shutil.copytree(SME2, tmp_path / "run"))
     edit(run / name, change)
     for words in (("report", run), ("compare", run, run), ("analyze", run)):

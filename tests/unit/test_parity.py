@@ -197,9 +197,7 @@ def test_an_output_agrees_with_itself_and_comparison_is_symmetric_in_size(a: np.
 
 
 @given(outputs(), st.integers(-40, 40), st.integers(1, 40), st.randoms(use_true_random=False))
-def test_the_unit_of_an_output_changes_no_verdict(
-    a: np.ndarray, exponent: int, off: int, chance: random.Random
-) -> None:
+def test_the_unit_of_an_output_changes_no_verdict(a, exponent, off, chance):
     b = np.array([value * (1 + chance.uniform(-1, 1) * 2.0**-off) for value in a.ravel()], dtype=np.float32)
     b = b.reshape(a.shape)
     assume(a.any())

@@ -240,9 +240,7 @@ def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
 
 @LINUX
 @pytest.mark.parametrize("lacking", ["/proc", "psutil"])
-def test_where_no_process_can_be_seen_the_group_ends_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
-) -> None:
+def test_where_no_process_can_be_seen_the_group_ends_all_the_same(tmp_path, monkeypatch, lacking):
     """A container without /proc; set-up, which begins without any package."""
     if lacking == "/proc":
         monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))

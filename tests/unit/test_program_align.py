@@ -141,9 +141,7 @@ def test_what_fits_keeps_its_node_whatever_else_was_logged(kinds: list[str], dat
 
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from([*_EVENTS_OF, "Add+"]), min_size=1, max_size=30), st.data())
-def test_events_that_were_lost_or_moved_cost_no_more_than_themselves(
-    kinds: list[str], data: st.DataObject
-) -> None:
+def test_events_that_were_lost_or_moved_cost_no_more_than_themselves(kinds, data):
     events = [_EVENTS_OF[kind.strip("+")] for kind in kinds]
     if data.draw(st.booleans()):
         del events[data.draw(st.integers(0, len(events) - 1))]

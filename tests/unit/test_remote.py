@@ -61,11 +61,7 @@ def machine(**texts: str) -> Machine:
     [
         (machine(machine="aarch64", cpuinfo=ARM), {"fp16", "dotprod"}, None),
         (machine(machine="aarch64", cpuinfo=ARM, arch="aarch64"), None, None),
-        (
-            machine(machine="x86_64", cpuinfo="vendor_id\t: GenuineIntel\n"),
-            {"sme2"},
-            "x86_64",
-        ),
+        (machine(machine="x86_64", cpuinfo="vendor_id\t: GenuineIntel\n"), {"sme2"}, "x86_64"),
         (machine(machine="aarch64", cpuinfo=ARM, arch="x86_64"), None, "x86_64"),
         (machine(machine="aarch64", modalias="cpu:type:x86,ven0000"), None, "x86_64"),
         (machine(machine="aarch64", cpuinfo="flags\t: sse2 avx\n"), None, "not an Arm CPU"),
@@ -238,9 +234,7 @@ def test_only_what_a_job_leaves_is_brought_back(job_there: tuple[RemoteFolder, P
 
 
 @pytest.mark.parametrize("hostile", ["link", "dangling", "huge", "folder", "pipe", "number"])
-def test_what_has_a_files_name_and_is_none_is_refused(
-    job_there: tuple[RemoteFolder, Path], hostile: str, tmp_path: Path
-) -> None:
+def test_what_has_a_files_name_and_is_none_is_refused(job_there, hostile, tmp_path):
     there, job = job_there
     name = "a $b;*_output0x.bin" if hostile == "number" else "a $b;*.etdump"
     match hostile:
@@ -324,9 +318,7 @@ def test_a_folder_is_removed_marker_last_whatever_is_in_it(name: str, tmp_path: 
     assert shell.script(scripts.remove_home(there.path)).ok and not home.exists()
 
 
-def test_a_lost_answer_does_not_take_the_next_jobs_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_does_not_take_the_next_jobs_name(tmp_path, monkeypatch):
     there = RemoteFolder(Shell(Local(), patience_s=5), str(tmp_path))
     there.open()
     answers, ask = iter([True, False]), Shell.script

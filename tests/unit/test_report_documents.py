@@ -34,10 +34,7 @@ MANIFEST = Manifest(
     model="m.pte",
     target=TargetFacts("host", "mac", Times.HARDWARE),
     machine=Machine(MachineFacts(cpu="M4", features=("sme2",))),
-    results=(
-        Result(experiment="on", threads=1, sme2="on"),
-        Result(experiment="off", threads=1, sme2="off"),
-    ),
+    results=(Result(experiment="on", threads=1, sme2="on"), Result(experiment="off", threads=1, sme2="off")),
 )
 NO_SME2 = replace(MANIFEST, machine=Machine(MachineFacts(cpu="N1")))
 
@@ -173,11 +170,7 @@ def test_how_to_reproduce_names_every_part_by_a_command_that_exists() -> None:
     # Scripts of 0.1.0 noted their own options for the command's.
     script = Part(sessions=(Session(1, ("sme2prof", "--only", "on")),), config_file="trace.json")
     data = report(replace(MANIFEST, earlier_parts=(timing, timing, script)))
-    assert data.reproduce == (
-        "sme2prof run 'my config.json'",
-        "sme2prof run trace.json",
-        "sme2prof report d",
-    )
+    assert data.reproduce == ("sme2prof run 'my config.json'", "sme2prof run trace.json", "sme2prof report d")
 
 
 def series(speedup: Speedup) -> SeriesComparison:

@@ -21,11 +21,7 @@ MANIFEST = Manifest(
     executorch=ExecuTorch("1.5.1"),
     runner=Runner("b1"),
     machine=Machine(MachineFacts(cpu="N1")),
-    settings={
-        "notes": "",
-        "experiments": [{"name": "on", "runs": 10}],
-        "schedule": {"rounds": 4, "seed": 1},
-    },
+    settings={"notes": "", "experiments": [{"name": "on", "runs": 10}], "schedule": {"rounds": 4, "seed": 1}},
     results=(),
 )
 
@@ -52,9 +48,7 @@ def changed(path: tuple[str | int, ...], value: object) -> Manifest:
         (("settings", "schedule", "seed"), 2, ("schedule.seed", "1", "2")),
     ],
 )
-def test_a_changed_run_is_not_continued(
-    path: tuple[str | int, ...], value: object, facts: tuple[str, ...]
-) -> None:
+def test_a_changed_run_is_not_continued(path, value, facts):
     with refused(InputError, "runs/linux", *facts):
         check_unchanged(Path("runs/linux"), MANIFEST, MANIFEST, changed(path, value))
 

@@ -108,9 +108,7 @@ def test_a_comparison_says_its_verdict(tmp_path: Path, tool: Callable[..., proce
     assert written["comparison"]["verdict"] == "faster"
 
 
-def test_single_processes_are_shown_but_not_judged(
-    tmp_path: Path, tool: Callable[..., process.Completed]
-) -> None:
+def test_single_processes_are_shown_but_not_judged(tmp_path, tool):
     (tmp_path / "a.json").write_text("[10, 10]")
     (tmp_path / "b.json").write_text("[5, 5]")
     done = tool("a.json", "--compare", "b.json")
@@ -118,9 +116,7 @@ def test_single_processes_are_shown_but_not_judged(
     says_together(done.stdout, "not comparable", "1 round")
 
 
-def test_rounds_of_one_run_directory_are_paired(
-    tmp_path: Path, tool: Callable[..., process.Completed]
-) -> None:
+def test_rounds_of_one_run_directory_are_paired(tmp_path, tool):
     """The machine slows down threefold while measuring; only round by round the 5% shows."""
     result = Result(experiment="off", threads=1, latency="off/off_t1_robust_stats.json")
     write_record(tmp_path / "manifest.json", manifest_of(result))
@@ -136,9 +132,7 @@ def test_rounds_of_one_run_directory_are_paired(
     says(again.stderr, words[0], "--output")
 
 
-def test_with_and_without_tracer_are_not_compared(
-    tmp_path: Path, tool: Callable[..., process.Completed]
-) -> None:
+def test_with_and_without_tracer_are_not_compared(tmp_path, tool):
     (tmp_path / "a_timeline.csv").write_text(TIMELINE)
     (tmp_path / "b.json").write_text("[5, 5]")
     done = tool("a_timeline.csv", "--compare", "b.json")
@@ -155,9 +149,7 @@ def test_runs_outside_the_measured_ones_are_no_latencies(tmp_path: Path) -> None
     assert read_latencies(path).flat == (5.2,)
 
 
-def test_a_real_dump_and_its_runner_agree(
-    tmp_path: Path, exported: Callable[..., object], tool: Callable[..., process.Completed]
-) -> None:
+def test_a_real_dump_and_its_runner_agree(tmp_path, exported, tool):
     program = exported("toy_cnn", "fp32").pte  # type: ignore[attr-defined]
     target = open_target(TargetChoice("host"))
     target.prepare()

@@ -15,13 +15,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record
 from model_profiling.run import Evidence, Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Series, Times
 from model_profiling.run.evidence import KernelCall, KernelList, proving_run, read_evidence
-from model_profiling.run.manifest import (
-    Machine,
-    Part,
-    Session,
-    TargetFacts,
-    read_manifest,
-)
+from model_profiling.run.manifest import Machine, Part, Session, TargetFacts, read_manifest
 from model_profiling.run.metrics import PairParity, read_metrics
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.result import OutputFacts
@@ -112,11 +106,7 @@ def test_two_configs_are_two_parts_of_one_run() -> None:
 
 
 def test_times_are_the_targets_but_never_latencies_of_a_trace() -> None:
-    assert [WHOLE.times(result) for result in WHOLE.results] == [
-        Times.HARDWARE,
-        Times.HARDWARE,
-        Times.TRACED,
-    ]
+    assert [WHOLE.times(result) for result in WHOLE.results] == [Times.HARDWARE, Times.HARDWARE, Times.TRACED]
     emulated = replace(WHOLE, target=TargetFacts("emulated", "emulated", Times.EMULATED))
     assert {emulated.times(result) for result in emulated.results} == {Times.EMULATED}
 
@@ -138,9 +128,7 @@ def test_whether_the_cpu_has_sme2_is_told_by_the_runner_or_else_the_machine() ->
         (None, Times.UNKNOWN),
     ],
 )
-def test_a_manifest_of_the_first_version_still_opens(
-    tmp_path: Path, target: dict[str, object] | None, times: Times
-) -> None:
+def test_a_manifest_of_the_first_version_still_opens(tmp_path, target, times):
     content: dict[str, object] = {
         "schema_version": 1,
         "config": {"experiments": [{"name": "on"}, {"name": "off"}]},
@@ -174,9 +162,7 @@ def test_a_manifest_of_the_first_version_still_opens(
         ({"state": "lost"}, ("state", "'running'")),
     ],
 )
-def test_a_field_that_does_not_fit_is_named(
-    tmp_path: Path, content: dict[str, object], place: tuple[str, ...]
-) -> None:
+def test_a_field_that_does_not_fit_is_named(tmp_path, content, place):
     field, *wanted = place
     with refused(FormatError, f"manifest.json: {field}:", *wanted) as problem:
         read_manifest(written(tmp_path, **content))

@@ -34,9 +34,7 @@ def touched(path: Path) -> Path:
         ("linux", Times.UNKNOWN),
     ],
 )
-def test_a_folder_named_as_the_kit_names_emulated_runs_tells(
-    tmp_path: Path, folder: str, times: Times, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_named_as_the_kit_names_emulated_runs_tells(tmp_path, folder, times, monkeypatch):
     dump = touched(tmp_path / folder / DUMP)
     made = touched(tmp_path / folder / "on" / "toy_on_t1_exec_all_runs_timeline.csv")
     for path in (dump, made, tmp_path / folder):
@@ -62,11 +60,7 @@ def test_an_experiment_of_an_emulated_target_tells_by_its_name(tmp_path: Path) -
         ("metrics.json", {"schema_version": 2, "times": "emulated"}, Times.EMULATED),
         ("metrics.json", {"schema_version": 1, "timings_are_latency": False}, Times.EMULATED),
         ("metrics.json", {"schema_version": 2, "times": "hardware"}, Times.UNKNOWN),
-        (
-            "analysis_summary.json",
-            {"per_etdump": [{"etdump": DUMP, "times": "emulated"}]},
-            Times.EMULATED,
-        ),
+        ("analysis_summary.json", {"per_etdump": [{"etdump": DUMP, "times": "emulated"}]}, Times.EMULATED),
         (
             "analysis_summary.json",
             {"per_etdump": [{"etdump": DUMP, "timings_are_latency": False}]},
@@ -81,9 +75,7 @@ def test_an_experiment_of_an_emulated_target_tells_by_its_name(tmp_path: Path) -
         ("analysis_summary.json", [], Times.UNKNOWN),
     ],
 )
-def test_what_earlier_analyses_wrote_still_tells(
-    tmp_path: Path, name: str, content: object, times: Times
-) -> None:
+def test_what_earlier_analyses_wrote_still_tells(tmp_path, name, content, times):
     dump = touched(tmp_path / "linux" / DUMP)
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "linux" / name).write_text(text)

@@ -42,12 +42,7 @@ def _script(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_end_is_that_of_ctrl_c(
-    number: signal.Signals,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
+def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
     def work(*_words: object, **_options: object) -> int:
         signal.raise_signal(number)
         return 0

@@ -126,9 +126,7 @@ def test_each_assistant_gets_them_in_its_own_folder_and_twice_changes_nothing(
     assert {path: (tmp_path / path).stat().st_mtime_ns for path in before} == ages
 
 
-def test_a_changed_file_is_named_and_kept_until_force(
-    tmp_path: Path, sme2prof: Callable[..., process.Completed]
-) -> None:
+def test_a_changed_file_is_named_and_kept_until_force(tmp_path, sme2prof):
     folder = tmp_path / "mine"
     assert sme2prof("skills", "install", "--dir", str(folder)).returncode == 0
     whole = _all(folder)
@@ -148,9 +146,7 @@ def test_a_changed_file_is_named_and_kept_until_force(
     assert _all(folder) == whole
 
 
-def test_a_newer_kit_replaces_and_removes_its_own_files_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_kit_replaces_and_removes_its_own_files_only(tmp_path, monkeypatch):
     now = list_skills()
     older = skills.Skill(
         "sme2prof-old", "Was once.", "00_old.md", {"SKILL.md": "old\n", "references/a.md": "a\n"}
@@ -171,9 +167,7 @@ def test_a_newer_kit_replaces_and_removes_its_own_files_only(
     assert (tmp_path / now[0].name / "SKILL.md").read_text() == now[0].files["SKILL.md"]
 
 
-def test_what_a_full_disk_cut_short_is_completed_by_installing_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_full_disk_cut_short_is_completed_by_installing_again(tmp_path, monkeypatch):
     first = list_skills()[0]
     earlier = skills.Skill(first.name, first.description, first.source, {"SKILL.md": "as it was\n"})
     with monkeypatch.context() as patch:
@@ -226,9 +220,7 @@ def test_a_link_or_a_record_cannot_lead_out_of_the_folder(tmp_path: Path) -> Non
     assert keep.read_text() == "keep\n"
 
 
-def test_for_and_dir_together_and_unknown_assistants_are_refused(
-    tmp_path: Path, sme2prof: Callable[..., process.Completed]
-) -> None:
+def test_for_and_dir_together_and_unknown_assistants_are_refused(tmp_path, sme2prof):
     both = sme2prof("skills", "install", "--for", "claude", "--dir", str(tmp_path))
     assert both.returncode == 2 and "give one" in both.stderr
     assert sme2prof("skills", "install", "--for", "someone").returncode == 2

@@ -16,12 +16,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, InUseError
 from model_profiling.core.records import write_record
 from model_profiling.pipeline.measuring import scratch_folder
-from model_profiling.pipeline.start import (
-    Earlier,
-    check_startable,
-    clear_work,
-    settle_earlier,
-)
+from model_profiling.pipeline.start import Earlier, check_startable, clear_work, settle_earlier
 from model_profiling.run import Manifest, Times
 from model_profiling.run.folders import locked
 from model_profiling.run.journal import Entry, Journal
@@ -57,9 +52,7 @@ def earlier_run(run_dir: Path, *states: State, measured: bool = True) -> Manifes
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("state", ["finished", "failed"])
-def test_an_ended_run_is_kept_whole_under_its_date_and_time(
-    tmp_path: Path, state: State, force: bool
-) -> None:
+def test_an_ended_run_is_kept_whole_under_its_date_and_time(tmp_path, state, force):
     run_dir = tmp_path / "linux"
     for name in ("linux-20260102-030405", "linux-20260102-030405-2"):
         earlier_run(run_dir, state)
@@ -68,9 +61,7 @@ def test_an_ended_run_is_kept_whole_under_its_date_and_time(
         assert not run_dir.exists()
 
 
-def test_a_finished_run_is_joined_by_other_experiments_of_the_same_program_and_machine(
-    tmp_path: Path,
-) -> None:
+def test_a_finished_run_is_joined_by_other_experiments_of_the_same_program_and_machine(tmp_path):
     run_dir = tmp_path / "linux"
     manifest = earlier_run(run_dir, "finished")
     for resume in (False, True):
@@ -89,9 +80,7 @@ def test_a_finished_run_is_joined_by_other_experiments_of_the_same_program_and_m
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_is_of_another_program_or_machine_is_not_joined(
-    tmp_path: Path, change: dict[str, object]
-) -> None:
+def test_what_is_of_another_program_or_machine_is_not_joined(tmp_path, change):
     earlier_run(tmp_path / "linux", "finished")
     head = replace(TRACE, **change)  # type: ignore[arg-type]
     kept = settle_earlier(tmp_path / "linux", head, resume=False, force=False)
@@ -99,9 +88,7 @@ def test_what_is_of_another_program_or_machine_is_not_joined(
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted", "partial", "analysing"])
-def test_an_unfinished_run_is_continued_or_discarded_but_never_overwritten(
-    tmp_path: Path, state: State
-) -> None:
+def test_an_unfinished_run_is_continued_or_discarded_but_never_overwritten(tmp_path, state):
     run_dir = tmp_path / "linux"
     manifest = earlier_run(run_dir, state)
     with refused(InputError, run_dir, "--resume", fix="--force"):

@@ -65,9 +65,7 @@ def test_the_answers_are_of_all_runs() -> None:
         ((-0.2, -0.1), ("no", "1 became faster")),
     ],
 )
-def test_slower_is_said_by_the_best_level_there_was(
-    shares: tuple[float, ...], answer: tuple[str, ...]
-) -> None:
+def test_slower_is_said_by_the_best_level_there_was(shares, answer):
     """An improvement of 0.8% after a loss of 50% does not make a series faster."""
     made = [made_change(number, 1.0, 1.0 + share) for number, share in enumerate(shares, start=1)]
     histories = tuple(changed(each, *made) for each in FEW.histories)
@@ -170,9 +168,7 @@ def test_nothing_unseen_and_nothing_that_runs() -> None:
     assert not {"\u202e", "\x1b", "\u2066"} & set(page) and "<script>alert" not in page
 
 
-def test_a_drift_that_began_before_the_page_is_drawn_from_there_and_told_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_drift_that_began_before_the_page_is_drawn_from_there_and_told_whole(monkeypatch):
     (history,) = (each for each in FEW.histories if each.key in FEW.headlines)
     last = len(history.points) - 1
     made = replace(FEW, histories=(changed(history, made_change(1, 1.0, 1.21, until=last)),))

@@ -339,9 +339,7 @@ def test_a_record_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> Non
         (("--scheduler", "nowhere"), ("nowhere", "scheduler")),
     ],
 )
-def test_options_that_contradict_each_other(
-    tmp_path: Path, sme2prof: Sme2prof, words: tuple[str, ...], said: tuple[str, ...]
-) -> None:
+def test_options_that_contradict_each_other(tmp_path, sme2prof, words, said):
     (tmp_path / "s.json").write_text(json.dumps(GOOD))
     done = sme2prof("sweep", tmp_path / "s.json", "--outdir", tmp_path / "out", *words)
     assert done.returncode == 2 and not (tmp_path / "out").exists()

@@ -35,9 +35,7 @@ def answer(name: str) -> str:
         ("alpine", "", "aarch64-linux-gnu-g++", "SME2PROF_QEMU"),
     ],
 )
-def test_a_fix_names_what_the_distribution_calls_it(
-    system: str, family: str, compiler: str, emulator: str
-) -> None:
+def test_a_fix_names_what_the_distribution_calls_it(system, family, compiler, emulator):
     found = read_os_release(answer(f"{system}.os-release"))
     assert found.family == family and found.name
     assert compiler in found.fix("aarch64 compiler") and emulator in found.fix("QEMU")
@@ -63,9 +61,7 @@ def test_the_distribution_of_a_root(tmp_path: Path) -> None:
         ("ubuntu", "noble", "http://mirror.example/ubuntu/", "http://mirror.example/ubuntu-ports/"),
     ],
 )
-def test_the_mirror_is_the_one_apt_uses(
-    system: str, suite: str, mirror: str, unlisted: str, tmp_path: Path
-) -> None:
+def test_the_mirror_is_the_one_apt_uses(system, suite, mirror, unlisted, tmp_path):
     """Not another vendor's, not the one for security, and known before apt has ever been updated."""
     listed = apt.listed_archive(answer(f"{system}.indextargets"))
     assert listed == apt.Archive(system.capitalize(), suite, mirror)

@@ -46,9 +46,7 @@ def test_a_run_is_the_same_on_the_other_side(tmp_path: Path) -> None:
     SentFiles(sent.listing).lay_out(there, hashes, "worker w")  # nothing is lacking, so nothing is read
 
 
-def test_the_journal_is_written_when_all_it_tells_of_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_journal_is_written_when_all_it_tells_of_is_there(tmp_path, monkeypatch):
     """A kill in the middle must not leave lines of files that never arrived."""
     here = fill(tmp_path / "here", journal_dot_jsonl=b"1\n", manifest_dot_json=b"{}", z__dump=b"dump")
     written: list[str] = []

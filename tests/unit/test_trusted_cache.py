@@ -153,9 +153,7 @@ def test_what_cannot_be_made_again_says_what_is_wrong_with_the_old_one(home: Pat
     assert "a tool" not in str(caught.value), "there is no old one"
 
 
-def test_of_two_that_mend_at_once_neither_removes_the_others(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_that_mend_at_once_neither_removes_the_others(home, monkeypatch):
     """One looks at the damaged entry; before it has put its own there, the other one has, and runs it."""
     (home / PROGRAM).unlink()
     waiting, made, real = threading.Event(), threading.Event(), cache.damage_of
@@ -207,9 +205,7 @@ def test_nothing_that_is_made_is_for_others_to_write(root: Path, mask: int) -> N
 
 
 @pytest.mark.slow
-def test_a_runner_planted_in_a_shared_cache_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_planted_in_a_shared_cache_is_not_run(tmp_path, monkeypatch):
     """A runner of somebody else where the kit looks for its own, with a record that fits."""
     shared, it_ran = tmp_path / "shared", tmp_path / "it_ran"
     monkeypatch.setenv("SME2PROF_CACHE", str(shared))
@@ -261,9 +257,7 @@ def test_a_group_of_one_is_nobody_else(tmp_path: Path, monkeypatch: pytest.Monke
         cache.check_trusted(tmp_path)
 
 
-def test_a_damaged_emulator_is_said_by_who_may_not_fetch(
-    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_damaged_emulator_is_said_by_who_may_not_fetch(root, monkeypatch, tmp_path):
     def fake(into: Path) -> None:
         (into / "usr/bin").mkdir(parents=True)
         (into / "usr/bin/qemu-aarch64").write_bytes(b"q" * 5000)

@@ -64,9 +64,7 @@ parts_of_time = st.lists(st.integers(0, 10**9) | st.integers(-(10**6), 10**6), m
 
 
 @given(parts_of_time, st.integers(0, 4))
-def test_rounded_parts_add_up_and_none_moves_by_more_than_its_last_digit(
-    nanoseconds: list[int], decimals: int
-) -> None:
+def test_rounded_parts_add_up_and_none_moves_by_more_than_its_last_digit(nanoseconds, decimals):
     parts, whole = [value / 1e6 for value in nanoseconds], sum(nanoseconds) / 1e6
     shown = rounded_parts(parts, whole, decimals)
     last_digits = [round(value * 10**decimals) for value in shown]

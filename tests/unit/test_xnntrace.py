@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from said import refused, says
 
 from model_profiling.analysis.kernels import sme_verdict
-from model_profiling.analysis.xnntrace import (
-    kernel_uses,
-    match_events,
-    parse_xnntrace,
-    read_xnntrace,
-)
+from model_profiling.analysis.xnntrace import kernel_uses, match_events, parse_xnntrace, read_xnntrace
 from model_profiling.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,9 +49,7 @@ def logged(name: str) -> str:
         ("toy_int8_sme2off.log", 10, 19, 7),
     ],
 )
-def test_real_logs_give_two_inferences_of_one_delegate(
-    log: str, operators: int, announced: int, skipped: int
-) -> None:
+def test_real_logs_give_two_inferences_of_one_delegate(log, operators, announced, skipped):
     trace = read_xnntrace(LOGS / log)
     first, second = trace.calls
     assert first.names == second.names
