@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.summary import analyse_dump
+from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
 from model_profiling.program import SourceRef
 from model_profiling.report.data import PairReport, ReportData, report_data
@@ -20,6 +20,29 @@ from model_profiling.run import Pair, Run, Series, Times
 from model_profiling.run import run as opened
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
+
+MADE = Series("made", 1)
+
+
+def one_call(operators: Iterable[tuple[str, float]], inside: float = 1000, outside: float = 1000) -> Block:
+    """A run of one delegate call: the nanoseconds of its operators, of the rest of it, and around it."""
+    clock, events = 0, []
+    for name, spent in operators:
+        end = clock + round(spent)
+        events.append(ProfileEvent(None, 0, 0, -1, name, None, clock, end))
+        clock = end
+    call = clock + round(inside)
+    events.append(ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 0, call))
+    events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, call + round(outside)))
+    return Block("Execute", -1, (), tuple(events))
+
+
+def analysed(runs: Iterable[Block], series: Series = MADE, round: int = 0, turn: int = 0) -> DumpAnalysis:
+    content = Dump(tuple(runs), True, False).to_bytes()
+    dump = opened.Dump(
+        Path(series.experiment) / "made.etdump", series, Times.HARDWARE, round, turn_length=turn
+    )
+    return analyse_dump(read_etdump(content), dump)
 
 
 def conv(number: int) -> str:
@@ -30,16 +53,8 @@ def made_series(
     count: int, experiment: str = "made", *, slower: int = 1, name: Callable[[int], str] = conv
 ) -> SeriesAnalysis:
     """`count` operators in one call; the n-th takes n times 7 ns, and 1,000 more."""
-    clock, events = 0, []
-    for number in range(count):
-        spent = slower * (1_000 + 7 * number)
-        events.append(ProfileEvent(None, 0, 0, -1, name(number), None, clock, clock + spent))
-        clock += spent
-    events.append(ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 0, clock + 500))
-    events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock + 600))
-    content = Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
-    dump = opened.Dump(Path(experiment) / f"{experiment}.etdump", Series(experiment, 1), Times.HARDWARE)
-    series = series_of([analyse_dump(read_etdump(content), dump)])
+    operators = [(name(number), slower * (1_000 + 7 * number)) for number in range(count)]
+    series = series_of([analysed([one_call(operators, 500, 100)], Series(experiment, 1))])
     placed = tuple(
         replace(operator, source=_source(number, name)) for number, operator in enumerate(series.operators)
     )

@@ -1,4 +1,4 @@
-"""What a config comes to on a CPU without SME2: what it cannot tell apart is measured once."""
+"""What a config comes to on a CPU without SME2, where much is measured once; both names of int8."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.reading import pairs, parse_config
 from model_profiling.config.settings import ProfileConfig
+from model_profiling.core.stdio import under_either_name
 
 PLAIN_ARM = ("dotprod", "fp16")
 EVERYTHING = ("sme2", "sme", "i8mm", "dotprod", "fp16")
@@ -109,3 +110,29 @@ def test_where_times_are_no_latencies_every_experiment_runs_once() -> None:
     assert [(each.runs, each.warmup) for each in once_each(made).experiments] == [(1, 0), (1, 0)]
     assert asks_to_repeat(made)
     assert not asks_to_repeat(config(ON, {**OFF, "runs": 1, "warmup": 0})), "nobody wrote the usual values"
+
+
+def test_either_name_finds_the_file_that_is_there(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "m_xnnpack_int8.pte", tmp_path / "m_xnnpack_q8.pte"
+    assert under_either_name(theirs) == theirs, "nothing is there: the name stays for the error message"
+    ours.touch()
+    assert under_either_name(theirs) == ours
+    theirs.touch()
+    assert under_either_name(theirs) == theirs
+    ours.unlink()
+    assert under_either_name(ours) == theirs
+    assert under_either_name(tmp_path / "m_xnnpack_fp16.pte").name == "m_xnnpack_fp16.pte"
+
+
+def test_a_config_with_the_older_name_still_works(tmp_path: Path) -> None:
+    (tmp_path / "m_xnnpack_int8.pte").write_bytes(b"a program")
+    raw = {
+        "model": "m_xnnpack_q8.pte",
+        "output_root": "runs",
+        "experiments": [{"name": "sme2_on", "sme2": "on"}],
+    }
+    config, problems = parse_config(raw, folder=tmp_path)
+    assert problems == ()
+    assert config is not None
+    assert config.model == tmp_path / "m_xnnpack_int8.pte"
+    assert config.output_root == tmp_path / "runs"

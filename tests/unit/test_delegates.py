@@ -1,4 +1,4 @@
-"""A delegate explains itself: one more in the table is read, aligned and categorised like those that ship."""
+"""Delegates explain themselves; which program a dump can be of, and what fits nowhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from strategies import Block, Dump, ProfileEvent, graph
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
-from model_profiling.program import GraphNode, Program, read_program
+from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor, read_program
 from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
-from model_profiling.run import Series, run
+from model_profiling.run import Series, Times, run
 from model_profiling.validation.structure import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
@@ -137,3 +137,123 @@ def test_a_delegate_without_a_folder_stays_closed() -> None:
         assert dump.unknown_names == tuple(sorted(EVENTS))
         assert dump.misfits == ()
     assert {one.backend for one in analysed(None).operators} == {"delegate"}
+
+
+CONV, ADD, CLAMP = "Convolution (NHWC, F32) IGEMM", "Add (ND)", "Clamp (NC)"
+RESNET = ["Conv2d+", "Conv2d", "Add+"] * 3
+RESNET_EVENTS = [CONV, CONV, ADD, CLAMP] * 3
+
+
+def program(*graphs: list[GraphNode], portable: str = "aten::mean.out") -> Program:
+    """Delegate calls of these graphs, then one portable operator."""
+    tensor = Tensor((1, 8), "fp32")
+    steps = [Instruction(0, at, "delegate", "XnnpackBackend", at, (), (), 0, 0) for at in range(len(graphs))]
+    steps.append(Instruction(0, len(graphs), "operator", portable, -1, (tensor,), (tensor,), 8, 64))
+    delegates = [Delegate(at, "XnnpackBackend", 1, tuple(nodes), 1) for at, nodes in enumerate(graphs)]
+    method = Method("forward", (), (), tuple(steps), tuple(delegates))
+    return Program("made.pte", 0, (method,))
+
+
+def analysed_calls(
+    made: Program, *calls: list[str], kernel: str = "native_call_mean.out", proven: bool = False
+) -> DumpAnalysis:
+    logged, now = [], 10
+    for at, names in enumerate(calls):
+        begin = now
+        for name in names:
+            logged.append(ProfileEvent(None, 0, at, -1, name, None, now, now + 1000))
+            now += 1000
+        logged.append(ProfileEvent("DELEGATE_CALL", 0, at, -1, None, None, begin, now))
+    logged.append(ProfileEvent(kernel, 0, len(calls), -1, None, None, now, now + 5))
+    logged.append(ProfileEvent("OPERATOR_CALL", 0, len(calls), -1, None, None, now, now + 6))
+    logged.append(ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, now + 10))
+    table = read_etdump(Dump((Block("Execute", -1, (), tuple(logged)),), False, False).to_bytes())
+    dump = run.Dump(Path("made.etdump"), Series("made"), times=Times.HARDWARE)
+    return analyse_dump(table, dump, view=ProgramView(made, proven=proven))
+
+
+def placed(dump: DumpAnalysis) -> list[int]:
+    return [operator.source.node_index for operator in dump.operators if operator.delegated]
+
+
+def test_the_clamp_of_an_add_is_an_activation_at_its_place() -> None:
+    nodes = [
+        replace(node, flops=8, bytes_moved=96, outputs=(Tensor((1, 8), "fp32"),)) for node in graph(*RESNET)
+    ]
+    dump = analysed_calls(program(nodes), RESNET_EVENTS)
+    assert dump.misfits == dump.warnings == ()
+    assert placed(dump) == [0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8]
+    add, clamp = dump.operators[2:4]
+    assert (add.category, add.kind, add.source.flops, add.source.bytes_moved) == (
+        *(Category.ELEMENTWISE, "binary"),
+        *(8, 96),
+    )
+    assert (clamp.category, clamp.kind, clamp.source.flops, clamp.source.bytes_moved) == (
+        *(Category.ELEMENTWISE, "activation"),
+        *(8, 64),
+    )
+    assert clamp.origin == add.origin == "model" and clamp.source.debug_handle == add.source.debug_handle
+
+
+def test_operators_that_fit_nowhere_cost_themselves_alone() -> None:
+    nodes = graph("Conv2d", "Add", "Conv2d", "Add")
+    strangers = ["Teleport (ND)"] * 3
+    dump = analysed_calls(program(nodes, nodes), [CONV, ADD, *strangers, CONV, ADD], [CONV, ADD, CONV, ADD])
+    assert placed(dump) == [0, 1, -1, -1, -1, 2, 3, 0, 1, 2, 3]
+    assert dump.misfits == ()
+    (remark,) = dump.warnings
+    assert remark.code == "unplaced"
+    says_together(remark.said, "3 of 11 operators", "27.3%", "Teleport (ND)")
+    check = same_program(SimpleNamespace(whole_dumps=[dump]))
+    assert check.status == "pass"
+
+
+def test_a_half_precision_program_may_run_in_fp32() -> None:
+    tensors = (Tensor((1, 8), "fp16"),)
+    nodes = [
+        replace(node, flops=8, bytes_moved=32, inputs=tensors, outputs=tensors)
+        for node in graph("Conv2d", "Add", dtype="fp16")
+    ]
+    dump = analysed_calls(program(nodes), ["Convert (NC)", CONV, ADD, "Convert (NC)"])
+    assert dump.misfits == dump.warnings == ()
+    assert placed(dump) == [0, 0, 1, 1]
+    assert [one.origin for one in dump.operators[:4]] == ["backend", "model", "model", "backend"]
+    assert [(one.source.dtype, one.precision) for one in dump.operators[1:3]] == [("fp16", "fp32")] * 2
+    assert [(one.source.flops, one.source.bytes_moved) for one in dump.operators[1:3]] == [(8, 64)] * 2
+    without = analysed_calls(program(nodes), [CONV, ADD])
+    says_together(without.misfits[0], "fp32", "node", "fp16")  # nothing converted: an fp32 program ran
+
+
+@pytest.mark.parametrize(
+    ("nodes", "events", "proof"),
+    [
+        (graph(*["Conv2d", "Add"] * 9), [CONV, ADD] * 6, ("6 matrix operators", "9")),
+        (graph(*["Conv2d", "Add"] * 6), [CONV, ADD] * 9, ("9 matrix operators", "6")),
+        (graph(*["Hardswish"] * 4), [ADD] * 3 + ["HardSwish (NC)"], ("3 of 4 operators",)),
+        (graph("Conv2d", "Conv2d", dtype="qint8"), [CONV, CONV], (CONV, "fp32", "qint8")),
+    ],
+)
+def test_another_program_is_known_by_what_ran(nodes, events, proof):
+    dump = analysed_calls(program(nodes), events)
+    (misfit,) = dump.misfits
+    says(misfit, "made.pte is not", *proof)
+    assert set(placed(dump)) == {-1} and {one.source.flops for one in dump.operators} == {None}
+    check = same_program(SimpleNamespace(whole_dumps=[dump]))
+    assert check.status == "fail"
+    proven = analysed_calls(program(nodes), events, proven=True)
+    says(proven.misfits[0], "dump is not", "made.pte", *proof)
+
+
+def test_calls_that_a_program_does_not_have_are_proof_when_they_are_most() -> None:
+    nodes = graph("Conv2d", "Add")
+    dump = analysed_calls(program(nodes), *[[CONV, ADD]] * 4)
+    says(dump.misfits[0], "4 of the 5 calls")
+    dump = analysed_calls(program(nodes, nodes, nodes), *[[CONV, ADD]] * 4)
+    assert dump.misfits == () and placed(dump) == [0, 1] * 3 + [-1, -1]
+
+
+def test_a_kernel_of_another_operator_has_no_source() -> None:
+    nodes = graph("Conv2d")
+    assert analysed_calls(program(nodes), [CONV]).operators[-1].source.operator == "aten::mean.out"
+    other = analysed_calls(program(nodes), [CONV], kernel="native_call_add.out")
+    assert other.operators[-1].source.operator == "" and other.operators[0].source.node_index == 0

@@ -9,17 +9,42 @@ collectd/collectd#3865).
 
 from __future__ import annotations
 
+import csv
+from dataclasses import replace
+
 import pytest
-from said import refused
+from said import refused, says, says_together
 
 from model_profiling.core.errors import InputError
-from model_profiling.runner.machine import Battery, cpus_of_cluster, find_clusters
+from model_profiling.core.formatting import ranges
+from model_profiling.core.process import run
+from model_profiling.core.records import parse_record, record_json
+from model_profiling.report.data import machine_rows
+from model_profiling.report.sections import energy_table
+from model_profiling.report.text import render_markdown
+from model_profiling.run.manifest import Between, Machine
+from model_profiling.run.metrics import Latency
+from model_profiling.runner.machine import (
+    Battery,
+    Cluster,
+    DeviceState,
+    Energy,
+    Gauge,
+    cpus_of_cluster,
+    find_clusters,
+)
+from model_profiling.targets import MachineFacts
 from model_profiling.targets.device.power_mode import changes_for, parse_settings
 from model_profiling.targets.device.state import (
     amperes,
     device_id,
+    energy_of,
+    gauge_of,
+    metered,
     on_battery,
     read_device,
+    read_metered,
+    readings_csv,
     temperature,
     volts,
 )
@@ -193,3 +218,188 @@ def test_settings_and_what_a_mode_has_to_change() -> None:
     assert changes_for("leave", told) == ()
     error = "low_power=cmd: Can't find service: settings\n"
     assert parse_settings(error) == {}, "a phone that is still starting"
+
+
+PHONE = MachineFacts(
+    cpu="Cortex-A520 + Cortex-X4",
+    machine="aarch64",
+    cores=5,
+    governor="walt",
+    temperature_c=41.0,
+    on_battery=True,
+    clusters=(
+        Cluster("little", (0, 1, 2, 3), "Cortex-A520", 300, 1_900_000, 1_900_000, 400_000, "walt"),
+        Cluster("big", (4,), "Cortex-X4", 1024, 3_300_000, 3_300_000, 3_300_000, "walt"),
+    ),
+    device=DeviceState(
+        model="Example One",
+        soc="EX1000",
+        battery=Battery(87.0, "discharging", 31.0),
+        thermal_status=0,
+        settings={"low_power": "0", "window_animation_scale": None},
+        boot_id="a",
+    ),
+)
+
+
+def test_rows_of_a_phone_that_throttled_and_restarted() -> None:
+    assert PHONE.device is not None
+    little, big = PHONE.clusters
+    later = replace(
+        PHONE,
+        temperature_c=61.0,
+        clusters=(little, replace(big, allowed_khz=2_100_000)),
+        device=replace(PHONE.device, battery=Battery(80.0), thermal_status=3, boot_id="b"),
+    )
+    between = tuple(
+        Between(
+            number, "", facts.temperature_c, facts.device.thermal_status, facts.device.battery, facts.clusters
+        )
+        for number, facts in enumerate((PHONE, later))
+        if facts.device
+    )
+    rows = dict(machine_rows(Machine(PHONE, later, between)))
+    says(rows["Between rounds"], "41 to 61 C", "80 to 87 %", "severe", "little 0.40 GHz", "big 3.30 GHz")
+    says(rows["Cluster little"], "0-3", "Cortex-A520", "1.90 GHz", "walt")
+    says(rows["Cluster big"], "4", "Cortex-X4", "3.30 GHz", "2.10 GHz", "walt")
+    says(rows["Battery"], "87.0 % before", "80.0 % after", "discharging")
+    says(rows["Thermal status"], "none before", "severe after")
+    assert rows["Power settings"] == "low_power 0"
+    says(rows["Restarted"], "yes")
+    says(rows["Temperature"], "41.0 C before", "61.0 C after")
+    assert "Clock governor" not in rows, "each cluster has its own"
+
+
+def test_a_machine_with_one_kind_of_cpu_is_told_as_ever() -> None:
+    rows = dict(machine_rows(Machine(MachineFacts(cpu="N1", governor="performance"))))
+    assert rows["Clock governor"] == "performance"
+    assert not {"Phone", "Battery"} & set(rows)
+
+
+def test_the_facts_go_to_json_and_back_and_older_ones_are_read() -> None:
+    told = record_json(PHONE)
+    assert parse_record(MachineFacts, told, "x", "") == PHONE
+    older = {name: value for name, value in told.items() if name not in ("clusters", "device")}
+    assert parse_record(MachineFacts, older, "x", "") == replace(PHONE, clusters=(), device=None)
+
+
+def test_ranges() -> None:
+    assert ranges([7, 0, 1, 2, 4]) == "0-2, 4, 7"
+    assert ranges([]) == ""
+
+
+def read_energy(text: str, iterations_ns: list[int]) -> Energy:
+    return energy_of(read_metered(text, iterations_ns), len(iterations_ns))
+
+
+TEN_SECONDS = [10_000_000] * 1000
+
+
+def readings(currents: list[int], voltage: int = 4_000_000, every: float = 1.0, end: float = 112.0) -> str:
+    """A gauge that looks once `every` second, read five times as often."""
+    lines = [
+        f"{end - every * (len(currents) - at / 5):.2f} {currents[at // 5]} {voltage}"
+        for at in range(5 * len(currents))
+    ]
+    return "\n".join([*lines, f"end {end:.2f}"])
+
+
+def test_a_steady_current_is_known_well_and_a_wild_one_badly() -> None:
+    steady = read_energy(readings([-500_000, -500_100] * 6), TEN_SECONDS)
+    assert steady.joules == pytest.approx(0.020, rel=1e-3), "2 W for 10 ms"
+    assert steady.watts == pytest.approx(2.0, rel=1e-3)
+    wild = read_energy(readings([-200_000, -800_000] * 6), TEN_SECONDS)
+    assert None not in (steady.low, steady.high, wild.low, wild.high)
+    assert wild.high - wild.low > 100 * (steady.high - steady.low) > 0  # type: ignore[operator]
+
+
+def test_only_the_inferences_count_and_not_what_the_gauge_remembers() -> None:
+    """Ten seconds of inferences at the end: what came before, and the first two of them, say nothing."""
+    loading = [-3_000_000] * 4
+    text = readings(
+        [*loading, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100]
+    )
+    assert read_energy(text, TEN_SECONDS).watts == pytest.approx(2.0, rel=1e-3)
+
+
+def test_the_figure_can_be_made_again_from_the_readings_that_are_kept() -> None:
+    text = readings([-3_000_000, *([-500_000, -600_000, -700_000] * 4)])
+    found = read_energy(text, TEN_SECONDS)
+    *rows, end = list(csv.DictReader(readings_csv(read_metered(text, TEN_SECONDS), 1000).splitlines()))
+    assert len(rows) == 65 and rows[0]["current"] == "-3000000" and rows[0]["counted"] == "0"
+    counted = [row for row in rows if row["counted"] == "1"]
+    until = [*(float(row["uptime_s"]) for row in counted[1:]), float(end["uptime_s"])]
+    held = [later - float(row["uptime_s"]) for row, later in zip(counted, until, strict=True)]
+    watts = [float(row["amperes"]) * float(row["volts"]) for row in counted]
+    mean = sum(w * s for w, s in zip(watts, held, strict=True)) / sum(held)
+    assert mean * float(end["busy_s"]) / int(end["inferences"]) == pytest.approx(found.joules)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "have no end"),
+        (readings([-500_000] * 12), "1 different reading in 10 s"),
+        (readings([0, 1] * 6), "0 different readings"),
+        ("end 5\n\n\x00 1 2\n9 9 9", "have no end"),
+        # A clock that stands still, or goes back.
+        ("\n".join(f"112.00 {-500_000 - n} 4000000" for n in range(9)) + "\nend 112.00", "1 different"),
+        (
+            "\n".join(f"{111 - n}.00 {-5_000_000 - n} 4000000" for n in range(9)) + "\nend 112.00",
+            "1 different",
+        ),
+    ],
+)
+def test_a_gauge_that_does_not_tell(text: str, words: str) -> None:
+    found = read_energy(text, TEN_SECONDS)
+    assert found.joules is None and words in (found.reason or "")
+
+
+def test_the_meter_runs_beside_a_program_and_ends_with_it(tmp_path):
+    for name, text in (("current", "-500000\n"), ("voltage", "4000000\n")):
+        (tmp_path / name).write_text(text)
+    gauge = Gauge(str(tmp_path / "current"), str(tmp_path / "voltage"))
+    file = tmp_path / "it's a file"
+    done = run(metered(["sh", "-c", "sleep 0.5; echo out; exit 7"], gauge, str(file)), timeout=20)
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    *told, last = file.read_text().splitlines()
+    assert 1 <= len(told) <= done.seconds / 0.2 + 1 and told[0].endswith(" -500000 4000000")
+    assert last.startswith("end ")
+
+
+@pytest.mark.parametrize(
+    ("status", "current", "words"),
+    [
+        ("Charging", "-412000", "is charging"),
+        ("Full", "0", "is full"),
+        ("Discharging", "", "no current"),
+        ("", "-412000", "whether it is charging"),
+    ],
+)
+def test_a_gauge_that_would_tell_something_else_is_not_asked(status: str, current: str, words: str) -> None:
+    texts = {
+        "gauge_status": {"s": status},
+        "gauge_current": {"c": current},
+        "gauge_voltage": {"v": "4000000"},
+    }
+    assert words in str(gauge_of(texts))
+
+
+def test_a_gauge_that_tells() -> None:
+    texts = {
+        "gauge_status": {"s": "Discharging"},
+        "gauge_current": {"/c": "412"},
+        "gauge_voltage": {"/v": "4000"},
+    }
+    assert gauge_of(texts) == Gauge("/c", "/v")
+
+
+def test_the_report_says_what_is_known_and_why_the_rest_is_not() -> None:
+    known = Latency(experiment="on", threads=1, energy=Energy(0.0204, 0.0199, 0.0209, 2.04, 40))
+    silent = Energy(reason="the fuel gauge told nothing")
+    unknown = Latency(experiment="off", threads=1, energy=silent)
+    page = render_markdown(energy_table([known, unknown, Latency(experiment="other")]))
+    assert "| on" in page and "20.4" in page and "19.9 to 20.9" in page
+    says_together(page, "off, 1 thread", silent.reason)
+    assert "other" not in page
+    assert energy_table([Latency(experiment="other")]) == []

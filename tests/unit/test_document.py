@@ -1,20 +1,26 @@
-"""Blocks as Markdown and as lines for a terminal: nothing breaks out, everything lines up."""
+"""Blocks as Markdown, on a terminal and to explore: nothing breaks out, no page is endless."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_series import made_page, made_series
 from rendered_markdown import rendered
 
+from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, module_tree
+from model_profiling.analysis.sources import OperatorSource
 from model_profiling.core.formatting import printable
+from model_profiling.program import SourceRef
 from model_profiling.report.document import (
     Answers,
     Chart,
     Code,
     Commands,
+    Explorer,
     Figure,
     Folded,
     Heading,
@@ -27,7 +33,9 @@ from model_profiling.report.document import (
     make_table,
     plain,
 )
-from model_profiling.report.html.page import block_html
+from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
+from model_profiling.report.explorer.operators import Texts, fit
+from model_profiling.report.html.page import block_html, json_text
 from model_profiling.report.text import render_markdown, render_terminal
 
 
@@ -190,3 +198,65 @@ def test_a_sentence_quotes_a_command_in_a_browser_too() -> None:
 def test_nothing_to_list_is_no_block() -> None:
     assert make_list([]) == []
     assert plain(("a ", Code("b"), Strong("c"))) == "a bc"
+
+
+def test_modules_hold_their_operators_and_those_of_what_is_inside() -> None:
+    series = made_series(25)
+    tree = module_tree(series.operators)
+    paths = {module.path: len(module.operators[0]) for module in tree.every()}
+    assert paths[""] == paths["encoder"] == paths["encoder.layers"] == 25
+    assert paths["encoder.layers.0"] == paths["encoder.layers.1.block"] == 10
+    assert paths["encoder.layers.2.block.4"] == 1
+    for module in tree.every():
+        if module.children:
+            assert sum(len(child.operators[0]) for child in module.children) == len(module.operators[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (OperatorSource(origin="lowering"), LOWERING),
+        (OperatorSource(origin="model"), THE_MODEL),
+        (OperatorSource(), UNKNOWN),
+    ],
+)
+def test_what_no_module_holds_says_where_it_is_from(source: OperatorSource, name: str) -> None:
+    operator = replace(made_series(1).operators[0], source=source)
+    assert [child.name for child in module_tree([operator]).children] == [name]
+
+
+def test_a_damaged_record_makes_no_endless_tree() -> None:
+    place = SourceRef(module_path=".".join("a" * 5_000))
+    operator = replace(made_series(1).operators[0], source=OperatorSource(place=place))
+    assert len(list(module_tree([operator]).every())) < 100
+
+
+@given(st.integers(1, 400), st.integers(5, 3_000))
+def test_as_much_is_kept_as_fits(count: int, most: int) -> None:
+    def make(limit: int) -> dict[str, object]:
+        return {"rows": list(range(limit))}
+
+    kept = fit(make, count, most)
+    size = len(json_text(kept))
+    assert size <= most or kept == make(1)
+    assert kept == make(count) or size >= 0.9 * most or len(json_text(make(2))) > 0.9 * most
+
+
+def test_a_text_stands_once_and_no_name_is_endless() -> None:
+    texts = Texts()
+    assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
+    texts.number("x" * 10_000)
+    assert len(texts.all[-1]) < 500
+
+
+def test_a_small_run_is_whole() -> None:
+    data = made_page(40)
+    blocks = [*explore_operators(data, ()), *explore_modules(data), *explore_timeline(data)]
+    explorers = [block for block in blocks if isinstance(block, Explorer)]
+    assert [each.kind for each in explorers] == ["operators", "modules", "timeline"]
+    for each in explorers:
+        for view in each.data["views"]:  # type: ignore[attr-defined]
+            assert view["note"] == ""
+    operators = explorers[0].data
+    assert len(operators["views"][0]["rows"]) == 40  # type: ignore[index]
+    assert [len(side) for side in operators["operators"]] == [40, 40]  # type: ignore[attr-defined]

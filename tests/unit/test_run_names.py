@@ -1,12 +1,15 @@
-"""What files of a run are called, and what a name says back."""
+"""What files of a run are called, which series are compared and how that is called, and which may be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from said import says
 
-from model_profiling.run import Series
+from model_profiling.run import Series, Times, why_not_comparable
+from model_profiling.run.comparability import Origin
 from model_profiling.run.names import (
     RunFiles,
     default_run_dir,
@@ -15,6 +18,8 @@ from model_profiling.run.names import (
     series_of_dump,
     variant_of,
 )
+from model_profiling.run.series import Switch, default_label, make_pair, natural_pairs, switch_in_name
+from model_profiling.runner.features import SME2_ONLY
 
 ON = Series("mac_sme2_on", 2)
 
@@ -104,3 +109,137 @@ def test_an_earlier_run_is_named_after_the_moment_it_began(tmp_path: Path) -> No
         assert kept == tmp_path / name
         kept.mkdir()
     assert earlier_name(run_dir, "").name == "linux-00000000-000000"
+
+
+def pairs_of(*names: str, threads: tuple[int | None, ...] = (1,)) -> list[tuple[str, str]]:
+    """Baseline and candidate of the pairs among experiments whose names say whether SME2 is on."""
+    series = [Series(name, count) for name in names for count in threads]
+    found = natural_pairs((each, switch_in_name(each.experiment)) for each in series)
+    return [(str(pair.baseline), str(pair.candidate)) for pair in found]
+
+
+def test_off_is_paired_with_on_at_each_number_of_threads() -> None:
+    assert pairs_of("x_sme2_on", "x_sme2_off", threads=(1, 4)) == [
+        ("x_sme2_off, 1 thread", "x_sme2_on, 1 thread"),
+        ("x_sme2_off, 4 threads", "x_sme2_on, 4 threads"),
+    ]
+    assert pairs_of("x_sme2_on", "x_sme2_off", threads=(None,)) == [("x_sme2_off", "x_sme2_on")]
+
+
+def test_two_couples_are_two_pairs_not_four() -> None:
+    assert pairs_of("a_sme2_on", "a_sme2_off", "b_sme2_on", "b_sme2_off", threads=(None,)) == [
+        ("a_sme2_off", "a_sme2_on"),
+        ("b_sme2_off", "b_sme2_on"),
+    ]
+
+
+def test_names_that_differ_in_more_are_a_pair_only_when_nothing_else_is_there() -> None:
+    switches: list[tuple[Series, Switch | None]] = [(Series("fast"), "on"), (Series("slow"), "off")]
+    (pair,) = natural_pairs(switches)
+    assert (pair.baseline, pair.candidate) == (Series("slow"), Series("fast"))
+    assert natural_pairs([*switches, (Series("third"), None)]) == ()
+    assert natural_pairs([(Series("fast", 1), "on"), (Series("slow", 2), "off")]) == ()
+
+
+def test_without_a_switch_there_is_nothing_to_pair() -> None:
+    assert pairs_of("one", "two") == pairs_of("a_sme2_on", "b_sme2_on") == pairs_of() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "switch"),
+    [
+        ("mac_sme2_on", "on"),
+        ("SME2-On", "on"),
+        ("cmake-out/mac-arm64-sme2-off/executor_runner", "off"),
+        ("no_sme2", "off"),
+        ("without-sme2_on", "off"),
+        ("mac_sme2", None),
+        ("on", None),
+    ],
+)
+def test_what_a_name_says_about_sme2(text: str, switch: Switch | None) -> None:
+    assert switch_in_name(text) == switch
+
+
+def test_a_label_puts_what_is_looked_at_first() -> None:
+    off, on = Series("off", 1), Series("on", 1)
+    assert default_label(off, on) == make_pair(off, on).label == "on vs off, 1 thread"
+    assert default_label(off, Series("on", 4)) == "on, 4 threads vs off, 1 thread"
+    assert default_label(Series("off"), Series("on")) == "on vs off"
+    assert make_pair(off, on, "what SME2 buys").label == "what SME2 buys"
+
+
+OFF_SIDE = Origin(
+    "off",
+    Times.HARDWARE,
+    threads=1,
+    cpu="M4",
+    program="aa",
+    features=frozenset({"sme2", "sme", "fp16"}),
+    disabled=("sme2", "sme"),
+    sme2=False,
+)
+ON_SIDE = replace(OFF_SIDE, name="on", disabled=(), sme2=True)
+NO_SME2 = frozenset({"fp16"})
+
+
+def both(**changes: object) -> tuple[Origin, Origin]:
+    return replace(OFF_SIDE, **changes), replace(ON_SIDE, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [
+        (OFF_SIDE, ON_SIDE),
+        (OFF_SIDE, OFF_SIDE),
+        # Where the same code would run, something else differs: the program, or the threads.
+        (replace(OFF_SIDE, features=NO_SME2, program="bb"), replace(ON_SIDE, features=NO_SME2)),
+        (replace(OFF_SIDE, features=NO_SME2), replace(ON_SIDE, features=NO_SME2, threads=4)),
+        # Nothing is known of the CPU's features, or of the CPU itself.
+        both(features=None),
+        (replace(OFF_SIDE, cpu=""), ON_SIDE),
+        # The switch takes more away than SME2, and the CPU has some of that.
+        (replace(OFF_SIDE, features=NO_SME2, disabled=("sme2", "fp16")), replace(ON_SIDE, features=NO_SME2)),
+        # The user's own runners differ in who knows what, on a CPU that has SME2.
+        both(own_runner=True, disabled=()),
+    ],
+)
+def test_may_be_compared(baseline: Origin, candidate: Origin) -> None:
+    assert why_not_comparable(baseline, candidate) is None
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "why"),
+    [
+        (*both(times=Times.EMULATED), ("emulated",)),
+        (OFF_SIDE, replace(ON_SIDE, times=Times.TRACED), ("on", "traces kernels")),
+        (replace(OFF_SIDE, times=Times.UNKNOWN), ON_SIDE, ("off", "machine")),
+        (OFF_SIDE, replace(ON_SIDE, cpu="N1"), ("M4", "N1", "--across-machines")),
+        (*both(features=NO_SME2, cpu="N1"), ("N1", "no SME2")),
+        (
+            replace(OFF_SIDE, features=NO_SME2, disabled=(SME2_ONLY,)),
+            replace(ON_SIDE, features=NO_SME2),
+            ("no SME2",),
+        ),
+        (
+            replace(ON_SIDE, features=NO_SME2, disabled=("i8mm",)),
+            replace(ON_SIDE, features=NO_SME2),
+            ("no i8mm",),
+        ),
+        (*both(own_runner=True, disabled=(), features=NO_SME2), ("no SME2",)),
+        (*both(features=NO_SME2, cpu=""), ("not named", "no SME2")),
+    ],
+)
+def test_may_not_be_compared_and_why(baseline: Origin, candidate: Origin, why: tuple[str, ...]) -> None:
+    says(why_not_comparable(baseline, candidate) or "", *why)
+
+
+def test_machines_may_be_compared_when_they_are_the_question() -> None:
+    other = replace(ON_SIDE, cpu="N1")
+    assert why_not_comparable(OFF_SIDE, other, across_machines=True) is None
+    lesser = replace(OFF_SIDE, cpu="N1", features=NO_SME2)
+    assert why_not_comparable(lesser, ON_SIDE, across_machines=True) is None, (
+        "one CPU has SME2, the other not"
+    )
+    emulated = replace(other, times=Times.EMULATED)
+    assert why_not_comparable(OFF_SIDE, emulated, across_machines=True) is not None

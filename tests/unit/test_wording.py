@@ -1,24 +1,52 @@
-"""Numbers and words for people, and rounding that adds up."""
+"""Words for people: numbers, warnings, names that nothing obeys, JUnit for CI."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from decimal import Decimal
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import assert_harmless
 
+from model_profiling.cli import frame
+from model_profiling.cli.progress import PlainLines
 from model_profiling.core.formatting import (
     change,
     milliseconds,
+    no_command,
     percent,
     plural,
+    printable,
     rounded_parts,
     size,
     span,
     span_of,
     speedup,
     with_threads,
+)
+from model_profiling.report.comparison_document import Outcome, TestCase, junit_xml
+from model_profiling.report.document import (
+    Code,
+    Commands,
+    Figure,
+    Folded,
+    Heading,
+    Paragraph,
+    make_list,
+    make_table,
+)
+from model_profiling.report.text import render_markdown, render_terminal
+from model_profiling.run.remarks import Diagnostic, Weight, name_series, warning_lines
+from model_profiling.run.series import Series
+from model_profiling.statistics.latency import (
+    Conditions,
+    StabilityWarning,
+    latency_warnings,
+    machine_warnings,
 )
 
 
@@ -82,3 +110,218 @@ def test_parts_that_need_no_rounding_stay_as_they_are(units: list[int], decimals
 
 def test_rounding_nothing_gives_nothing() -> None:
     assert rounded_parts([], 1.0, 2) == []
+
+
+ON1, ON2, OFF1, OFF2 = (Series(name, count) for name in ("on", "off") for count in (1, 2))
+
+
+def texts(*remarks: Diagnostic) -> list[str]:
+    return [line.text for line in warning_lines(remarks)]
+
+
+def test_one_kind_is_one_line_however_many_it_concerns() -> None:
+    spread = [
+        Diagnostic(series, "spread", f"latencies spread by {share}%", "stop other work")
+        for series, share in ((ON1, 71), (ON2, 12), (OFF1, 89))
+    ]
+    (line,) = warning_lines(spread)
+    assert line.text == "on, 1 and 2 threads; off, 1 thread: latencies spread by 12 to 89%; stop other work"
+    assert (line.kind, line.series) == ("spread", (ON1, ON2, OFF1))
+
+
+def test_every_figure_of_a_sentence_becomes_a_range() -> None:
+    groups = [
+        Diagnostic(ON1, "bimodal", "two groups, around 3.726 and 8.2 (73% in the slower)"),
+        Diagnostic(OFF1, "bimodal", "two groups, around 3.719 and 8.2 (53% in the slower)"),
+    ]
+    assert texts(*groups) == [
+        "on and off, 1 thread: two groups, around 3.719 to 3.726 and 8.2 (53 to 73% in the slower)"
+    ]
+
+
+def test_what_differs_in_words_is_said_apart_on_the_same_line() -> None:
+    drift = [
+        Diagnostic(ON1, "drift", "became 3% slower", "let it cool down"),
+        Diagnostic(OFF1, "drift", "became 4% faster", "let it cool down"),
+    ]
+    assert texts(*drift) == [
+        "on, 1 thread: became 3% slower; off, 1 thread: became 4% faster; let it cool down"
+    ]
+
+
+def test_numbers_that_are_no_measurement_are_never_made_a_range() -> None:
+    failed = [
+        Diagnostic(ON1, "failed", "exit code 10", "look"),
+        Diagnostic(OFF1, "failed", "exit code 11", "look"),
+    ]
+    assert texts(*failed) == ["on, 1 thread: exit code 10; off, 1 thread: exit code 11; look"]
+    missing = [
+        Diagnostic(None, "missing_dump", f"the dump a_t{number}.etdump is missing") for number in range(7)
+    ]
+    (text,) = texts(*missing)
+    assert text.count("is missing") == 4 and text.endswith("and 3 more")
+
+
+def test_each_failure_keeps_its_own_fix() -> None:
+    failed = [
+        Diagnostic(ON1, "failed", "no file", "make it"),
+        Diagnostic(OFF1, "failed", "no room", "free some"),
+    ]
+    assert texts(*failed) == ["on, 1 thread: no file; make it; off, 1 thread: no room; free some"]
+
+
+def test_the_most_important_stands_first_whatever_the_order_they_arose_in() -> None:
+    codes = ("note", "spread", "governor", "misfit", "not_tested", "failed", "outputs")
+    lines = warning_lines(Diagnostic(None, code, code) for code in codes)
+    assert [line.kind for line in lines] == [
+        *("outputs", "failed", "not_tested", "misfit", "governor", "spread", "note")
+    ]
+    assert [line.weight for line in lines] == sorted(line.weight for line in lines)
+
+
+def test_every_doubt_of_stability_has_its_weight() -> None:
+    bad = Conditions(2, "powersave", 9.0, 30.0, 60.0, True)
+    ramp = [[10.0 + turn, *(1.0 + turn,) * 3] for turn in range(4)]
+    found: tuple[StabilityWarning, ...] = (*machine_warnings(bad, threads=4), *latency_warnings(ramp))
+    assert len(found) > 6
+    weights = {Diagnostic(None, one.code, one.seen, one.advice).weight for one in found}
+    assert weights == {Weight.UNSTABLE}
+
+
+@pytest.mark.parametrize(
+    ("series", "named"),
+    [
+        ((ON1,), "on, 1 thread"),
+        ((ON1, OFF1, ON2, OFF2), "on and off, 1 and 2 threads"),
+        ((ON1, OFF2, replace(OFF2, experiment="third")), "on, 1 thread; off and third, 2 threads"),
+        ((Series("on", 4), ON1, ON2), "on, 1, 2 and 4 threads"),
+        ((Series("bare"), Series("other")), "bare and other"),
+        ((), ""),
+    ],
+)
+def test_series_are_named_together(series: tuple[Series, ...], named: str) -> None:
+    assert name_series(series) == named
+
+
+def test_a_line_names_as_many_as_a_person_reads() -> None:
+    many = [Series(f"e{number}", 1) for number in range(1000)]
+    assert name_series(many) == f"{', '.join(f'e{n}' for n in range(12))} and 988 more, 1 thread"
+    assert name_series(many[:13]).endswith("e11 and e12, 1 thread")
+
+
+CLEAR, TITLE, CSI, BIDI, ZERO = "\x1b[2J", "\x1b]0;pwned\x07", "\x9b31m", "\u202edrowssap", "con\u200bv"
+HOSTILE = f"a{CLEAR}b{TITLE}c{CSI}d{BIDI}e{ZERO}f\rg\x7fh\udcffi\u2028j\U000e0001k"
+
+
+@given(st.text(st.characters()))
+def test_nothing_unseen_remains_and_json_is_the_same_json(text: str) -> None:
+    shown = printable(text)
+    assert_harmless(shown)
+    assert printable(shown) == shown
+    told = json.dumps([text], ensure_ascii=False)
+    assert json.loads(printable(told)) == [text]
+
+
+def test_what_can_be_seen_is_left_alone() -> None:
+    plain = "Größe 日本語, 🙂\tx\n"
+    assert printable(plain) == plain
+    assert printable("a\x1b]0;x\x07\u202eb\r\nc\td") == "a\\u001b]0;x\\u0007\\u202eb\nc\td"
+    assert printable("\U000e0001\udcff") == "\\udb40\\udc01\\udcff"
+
+
+@pytest.mark.parametrize(
+    "line", ["::error::x", "  ::set-env name=PATH::x", "a ##[error]x", "##vso[task.setvariable variable=a]b"]
+)
+def test_a_name_is_no_command_of_a_ci_service(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Services read what a job prints for commands: at the start of a line, or anywhere in it."""
+    for show in (frame.say, frame.warn, frame.fail, PlainLines().stage):
+        show(line)
+        show(f"a\n{line}")
+    frame.table(("name",), [(line,)])
+    frame.facts({line: line})
+    out, err = capfd.readouterr()
+    for said in (out + err).splitlines():
+        assert not said.lstrip().startswith("::") and "##[" not in said and "##vso[" not in said, said
+    assert json.loads(out[out.index("{") :]) == {line: line}
+
+
+@given(st.text(st.sampled_from(":#[v \n\\")))
+def test_what_is_no_command_is_left_alone(text: str) -> None:
+    shown = no_command(text)
+    assert no_command(shown) == shown
+    assert shown.replace("\\u003a", ":").replace("\\u0023", "#") == text
+    told = json.dumps([text])
+    assert json.loads(no_command(told)) == [text]
+    assert no_command("std::move, a::b, # x [1], #[x]") == "std::move, a::b, # x [1], #[x]"
+
+
+def test_no_renderer_and_no_line_of_a_command_lets_it_through(capfd: pytest.CaptureFixture[str]) -> None:
+    page = [
+        Heading(HOSTILE, 1),
+        Paragraph((HOSTILE, Code(HOSTILE))),
+        make_table(("name", HOSTILE), [(Code(HOSTILE), HOSTILE)]),
+        *make_list([HOSTILE]),
+        Commands((HOSTILE,)),
+        Figure(HOSTILE, HOSTILE),
+        Folded(HOSTILE, (Paragraph(HOSTILE),)),
+    ]
+    for render in (render_markdown, render_terminal):
+        assert_harmless(render(page))
+        assert "\\u001b[2J" in render(page)
+    assert len(render_terminal([Paragraph("one\ntwo")]).splitlines()) == 1, "a name makes no second sentence"
+    assert_harmless(junit_xml("s", [TestCase(HOSTILE, HOSTILE, "failed", HOSTILE, HOSTILE)]))
+    for show in (frame.say, frame.warn, frame.fail, PlainLines().stage):
+        show(HOSTILE)
+    frame.facts({HOSTILE: HOSTILE})
+    frame.table(("name",), [(HOSTILE,)])
+    said = capfd.readouterr()
+    assert_harmless(said.out)
+    assert_harmless(said.err)
+    assert said.out.count("pwned") == 4 and said.err.count("pwned") == 3
+
+
+OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped", "error")
+
+
+def test_counts_and_children_follow_the_outcomes() -> None:
+    cases = [TestCase("g", outcome, outcome, f"why {outcome}", "more") for outcome in OUTCOMES]
+    root = ElementTree.fromstring(junit_xml("suite", cases))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    for place in (root, suite):
+        assert {name: place.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+            "tests": "4",
+            "failures": "1",
+            "errors": "1",
+            "skipped": "1",
+        }
+    children = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert children == {
+        "passed": ["system-out"],
+        "failed": ["failure"],
+        "skipped": ["skipped"],
+        "error": ["error"],
+    }
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert (failure.get("message"), failure.get("type"), failure.text) == ("why failed", "regression", "more")
+
+
+def test_an_empty_suite_is_a_document_too() -> None:
+    assert ElementTree.fromstring(junit_xml("none", [])).get("tests") == "0"
+
+
+@pytest.mark.parametrize("text", ["<&>\"'", "a\x00b\x1bc", "\ud800", "\uffff", "line\nbreak", "Ω → 漢"])
+def test_any_name_gives_a_document_that_parses(text: str) -> None:
+    for outcome in OUTCOMES:
+        document = junit_xml(text, [TestCase(text, text, outcome, text, text)])
+        root = ElementTree.fromstring(document.encode("utf-8"))
+        assert root[0][0].get("name")
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), st.sampled_from(OUTCOMES))
+def test_text_that_xml_can_hold_survives(text: str, outcome: Outcome) -> None:
+    case = ElementTree.fromstring(junit_xml("s", [TestCase("g", text, outcome, "m", "d")]).encode())[0][0]
+    kept = "".join(c for c in printable(text) if c >= " " and c not in "\ufffe\uffff")
+    said = case.get("name") or ""
+    assert all(c in said for c in kept)
