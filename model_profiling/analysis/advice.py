@@ -8,14 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
-from model_profiling.analysis.causes.context import FindingContext, ProgramFlows, between_operators, flows_of
+from model_profiling.analysis.causes.context import FindingContext, WalkedMethods, between_operators, flows_of
 from model_profiling.analysis.causes.matrix import below_roof, depthwise_as_igemm, packing_dominates
 from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.sme2 import LARGE_KERNEL_ISSUE, ONE_ROW_ISSUE, is_large_kernel
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
 from model_profiling.analysis.operator_proof import rows_of
-from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Roofline
@@ -48,7 +47,7 @@ def about_series(
     roof: Roofline | None = None,
     claimed: Collection[tuple[str, int, int]] = (),
     repacking: Mapping[str, int] | None = None,
-    walked: ProgramFlows | None = None,
+    walked: WalkedMethods | None = None,
 ) -> Iterator[Finding]:
     """Findings in a series; if `timed`, only those that could save enough."""
     context = FindingContext(
@@ -62,18 +61,19 @@ def about_series(
             context = replace(context, claimed=context.claimed.union(taken))
 
 
-def about_names(series: SeriesAnalysis) -> Iterator[Finding]:
+def about_names(series: SeriesAnalysis) -> Finding | None:
     unknown = [operator for operator in series.operators if not operator.known]
-    if unknown:
-        counts = Counter(operator.type for operator in unknown)
-        share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
-        yield Finding(
-            "unknown-operators",
-            f"Report {plural(len(counts), 'operator name')} that no category has: counted as Other",
-            f"tell the kit's authors, so that its table of categories learns {listing(counts)}",
-            series,
-            evidence={"names": dict(counts), "share_pct": share},
-        )
+    if not unknown:
+        return None
+    counts = Counter(operator.type for operator in unknown)
+    share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
+    return Finding(
+        "unknown-operators",
+        f"Report {plural(len(counts), 'operator name')} that no category has: counted as Other",
+        f"tell the kit's authors, so that its table of categories learns {listing(counts)}",
+        series,
+        evidence={"names": dict(counts), "share_pct": share},
+    )
 
 
 # Findings from comparisons: matrix operators that SME2 did not speed up, threads that do not pay.
@@ -108,7 +108,11 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
     in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
     matrix = [pair for pair in in_both if pair.category in MATRIX]
     slower = [pair for pair in matrix if _is_slower(pair)]
-    same = [pair for pair in matrix if pair not in slower and _is_no_faster(pair)]
+    same = [
+        pair
+        for pair in matrix
+        if pair not in slower and (_verdict(pair) is Verdict.NO_CHANGE or (pair.ratio or 1) < _NO_FASTER)
+    ]
     for id_, did, pairs in (
         ("sme2-slower", "slowed down", slower),
         ("sme2-no-faster", "did not speed up", same),
@@ -118,10 +122,10 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
         lost_ms = sum(pair.delta_ms for pair in chosen)
         lost = lost_ms / pairing.candidate.e2e_ms
         gain = pairing.candidate.gain_pct(max(0.0, lost_ms) if id_ == "sme2-slower" else spent.ms)
-        worth = _JUDGED_WORTH if id_ == "sme2-slower" and all(map(_is_judged, chosen)) else WORTH
+        worth = _JUDGED_WORTH if id_ == "sme2-slower" and all(map(_verdict, chosen)) else WORTH
         if not chosen or gain < 100 * worth:
             continue
-        ways = dict.fromkeys(_instead(pair) for pair in chosen)
+        ways = dict.fromkeys(_reason_and_cure(pair)[1] for pair in chosen)
         if id_ == "sme2-slower" and pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE):
             ways[_SWITCH_OFF] = None
         yield Finding(
@@ -136,41 +140,30 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
         )
 
 
-def _is_judged(pair: OperatorPair) -> bool:
-    return pair.speedup is not None and pair.speedup.verdict is not Verdict.NOT_COMPARABLE
+def _verdict(pair: OperatorPair) -> Verdict | None:
+    """None if there is no verdict: a single dump on each side only shows large changes."""
+    found = pair.speedup.verdict if pair.speedup else None
+    return None if found is Verdict.NOT_COMPARABLE else found
 
 
 def _is_slower(pair: OperatorPair) -> bool:
-    """By the verdict if there is one; a single dump on each side only shows large changes."""
-    if pair.speedup is not None and _is_judged(pair):
-        return pair.speedup.verdict is Verdict.SLOWER
-    return (pair.ratio or 1) < _SLOWER
-
-
-def _is_no_faster(pair: OperatorPair) -> bool:
-    unchanged = pair.speedup is not None and pair.speedup.verdict is Verdict.NO_CHANGE
-    return unchanged or (pair.ratio or 1) < _NO_FASTER
-
-
-def _not_judged(pairing: Pairing) -> str:
-    sides = pairing.baseline, pairing.candidate
-    if min(len(side.rounds) for side in sides) < 2:
-        return f"not judged: one {sides[0].unit} only"
-    return "not judged: shorter than the clock can tell"
+    return (pair.ratio or 1) < _SLOWER if (found := _verdict(pair)) is None else found is Verdict.SLOWER
 
 
 def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
     """The cost is given only for an operator that lost time; otherwise the ratio says all."""
-    reason, ratio = _reason(pair), pair.ratio or 0.0
+    reason, ratio = _reason_and_cure(pair)[0], pair.ratio or 0.0
     share = pair.delta_ms / pairing.candidate.e2e_ms
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
+    once = min(len(pairing.baseline.rounds), len(pairing.candidate.rounds)) < 2
+    why_not = f"one {pairing.baseline.unit} only" if once else "shorter than the clock can tell"
     facts = {
         "ms_before": round(pair.baseline_ms, 6),
         "ms_after": round(pair.candidate_ms, 6),
         "lost_ms": round(pair.delta_ms, 6),
         "lost_share_pct": percent(share),
         "ratio": round(ratio, 3),
-        "verdict": pair.speedup.verdict.value if pair.speedup else _not_judged(pairing),
+        "verdict": pair.speedup.verdict.value if pair.speedup else f"not judged: {why_not}",
         "kernel_before": pair.families[0],
         "kernel_after": pair.families[1],
         "may_be_because": reason,
@@ -179,55 +172,37 @@ def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
     return Concern(pair.candidate, where(pair.main), note, facts)
 
 
-def _instead(pair: OperatorPair) -> str:
-    operator = pair.main
+def _reason_and_cure(pair: OperatorPair) -> tuple[str, str]:
+    """Why an operator may not profit (a guess, and worded as one), and what to do instead."""
+    operator, source = pair.main, pair.main.source
     if any(member.packed for member in pair.candidate):
-        if _is_one_row(operator):
-            return _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
-        if is_large_kernel(_window(operator)):
-            return f"compare the large kernel with smaller ones in a row, {_REPORT}"
-        return f"larger matrices pay for the packing of their input, {_REPORT}"
-    if operator.kind == "depthwise convolution":
-        return "plain convolutions reach SME2 kernels, depthwise ones do not"
-    if not operator.delegated:
-        return "operators in the delegate reach SME2 kernels"
-    return "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
-
-
-def _reason(pair: OperatorPair) -> str:
-    """Why an operator may not profit; a guess, and worded as one."""
-    operator = pair.main
-    if any(member.packed for member in pair.candidate):
-        if _is_one_row(operator):
-            return f"one row cannot repay the packing (others saw it too: {ONE_ROW_ISSUE})"
-        if is_large_kernel(window := _window(operator)):
+        if operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1:
+            reason = f"one row cannot repay the packing (others saw it too: {ONE_ROW_ISSUE})"
+            return reason, _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
+        window = (source.kernel_size or ()) if operator.kind == "convolution" else ()
+        if is_large_kernel(window):
             return (
                 f"packing copies each input value for each of {math.prod(window)} taps (others saw it too, "
-                f"in another runtime: {LARGE_KERNEL_ISSUE})"
+                f"in another runtime: {LARGE_KERNEL_ISSUE})",
+                f"compare the large kernel with smaller ones in a row, {_REPORT}",
             )
-        return _packed_reason(operator.source.flops or 0, operator.source.bytes_moved or 0)
+        flops, bytes_moved = source.flops or 0, source.bytes_moved or 0
+        reason = "packing its input may cost what the faster kernel saves"
+        if flops and bytes_moved and flops < 10 * bytes_moved:
+            reason = f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
+        elif 0 < flops < 2_000_000:
+            reason = f"too small to pay for packing: {flops / 1e6:.2f} million operations"
+        return reason, f"larger matrices pay for the packing of their input, {_REPORT}"
+    cure = "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
+    if operator.kind == "depthwise convolution":
+        cure = "plain convolutions reach SME2 kernels, depthwise ones do not"
     if not operator.delegated:
-        return "it runs outside the backend that has SME2 kernels"
-    path = (operator.source.described or describe(operator.name, operator.backend)).matrix
+        reason = "it runs outside the backend that has SME2 kernels"
+        return reason, "operators in the delegate reach SME2 kernels"
+    path = (source.described or describe(operator.name, operator.backend)).matrix
     if path is not None and path.miss is not None:
-        return path.miss.words
-    return f"no SME2 kernel was chosen for {operator.family or operator.type}"
-
-
-def _packed_reason(flops: int, bytes_moved: int) -> str:
-    if flops and bytes_moved and flops < 10 * bytes_moved:
-        return f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
-    if 0 < flops < 2_000_000:
-        return f"too small to pay for packing: {flops / 1e6:.2f} million operations"
-    return "packing its input may cost what the faster kernel saves"
-
-
-def _is_one_row(operator: Operator) -> bool:
-    return operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1
-
-
-def _window(operator: Operator) -> tuple[int, ...]:
-    return (operator.source.kernel_size or ()) if operator.kind == "convolution" else ()
+        return path.miss.words, cure
+    return f"no SME2 kernel was chosen for {operator.family or operator.type}", cure
 
 
 def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
@@ -239,7 +214,7 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
     for sweep in sweeps.values():
         ordered = sorted(sweep, key=lambda found: found.series.threads or 0)
         most = ordered[-1]
-        enough = next(found for found in ordered if not _pays(found, most))
+        enough = next(found for found in ordered if found is most or not _pays(found, most))
         if enough is most:
             continue
         fewer, more = enough.untraced_ms, most.untraced_ms
@@ -261,8 +236,6 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
 
 def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
     """Whether more threads are faster: by verdict if rounds or launches allow one, else by 3% or more."""
-    if fewer is more:
-        return False
     found = SideBySide(fewer, more, how_measured(fewer, more)).end_to_end()
     if found.verdict is not Verdict.NOT_COMPARABLE:
         return found.verdict is Verdict.FASTER

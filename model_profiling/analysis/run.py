@@ -7,14 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from model_profiling.analysis.advice import (
-    about_names,
-    about_pairing,
-    about_series,
-    about_threads,
-    compares_sme2,
-)
-from model_profiling.analysis.causes.context import ProgramFlows
+from model_profiling.analysis import advice
+from model_profiling.analysis.causes.context import WalkedMethods
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.sme2 import known_defects, misses_sme2, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of
@@ -249,15 +243,18 @@ def advise(
     """
     timed = [found for found in series if about_time and found.times.are_latencies]
     bounded = {found.series for found in timed}
-    paired = [finding for pairing in pairings if pairing.comparable for finding in about_pairing(pairing)]
+    paired = [
+        finding for pairing in pairings if pairing.comparable for finding in advice.about_pairing(pairing)
+    ]
     claimed: dict[Series, set[tuple[str, int, int]]] = {}
     for finding in paired:
         taken = claimed.setdefault(finding.found_in.series, set())
         taken.update(operator.identity for operator in finding.operators)
     found = paired if about_time else []
-    measured, walked = any(map(compares_sme2, pairings)) and about_time, ProgramFlows()
+    measured = any(map(advice.compares_sme2, pairings)) and about_time
+    walked: WalkedMethods = {}
     for rounds in series:
-        found += about_series(
+        found += advice.about_series(
             rounds,
             timed=rounds.series in bounded,
             roof=roof,
@@ -265,15 +262,14 @@ def advise(
             repacking=(repacking or {}).get(rounds.series),
             walked=walked,
         )
-        found += about_names(rounds)
         # These need no times and take no operators from other findings.
-        unbounded = [precision_not_as_asked(rounds)]
+        unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]
         if coverage is not None:
             unbounded += [misses_sme2(rounds, coverage), known_defects(rounds, coverage, executorch)]
             # A measurement of SME2 on and off says more than what others reported.
             unbounded += [] if measured else [sme2_risks(rounds, coverage)]
         found += filter(None, unbounded)
-    found += about_threads(timed)
+    found += advice.about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
 
 
@@ -308,13 +304,14 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
     units = "launches" if series.took_turns else "rounds"
-    seen = (
+    said = Diagnostic(
+        series.series,
+        "unusual",
         f"the first dump's mean of {first.e2e_ms:.3f} ms is far from what is typical of all {units}, "
-        f"{typical:.3f} ms"
+        f"{typical:.3f} ms",
+        "its CSV files and per_etdump hold that mean, reports show the typical time",
     )
-    advice = "its CSV files and per_etdump hold that mean, reports show the typical time"
-    first = replace(first, warnings=(*first.warnings, Diagnostic(series.series, "unusual", seen, advice)))
-    return replace(series, rounds=(first, *series.rounds[1:]))
+    return replace(series, rounds=(replace(first, warnings=(*first.warnings, said)), *series.rounds[1:]))
 
 
 def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:

@@ -6,14 +6,14 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.outside_lines import (
+from model_profiling.analysis.causes.outside import (
     REASON_NOT_KNOWN,
     OutsideLine,
     joined_calls,
     joining_words,
     outside_lines,
 )
+from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.sampling import (
     FEWEST,
     InsideOperator,

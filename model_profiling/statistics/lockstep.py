@@ -24,31 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from model_profiling.core.errors import InputError
+from model_profiling.statistics import verdict
 from model_profiling.statistics.speedup import Rounds
-from model_profiling.statistics.verdict import (
-    CONFIDENCE,
-    EXACT_ROUNDS,
-    FEWEST_ROUNDS,
-    PRACTICAL_THRESHOLD,
-    Correction,
-    Floats,
-    Interval,
-    Speedup,
-    alpha_spent,
-    answer,
-    can_reach,
-    clock_error,
-    correct_each,
-    few_interval,
-    is_look,
-    level,
-    measured,
-    no_answer,
-    signed_rank_interval,
-    signed_rank_p,
-    student_interval,
-    student_p,
-)
+from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Floats, Interval, Speedup
 
 Turns = Sequence[Sequence[float]]
 """One experiment's turns in one launch, by cycle: the time of every inference in order."""
@@ -86,8 +64,8 @@ def compare_launches(
     baseline: Launches,
     candidate: Launches,
     *,
-    confidence: float = CONFIDENCE,
-    practical_threshold: float = PRACTICAL_THRESHOLD,
+    confidence: float = verdict.CONFIDENCE,
+    practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
     first_counts: bool = False,
     not_comparable: str | None = None,
@@ -99,25 +77,25 @@ def compare_launches(
     The other parameters are those of `compare_rounds`.
     """
     if not_comparable:
-        return no_answer(not_comparable, confidence)
+        return verdict.no_answer(not_comparable, confidence)
     _check(baseline, candidate)
     if not first_counts:
         baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not cycles:
-        return no_answer("no launch finished a cycle of both experiments", confidence, 0, "launch")
+        return verdict.no_answer("no launch finished a cycle of both experiments", confidence, 0, "launch")
     if any((launch == 0).any() for launch in cycles):
-        return no_answer("shorter than the clock can tell", confidence, len(cycles), "launch")
+        return verdict.no_answer("shorter than the clock can tell", confidence, len(cycles), "launch")
     logs = _log_ratios(cycles)
     medians = _medians(baseline, candidate)
-    found = measured(_centre(logs), medians, confidence, len(logs), "launch")
-    if len(logs) < FEWEST_ROUNDS:
+    found = verdict.measured(_centre(logs), medians, confidence, len(logs), "launch")
+    if len(logs) < verdict.FEWEST_ROUNDS:
         return found
-    p_value = student_p(logs)
-    if can_reach(len(logs), level(confidence, SPENT)):
-        p_value = max(p_value, signed_rank_p(logs, cap=len(logs)))
-    interval, stretch = _interval(logs, confidence), clock_error(medians, resolution)
-    return answer(found, interval, alpha_spent(p_value, SPENT), practical_threshold, stretch)
+    p_value = verdict.student_p(logs)
+    if verdict.can_reach(len(logs), verdict.level(confidence, SPENT)):
+        p_value = max(p_value, verdict.signed_rank_p(logs, cap=len(logs)))
+    interval, stretch = _interval(logs, confidence), verdict.clock_error(medians, resolution)
+    return verdict.answer(found, interval, verdict.alpha_spent(p_value, SPENT), practical_threshold, stretch)
 
 
 def precise_enough_launches(
@@ -126,18 +104,19 @@ def precise_enough_launches(
     target_relative_half_width: float = PRECISION,
     minimum_launches: int = FIRST_LOOK,
     *,
-    confidence: float = CONFIDENCE,
+    confidence: float = verdict.CONFIDENCE,
     resolution: float = 0.0,
 ) -> bool:
     """Whether measuring may stop after this launch, as `precise_enough`; only at spaced looks (7, 9, 12, 15,
     19, ... launches). The interval includes what the clock's `resolution` adds."""
     baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
-    if not is_look(len(cycles), max(minimum_launches, FIRST_LOOK)):
+    looked = verdict.is_look(len(cycles), max(minimum_launches, FIRST_LOOK))
+    if not looked or not verdict.can_reach(len(cycles), verdict.level(confidence, SPENT)):
         return False
-    if not can_reach(len(cycles), level(confidence, SPENT)) or any((launch == 0).any() for launch in cycles):
+    if any((launch == 0).any() for launch in cycles):
         return False
-    stretch = clock_error(_medians(baseline, candidate), resolution) if resolution else 0.0
+    stretch = verdict.clock_error(_medians(baseline, candidate), resolution) if resolution else 0.0
     low, high, _ = _interval(_log_ratios(cycles), confidence)
     return high - low + 2 * stretch <= 2 * math.log1p(target_relative_half_width)
 
@@ -146,7 +125,7 @@ def compare_many_launches(
     pairs: Mapping[str, tuple[Launches, Launches]],
     *,
     correction: Correction = "benjamini-hochberg",
-    practical_threshold: float = PRACTICAL_THRESHOLD,
+    practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
     first_counts: bool = False,
 ) -> dict[str, Speedup]:
@@ -162,9 +141,9 @@ def compare_many_launches(
     )
 
     def p_value(_: Speedup, before: Launches, after: Launches) -> float:
-        return alpha_spent(student_p(_log_ratios(_paired_cycles(before, after))), SPENT)
+        return verdict.alpha_spent(verdict.student_p(_log_ratios(_paired_cycles(before, after))), SPENT)
 
-    return correct_each(pairs, compare, p_value, correction)
+    return verdict.correct_each(pairs, compare, p_value, correction)
 
 
 def counted(launches: Launches) -> Rounds:
@@ -279,9 +258,9 @@ def _centre(logs: Floats) -> float:
 
 
 def _interval(logs: Floats, confidence: float) -> Interval:
-    sure = level(confidence, SPENT)
-    if not can_reach(len(logs), sure):
-        return few_interval(logs, confidence, "launch")
-    rank_low, rank_high = signed_rank_interval(logs, sure, cap=len(logs))
-    low, high = student_interval(logs, sure)
+    sure = verdict.level(confidence, SPENT)
+    if not verdict.can_reach(len(logs), sure):
+        return verdict.few_interval(logs, confidence, "launch")
+    rank_low, rank_high = verdict.signed_rank_interval(logs, sure, cap=len(logs))
+    low, high = verdict.student_interval(logs, sure)
     return min(rank_low, low), max(rank_high, high), "signed-rank and Student over launches, the wider"

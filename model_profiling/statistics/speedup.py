@@ -15,49 +15,10 @@ from functools import partial
 import numpy as np
 
 from model_profiling.core.errors import InputError
-from model_profiling.statistics.verdict import (
-    CONFIDENCE,
-    EXACT_ROUNDS,
-    FEWEST_ROUNDS,
-    PRACTICAL_THRESHOLD,
-    Correction,
-    Floats,
-    Interval,
-    Speedup,
-    Verdict,
-    alpha_spent,
-    answer,
-    bootstrap_interval,
-    can_reach,
-    clock_error,
-    correct_each,
-    few_interval,
-    is_look,
-    level,
-    measured,
-    no_answer,
-    signed_rank_interval,
-    signed_rank_p,
-    student_p,
-    welch,
-)
+from model_profiling.statistics import verdict
+from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Floats, Interval, Speedup, Verdict
 
-__all__ = [
-    "CONFIDENCE",
-    "EXACT_ROUNDS",
-    "FEWEST_ROUNDS",
-    "PRACTICAL_THRESHOLD",
-    "Rounds",
-    "Speedup",
-    "Verdict",
-    "compare_many",
-    "compare_rounds",
-    "compare_separate",
-    "median_interval",
-    "paired_typical",
-    "precise_enough",
-    "round_typical",
-]
+__all__ = ["EXACT_ROUNDS", "Speedup", "Verdict"]
 
 Rounds = Sequence[Sequence[float]]
 """Iteration latencies of each round; empty for a round that failed."""
@@ -70,8 +31,8 @@ def compare_rounds(
     baseline: Rounds,
     candidate: Rounds,
     *,
-    confidence: float = CONFIDENCE,
-    practical_threshold: float = PRACTICAL_THRESHOLD,
+    confidence: float = verdict.CONFIDENCE,
+    practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
     not_comparable: str | None = None,
 ) -> Speedup:
@@ -83,51 +44,55 @@ def compare_rounds(
     must not be compared (emulated times, different models); the result then has no ratio.
     """
     if not_comparable:
-        return no_answer(not_comparable, confidence)
+        return verdict.no_answer(not_comparable, confidence)
     typical = paired_typical(baseline, candidate)
     if len(typical) == 0:
-        return no_answer("no round finished in both experiments", confidence)
+        return verdict.no_answer("no round finished in both experiments", confidence)
     if (typical == 0).any():
-        return no_answer("shorter than the clock can tell", confidence, len(typical))
+        return verdict.no_answer("shorter than the clock can tell", confidence, len(typical))
     logs = _log_ratios(typical)
     medians = _medians(baseline, candidate)
     # Contention may throw up to half of the rounds far without moving the median.
-    found = measured(float(np.median(logs)), medians, confidence, len(logs))
-    if len(logs) < FEWEST_ROUNDS:
+    found = verdict.measured(float(np.median(logs)), medians, confidence, len(logs))
+    if len(logs) < verdict.FEWEST_ROUNDS:
         return found
-    p_value = signed_rank_p(logs) if can_reach(len(logs), level(confidence)) else student_p(logs)
-    interval, stretch = _interval(logs, confidence), clock_error(medians, resolution)
-    return answer(found, interval, alpha_spent(p_value), practical_threshold, stretch)
+    p_value = (
+        verdict.signed_rank_p(logs)
+        if verdict.can_reach(len(logs), verdict.level(confidence))
+        else verdict.student_p(logs)
+    )
+    interval, stretch = _interval(logs, confidence), verdict.clock_error(medians, resolution)
+    return verdict.answer(found, interval, verdict.alpha_spent(p_value), practical_threshold, stretch)
 
 
 def compare_separate(
     baseline: Rounds,
     candidate: Rounds,
     *,
-    confidence: float = CONFIDENCE,
-    practical_threshold: float = PRACTICAL_THRESHOLD,
+    confidence: float = verdict.CONFIDENCE,
+    practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments that were not interleaved, such as yesterday's run and today's: each side is
     resampled separately and the interval is stretched by 3%."""
     if not_comparable:
-        return no_answer(not_comparable, confidence)
+        return verdict.no_answer(not_comparable, confidence)
     ours, theirs = round_typical(baseline), round_typical(candidate)
     if not len(ours) or not len(theirs):
-        return no_answer("no round finished in one of the two runs", confidence)
+        return verdict.no_answer("no round finished in one of the two runs", confidence)
     if (ours == 0).any() or (theirs == 0).any():
-        return no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
+        return verdict.no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
     before, after = np.log(ours), np.log(theirs)
     medians = _medians(baseline, candidate)
     rounds = min(len(before), len(after))
-    found = measured(float(np.median(before[:, None] - after[None, :])), medians, confidence, rounds)
-    if rounds < FEWEST_ROUNDS:
+    found = verdict.measured(float(np.median(before[:, None] - after[None, :])), medians, confidence, rounds)
+    if rounds < verdict.FEWEST_ROUNDS:
         return found
-    low, high, p_value = welch(before, after, confidence)
+    low, high, p_value = verdict.welch(before, after, confidence)
     interval = low, high, "separate runs, Welch and bootstrap, plus 3%"
-    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + clock_error(medians, resolution)
-    return answer(found, interval, p_value, practical_threshold, stretch)
+    stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + verdict.clock_error(medians, resolution)
+    return verdict.answer(found, interval, p_value, practical_threshold, stretch)
 
 
 def precise_enough(
@@ -136,7 +101,7 @@ def precise_enough(
     target_relative_half_width: float,
     minimum_rounds: int = EXACT_ROUNDS,
     *,
-    confidence: float = CONFIDENCE,
+    confidence: float = verdict.CONFIDENCE,
 ) -> bool:
     """Whether measuring may stop because the interval is narrow.
 
@@ -145,9 +110,9 @@ def precise_enough(
     answer is False.
     """
     typical = paired_typical(baseline, candidate)
-    if not is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
+    if not verdict.is_look(len(typical), max(minimum_rounds, EXACT_ROUNDS)) or (typical == 0).any():
         return False
-    if not can_reach(len(typical), level(confidence)):
+    if not verdict.can_reach(len(typical), verdict.level(confidence)):
         return False
     low, high, _ = _interval(_log_ratios(typical), confidence)
     return high - low <= 2 * math.log1p(target_relative_half_width)
@@ -171,17 +136,17 @@ def compare_many(
 
     def p_value(found: Speedup, baseline: Rounds, candidate: Rounds) -> float:
         if interleaved:
-            return student_p(_log_ratios(paired_typical(baseline, candidate)))
+            return verdict.student_p(_log_ratios(paired_typical(baseline, candidate)))
         assert found.p_value is not None  # Welch's, which is fine enough to correct
         return found.p_value
 
-    return correct_each(pairs, compare, p_value, correction)
+    return verdict.correct_each(pairs, compare, p_value, correction)
 
 
-def median_interval(rounds: Rounds, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+def median_interval(rounds: Rounds, confidence: float = verdict.CONFIDENCE) -> tuple[float, float] | None:
     """Interval of the median inference, from how much whole rounds differ; None with too few rounds."""
     medians = _checked(np.array([np.median(latencies) for latencies in rounds if len(latencies)], np.float64))
-    if len(medians) < FEWEST_ROUNDS or (medians == 0).any():
+    if len(medians) < verdict.FEWEST_ROUNDS or (medians == 0).any():
         return None
     low, high, _ = _interval(np.log(medians), confidence)
     whole = float(np.median(np.concatenate([latencies for latencies in rounds if len(latencies)])))
@@ -226,9 +191,9 @@ def _medians(baseline: Rounds, candidate: Rounds) -> tuple[float, float]:
 
 def _interval(logs: Floats, confidence: float) -> Interval:
     """Interval of the centre of the log ratios; robust for few rounds and heavy noise."""
-    if not can_reach(len(logs), level(confidence)):
-        return few_interval(logs, confidence, "round")
-    rank_low, rank_high = signed_rank_interval(logs, level(confidence))
-    boot_low, boot_high = bootstrap_interval(logs, level(confidence))
+    if not verdict.can_reach(len(logs), verdict.level(confidence)):
+        return verdict.few_interval(logs, confidence, "round")
+    rank_low, rank_high = verdict.signed_rank_interval(logs, verdict.level(confidence))
+    boot_low, boot_high = verdict.bootstrap_interval(logs, verdict.level(confidence))
     method = "signed-rank and bootstrap over rounds, the wider"
     return min(rank_low, boot_low), max(rank_high, boot_high), method

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from model_profiling.analysis.outside_lines import outside_lines
+from model_profiling.analysis.causes.outside import outside_lines
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core import files
 from model_profiling.core.check import Check, CheckList, Status, check_lines

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from model_profiling.analysis.causes.context import FindingContext, MethodFlow, counted, some_of
+from model_profiling.analysis.causes.outside import why_outside
 from model_profiling.analysis.findings import Concern, Finding, source_line, where
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.outside_lines import why_outside
-from model_profiling.analysis.series import Spent
 from model_profiling.analysis.series_views import calls_of, seen_roofline
 from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
@@ -37,7 +35,7 @@ def conversions(context: FindingContext) -> Finding | None:
         )
         return context.finding(_ID, title, action, converting)
     islands = _islands(context, converting)
-    inside = [operator for island in islands for operator in island.conversions]
+    inside = [operator for conversions, _ in islands for operator in conversions]
     others = [operator for operator in converting if operator not in inside]
     evidence = {"islands": len(islands), "conversions": len(inside), "elsewhere": len(others)}
     if inside:
@@ -48,13 +46,11 @@ def conversions(context: FindingContext) -> Finding | None:
             f"{'it' if len(islands) == 1 else 'them'}",
             "quantize what is named beside them too, or replace it with an operator that the quantizer "
             "knows; what has to stay in floating point is best at the model's edge",
-            [concern for island in islands for concern in island.concerns],
+            [concern for island in islands for concern in _around(*island)],
             evidence,
         )
     if not context.timed:
-        return (
-            None  # a quantized model must begin and end with conversions: only their cost is worth reporting
-        )
+        return None  # a quantized model begins and ends with conversions: only their cost is worth reporting
     count = plural(len(others), "conversion")
     if all(_at_edge(context, operator) for operator in others):
         title = f"Give or take quantized data: {count} at the model's edges"
@@ -98,31 +94,21 @@ def _converts(context: FindingContext, operator: Operator) -> bool:
     return not any(tensor.dtype in _AT_RUN_TIME for tensor in made)
 
 
-@dataclass(frozen=True, slots=True)
-class _Island:
-    """Steps in one number format between conversions from and to another."""
-
-    conversions: tuple[Operator, ...]
-    inside: tuple[Operator, ...]
-    """In the order they run; empty where a conversion follows a conversion."""
-
-    @property
-    def concerns(self) -> tuple[Concern, ...]:
-        if not self.inside:
-            note = "nothing stands between them"
-            return tuple(Concern((each,), where(each), note) for each in self.conversions)
-        computing = [each for each in self.inside if each.category is not Category.DATA_MOVEMENT]
-        cause = (computing or self.inside)[0]
-        names = list(dict.fromkeys(_plain_name(each) for each in computing or self.inside))
-        facts = {"around": names, "operators_between": len(self.inside), "cause_line": source_line(cause)}
-        line, note = source_line(cause), f"around {some_of(names)}"
-        return tuple(Concern((each,), where(cause), note, facts, line=line) for each in self.conversions)
+_Island = tuple[list[Operator], list[Operator]]
+"""Conversions from and to a number format, and the operators between them in the order they run: none where a
+conversion follows a conversion."""
 
 
-def _plain_name(operator: Operator) -> str:
-    """`Softmax` of a node, `native_layer_norm` of `aten::native_layer_norm.out`."""
-    outside = operator.source.operator.partition("::")[2].partition(".")[0]
-    return operator.source.node_kind or outside or operator.type
+def _around(conversions: Sequence[Operator], inside: Sequence[Operator]) -> list[Concern]:
+    if not inside:
+        return [Concern((each,), where(each), "nothing stands between them") for each in conversions]
+    chosen = [each for each in inside if each.category is not Category.DATA_MOVEMENT] or inside
+    # `Softmax` of a node, `native_layer_norm` of `aten::native_layer_norm.out`.
+    plain = (each.source.operator.partition("::")[2].partition(".")[0] for each in chosen)
+    named = (each.source.node_kind or name or each.type for each, name in zip(chosen, plain, strict=True))
+    names, line, place = list(dict.fromkeys(named)), source_line(chosen[0]), where(chosen[0])
+    facts = {"around": names, "operators_between": len(inside), "cause_line": line}
+    return [Concern((each,), place, f"around {some_of(names)}", facts, line=line) for each in conversions]
 
 
 def _islands(context: FindingContext, converting: Sequence[Operator]) -> list[_Island]:
@@ -138,8 +124,8 @@ def _islands(context: FindingContext, converting: Sequence[Operator]) -> list[_I
         island = _island_of(known, known.flow.steps[index], {each.identity for each in converting})
         if island is not None:
             found.append(island)
-            done.update(each.identity for each in island.conversions)
-    return sorted(found, key=lambda island: -sum(map(context.weight, island.conversions)))
+            done.update(each.identity for each in island[0])
+    return sorted(found, key=lambda island: -sum(map(context.weight, island[0])))
 
 
 def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, int]]) -> _Island | None:
@@ -166,9 +152,8 @@ def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, 
     if not left:
         return None
     around = known.ran_as([*entered.values(), *left.values()])
-    conversions = tuple(each for each in around if each.identity in wanted)
-    operators = known.ran_as([inside[index] for index in sorted(inside)])
-    return _Island(conversions, tuple(operators)) if conversions else None
+    conversions = [each for each in around if each.identity in wanted]
+    return (conversions, known.ran_as([inside[index] for index in sorted(inside)])) if conversions else None
 
 
 def _is_conversion(step: Step) -> bool:
@@ -177,14 +162,12 @@ def _is_conversion(step: Step) -> bool:
 
 def _wider(step: Step) -> bool:
     """Whether its output has more bits than its input: it leads into an island."""
-    widths = [_width(tensor.dtype) for tensor in (*step.inputs[:1], *step.outputs[:1])]
+
+    def width(dtype: str) -> int:
+        return 0 if dtype.startswith("q") or dtype.endswith("int8") else 1 if dtype in ("fp16", "bf16") else 2
+
+    widths = [width(tensor.dtype) for tensor in (*step.inputs[:1], *step.outputs[:1])]
     return len(widths) == 2 and widths[1] > widths[0]
-
-
-def _width(dtype: str) -> int:
-    if dtype.startswith("q") or dtype.endswith("int8"):
-        return 0
-    return 1 if dtype in ("fp16", "bf16") else 2
 
 
 # Work that is the same in every inference: it does not depend on the input, or packs weights again.
@@ -209,22 +192,18 @@ def same_each_time(context: FindingContext) -> Finding | None:
     many = arrays >= max(3, len(context.series.operators) // 20)
     if not arrays or not (many or context.matters(same)):
         return None
+    # Those outside delegates wait for no delegate, so they separate none.
+    calls = {operator.call for operator in same if not operator.delegated}
+    calling_ms = calls_of(context.series).saved_ms(0, calls) if context.timed and calls else 0.0
     return context.finding(
         "input-independent",
         f"Compute {counted(same)} once, not in every inference",
         f"nothing that they read depends on the model's input: {'; '.join(_once(same))}",
         same,
         {"outside_delegates": sum(not operator.delegated for operator in same)},
-        besides=_calling(context, same),
+        besides=context.series.spent_ms(calling_ms),
         besides_what="calling them",
     )
-
-
-def _calling(context: FindingContext, same: Sequence[Operator]) -> Spent:
-    """Cost of calling those outside delegates. They wait for no delegate, so they separate none."""
-    calls = {operator.call for operator in same if not operator.delegated}
-    ms = calls_of(context.series).saved_ms(0, calls) if context.timed and calls else 0.0
-    return context.series.spent_ms(ms)
 
 
 def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
@@ -272,6 +251,11 @@ def repacked_weights(context: FindingContext) -> Finding | None:
     if not products or not context.matters(products):
         return None
     calls = sum(context.repacking.values())
+    # Packing is at most their time beyond multiplying at the best rate seen elsewhere.
+    roof = context.roof or seen_roofline([each for each in context.series.operators if each not in products])
+    shares = (1 - (each.gflops or 0.0) / roof.gflops if roof else 1.0 for each in products)
+    times = zip(products, shares, strict=True)
+    saved_ms = sum(each.typical_ms * max(0.0, share) for each, share in times)
     proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
     return context.finding(
         "repacked-weights",
@@ -280,7 +264,7 @@ def repacked_weights(context: FindingContext) -> Finding | None:
         f"every inference{proof}: a linear layer with stored weights has them packed while the program loads",
         products,
         {"packing_calls": dict(context.repacking)} if context.repacking else {},
-        saved_ms=_beyond_multiplying(context, products),
+        saved_ms=saved_ms,
     )
 
 
@@ -295,11 +279,3 @@ def _fixed_but_not_stored(context: FindingContext, operator: Operator) -> bool:
         return False
     weights = step.reads[1]
     return weights in known.flow.constants or known.flow.made_by.get(weights, -1) in known.independent
-
-
-def _beyond_multiplying(context: FindingContext, products: Sequence[Operator]) -> float:
-    """Their time beyond multiplying at the best rate seen elsewhere: packing is at most that."""
-    roof = context.roof or seen_roofline([each for each in context.series.operators if each not in products])
-    if roof is None:
-        return context.series.spent_by(products).ms
-    return sum(each.typical_ms * max(0.0, 1 - (each.gflops or 0.0) / roof.gflops) for each in products)

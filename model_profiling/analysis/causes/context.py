@@ -10,7 +10,6 @@ from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
 from model_profiling.analysis.series_views import Roofline
 from model_profiling.core.formatting import listing, plural
-from model_profiling.program import Method
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
 
 KINDS_NAMED = 3
@@ -93,14 +92,10 @@ class FindingContext:
 
     def matters(self, operators: Sequence[Operator]) -> bool:
         """Whether operators do or move enough to be worth advice. With times, the bound decides."""
-        costs: tuple[Callable[[Operator], int], ...] = (
-            lambda operator: operator.source.flops or 0,
-            lambda operator: operator.source.bytes_moved or 0,
-        )
-        return self.timed or any(
-            sum(map(cost, operators)) >= WORTH * max(1, sum(map(cost, self.series.operators)))
-            for cost in costs
-        )
+        every = self.series.operators
+        flops, all_flops = (sum(each.source.flops or 0 for each in some) for some in (operators, every))
+        moved, all_moved = (sum(each.source.bytes_moved or 0 for each in some) for some in (operators, every))
+        return self.timed or flops >= WORTH * max(1, all_flops) or moved >= WORTH * max(1, all_moved)
 
     def step(self, operator: Operator) -> tuple[MethodFlow, int] | None:
         """The operator's step in the flow of its method; None if unknown."""
@@ -113,28 +108,22 @@ class FindingContext:
         return found is not None and found[1] in found[0].independent
 
 
-class ProgramFlows:
-    """The flows of methods, each computed once for all series."""
-
-    def __init__(self) -> None:
-        self._walked: dict[int, tuple[Method, Flow, frozenset[int]]] = {}
-
-    def of(self, method: Method) -> tuple[Flow, frozenset[int]]:
-        if id(method) not in self._walked:
-            flow = flow_of(method)
-            self._walked[id(method)] = method, flow, input_independent(flow) if flow.known else frozenset()
-        return self._walked[id(method)][1:]
+WalkedMethods = dict[int, tuple[Flow, frozenset[int]]]
+"""By the `id` of a method, what all series with it share: its flow, and the steps that no input reaches."""
 
 
-def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict[str, MethodFlow]:
-    walked = walked or ProgramFlows()
+def flows_of(series: SeriesAnalysis, walked: WalkedMethods | None = None) -> dict[str, MethodFlow]:
+    walked = {} if walked is None else walked
     program = series.graph.program if series.graph else None
     flows: dict[str, MethodFlow] = {}
     for name in dict.fromkeys(operator.method for operator in series.operators):
         method = program.method(name) if program and name else None
         if method is None:
             continue
-        flow, independent = walked.of(method)
+        if id(method) not in walked:
+            flow = flow_of(method)
+            walked[id(method)] = flow, input_independent(flow)
+        flow, independent = walked[id(method)]
         if not flow.known:
             continue
         operators: dict[int, Operator] = {}
@@ -146,14 +135,10 @@ def flows_of(series: SeriesAnalysis, walked: ProgramFlows | None = None) -> dict
     return flows
 
 
-_NOWHERE = -2
-
-
 def _place(operator: Operator) -> Place:
     """The flow's key for an operator; one that the program does not explain gets a key that no step has."""
     explained = operator.source.node_index >= 0 if operator.delegated else bool(operator.source.operator)
-    node = operator.source.node_index if explained else _NOWHERE
-    return operator.chain_index, operator.instruction_id, node
+    return operator.chain_index, operator.instruction_id, operator.source.node_index if explained else -2
 
 
 def counted(operators: Sequence[Operator]) -> str:

@@ -11,7 +11,7 @@ from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, 
 from model_profiling.analysis.matching import matrix_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
+from model_profiling.analysis.series_views import roof_gaps, seen_roofline
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.stdio import exported_dtype
 from model_profiling.program.category import MATRIX, Category
@@ -45,7 +45,19 @@ def below_roof(context: FindingContext) -> Finding | None:
         f"Look at {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
         "machine badly",
         "; ".join(dict.fromkeys(_faster(gap.operator) for gap in low)),
-        [_below(gap, roof) for gap in low],
+        [
+            Concern(
+                (gap.operator,),
+                where(gap.operator),
+                f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})",
+                {
+                    "efficiency_pct": percent(gap.efficiency),
+                    "gflops": rounded(gap.operator.gflops),
+                    "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
+                },
+            )
+            for gap in low
+        ],
         {
             "roof_gflops": round(roof.gflops, 3),
             "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
@@ -53,16 +65,6 @@ def below_roof(context: FindingContext) -> Finding | None:
         },
         saved_ms=sum(gap.operator.typical_ms * gap.most_saved for gap in low),
     )
-
-
-def _below(gap: RoofGap, roof: Roofline) -> Concern:
-    note = f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})"
-    facts = {
-        "efficiency_pct": percent(gap.efficiency),
-        "gflops": rounded(gap.operator.gflops),
-        "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
-    }
-    return Concern((gap.operator,), where(gap.operator), note, facts)
 
 
 _UNEXPLAINED = "neither arithmetic nor memory binds it: look at which kernels run in it, and at other threads"
@@ -200,15 +202,29 @@ _FEW_USES = 16
 
 def packing_dominates(context: FindingContext) -> Finding | None:
     """Matrix operators that pack longer than they multiply: by time, or by shape where times say nothing."""
+    free = [each for each in context.series.operators if each.identity not in context.claimed]
+    packed = (each for each in free if each.delegated and each.origin != "backend" and each.packed)
+    products = {each.key: each for each in packed}
+    packs = (each for each in free if each.origin == "backend" and each.kind == "pack")
     pairs = [
         (pack, product)
-        for pack, product in _packed(context)
-        if (pack.typical_ms > product.typical_ms if context.timed else 0 < _columns(product) <= _FEW_USES)
+        for pack in packs
+        if (product := products.get(pack.key))
+        and (pack.typical_ms > product.typical_ms if context.timed else 0 < _columns(product) <= _FEW_USES)
     ]
     if not pairs or not context.matters([product for _, product in pairs]):
         return None
     pairs.sort(key=lambda pair: -context.weight(pair[0] if context.timed else pair[1]))
     one = len(pairs) == 1
+    concerns = []
+    for pack, product in pairs:
+        rows, columns = prod(product.source.output_shape[:-1]), _columns(product)
+        facts: dict[str, object] = {"rows": rows, "columns": columns}
+        if context.timed:
+            both = pack.typical_ms + product.typical_ms
+            facts["packing_share_pct"] = percent(pack.typical_ms / both if both else 0.0)
+        note = f"for {product.name}{f', {rows} x {columns}' if columns else ''}"
+        concerns.append(Concern((pack,), where(product), note, facts))
     return context.finding(
         "packing-dominates",
         f"Make {plural(len(pairs), 'matrix operator')} larger, or keep {'it' if one else 'them'} off the "
@@ -216,31 +232,12 @@ def packing_dominates(context: FindingContext) -> Finding | None:
         + ("takes longer than multiplying" if context.timed else "is most of the work"),
         "each packed element is used once for every column of the result: join layers that read the same "
         "input into one with all their outputs",
-        [_packing_concern(context, pack, product) for pack, product in pairs],
+        concerns,
     )
-
-
-def _packed(context: FindingContext) -> list[tuple[Operator, Operator]]:
-    free = [each for each in context.series.operators if each.identity not in context.claimed]
-    products = {
-        each.key: each for each in free if each.delegated and each.origin != "backend" and each.packed
-    }
-    packs = (each for each in free if each.origin == "backend" and each.kind == "pack")
-    return [(pack, products[pack.key]) for pack in packs if pack.key in products]
 
 
 def _columns(operator: Operator) -> int:
     return operator.source.output_shape[-1] if operator.source.output_shape else 0
-
-
-def _packing_concern(context: FindingContext, pack: Operator, product: Operator) -> Concern:
-    rows, columns = prod(product.source.output_shape[:-1]), _columns(product)
-    facts: dict[str, object] = {"rows": rows, "columns": columns}
-    if context.timed:
-        both = pack.typical_ms + product.typical_ms
-        facts["packing_share_pct"] = percent(pack.typical_ms / both if both else 0.0)
-    shape = f", {rows} x {columns}" if columns else ""
-    return Concern((pack,), where(product), f"for {product.name}{shape}", facts)
 
 
 # Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
@@ -249,21 +246,32 @@ def _packing_concern(context: FindingContext, pack: Operator, product: Operator)
 def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
     asked = exported_dtype(PurePath(series.graph.program.source).stem) if series.graph else ""
     matrix = [operator for operator in matrix_operators(series) if operator.precision]
-    other = [operator for operator in matrix if asked in ("fp16", "int8") and _is_wider(operator, asked)]
+    other = [
+        operator
+        for operator in matrix
+        if (asked == "fp16" and operator.precision == "fp32")
+        or (asked == "int8" and not operator.precision.startswith("int"))
+    ]
     if not other:
         return None
-    if series.times.are_latencies:
+    timed = series.times.are_latencies
+    if timed:
         other.sort(key=lambda operator: -operator.typical_ms)
     ran_in = list(dict.fromkeys(operator.precision for operator in other))
     flops, every = (sum(each.source.flops or 0 for each in some) for some in (other, matrix))
-    timed = series.times.are_latencies
+    concerns = []
+    for operator in other:
+        reason, spent = _why(operator, asked)[0], series.spent_by([operator])
+        facts: dict[str, object] = {"precision": operator.precision, "reason": reason}
+        facts |= {"ms": round(spent.ms, 6), "share_pct": percent(spent.share)} if timed else {}
+        concerns.append(Concern((operator,), where(operator), f"{operator.precision}: {reason}", facts))
     return Finding(
         "precision-not-as-asked",
         f"Expect less of {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
         f"{listing(ran_in)}",
         "; ".join(dict.fromkeys(_why(operator, asked)[1] for operator in other)),
         series,
-        tuple(_precision_concern(series, operator, asked) for operator in other),
+        tuple(concerns),
         {
             "asked": asked,
             "matrix_operators": len(matrix),
@@ -272,18 +280,6 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
             "time_share_pct": percent(series.spent_by(other).share) if timed else None,
         },
     )
-
-
-def _is_wider(operator: Operator, asked: str) -> bool:
-    return operator.precision == "fp32" if asked == "fp16" else not operator.precision.startswith("int")
-
-
-def _precision_concern(series: SeriesAnalysis, operator: Operator, asked: str) -> Concern:
-    facts: dict[str, object] = {"precision": operator.precision, "reason": _why(operator, asked)[0]}
-    if series.times.are_latencies:
-        spent = series.spent_by([operator])
-        facts |= {"ms": round(spent.ms, 6), "share_pct": percent(spent.share)}
-    return Concern((operator,), where(operator), f"{operator.precision}: {facts['reason']}", facts)
 
 
 def _why(operator: Operator, asked: str) -> tuple[str, str]:

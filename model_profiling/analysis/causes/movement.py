@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.causes.context import KINDS_NAMED, FindingContext, MethodFlow
+from model_profiling.analysis.causes.outside import outside_lines
 from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.outside_lines import outside_lines
 from model_profiling.core.formatting import plural
 from model_profiling.program.flow import Undone, undone_transposes
 

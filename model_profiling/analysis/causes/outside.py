@@ -1,26 +1,133 @@
-"""Operators that no delegate took: why, what to write instead, and what separating delegates costs."""
+"""Operators that no delegate took, by the line of the model that creates them: why, what to write instead,
+and what separating delegates costs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from model_profiling.analysis.causes.context import FindingContext, counted, some_of
-from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, where
+from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, source_line, where
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.outside_lines import (
-    REASON_NOT_KNOWN,
-    OutsideCall,
-    OutsideLine,
-    joined_calls,
-    joining_words,
-    outside_lines,
-)
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
 from model_profiling.core.formatting import listing, plural
+from model_profiling.program.graph_file import Undelegated
 
+REASON_NOT_KNOWN = (
+    "why is not known, since no record of this kit's export lies beside the program: `sme2prof export` says "
+    "why each was not taken, and what to write instead where something is known"
+)
 _LITTLE = 0.05
 _NAMED = 3
 """Remedies the advice spells out, and lines it names for each; the listed operators have the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideCall:
+    """The operators that one call of the model leaves outside: a `hardsigmoid` becomes several."""
+
+    operators: tuple[Operator, ...]
+    reasons: tuple[Undelegated, ...]
+    """One for each operator; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideLine:
+    """What one line of the model leaves outside, in any number of modules, with one remedy."""
+
+    calls: tuple[OutsideCall, ...]
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return tuple(operator for call in self.calls for operator in call.operators)
+
+    @property
+    def reasons(self) -> tuple[Undelegated, ...]:
+        return tuple(reason for call in self.calls for reason in call.reasons)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(operator.call for operator in self.operators)
+
+    @property
+    def helped(self) -> bool:
+        """Whether something is known to help, or no reason is known at all."""
+        return not self.reasons or bool(self.reasons[0].replacement)
+
+    @property
+    def called(self) -> str:
+        """The function the model calls, if known: `hardsigmoid`."""
+        return self.reasons[0].call if self.reasons else ""
+
+    @property
+    def name(self) -> str:
+        return self.called or next(iter(by_kind(self.operators)))
+
+    @property
+    def place(self) -> str:
+        """`model.py:31`, without folders; empty if unknown."""
+        return source_line(self.operators[0], short=True) or (self.reasons[0].source if self.reasons else "")
+
+    @property
+    def why(self) -> str:
+        """The partitioner's own words; empty if unknown."""
+        return why_of(self.reasons)
+
+    @property
+    def remedy(self) -> str:
+        """`instead: ...`, or that nothing is known to help; empty without a reason."""
+        return self.reasons[0].remedy if self.reasons else ""
+
+
+def why_of(reasons: Sequence[Undelegated]) -> str:
+    return "; ".join(dict.fromkeys(each.reason for each in reasons))
+
+
+def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
+    found: dict[tuple[str, ...], dict[str, list[tuple[Operator, Undelegated | None]]]] = {}
+    for operator in outside:
+        why = why_outside(series, operator)
+        # Without a reason only their kind distinguishes them, and all need the same remedy.
+        line: tuple[str, ...] = (operator.kind, source_line(operator))
+        # The call of a line is its module's; the operator itself if the module is unknown.
+        call = (operator.source.module_path or why.module_path if why else "") or str(operator.identity)
+        if why is not None:
+            line = (why.call or why.operator, why.remedy, source_line(operator) or why.source)
+        found.setdefault(line, {}).setdefault(call, []).append((operator, why))
+    return [
+        OutsideLine(
+            tuple(
+                OutsideCall(tuple(each for each, _ in members), tuple(why for _, why in members if why))
+                for members in calls.values()
+            )
+        )
+        for calls in found.values()
+    ]
+
+
+def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Calls) -> int:
+    """How many delegate calls would merge with another if all lines with a possible remedy were inside."""
+    helped = [line for line in lines if line.helped]
+    # Operators that no model input reaches wait for no delegate, wherever they are written.
+    aside = {
+        operator.call
+        for operator in series.operators
+        if not operator.delegated and (why := why_outside(series, operator)) and why.constant
+    }
+    return calls.joined(frozenset[int]().union(*(line.numbers for line in helped)), aside)
+
+
+def joining_words(calls: int, joined: int) -> str:
+    """`the 19 delegate calls would become one`."""
+    if joined + 1 < calls:
+        return f"{joined + 1} of the {calls} delegate calls would join"
+    return f"the {calls} delegate calls would become one"
+
+
+def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | None:
+    graph = series.graph
+    return graph.why_outside(operator.method, operator.instruction_id) if graph and operator.method else None
 
 
 def outside(context: FindingContext) -> Finding | None:
@@ -150,11 +257,18 @@ def _action(
     if not calls:
         return "no delegate took anything: export with --backend xnnpack"
     if any(line.reasons for line in lines):
-        said = "; ".join((*(_advice(each, alone=alone) for each in told), *_beyond_help(lines)))
+        parts = [_advice(each, alone=alone) for each in told]
+        beyond = [
+            f"{each[0].name}{_places(each)}" for each in _alike([line for line in lines if not line.helped])
+        ]
+        if beyond and any(line.helped for line in lines):
+            more = (f"{len(beyond) - _NAMED} more",) if len(beyond) > _NAMED else ()
+            named = listing((*beyond[:_NAMED], *more))
+            parts.append(f"nothing known helps {named}, which the bound leaves out")
     else:
         kinds = some_of(list(by_kind(left)))
-        said = f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"
-    return f"{said}; {joining_words(calls, joined)}" if joined else said
+        parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]
+    return "; ".join((*parts, joining_words(calls, joined)) if joined else parts)
 
 
 def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
@@ -165,27 +279,17 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
 
 
-def _beyond_help(lines: Sequence[OutsideLine]) -> tuple[str, ...]:
-    """What the bound leaves out, if something else can be helped."""
-    beyond = _alike([line for line in lines if not line.helped])
-    left = [f"{each[0].name}{_places(each)}" for each in beyond]
-    if not left or not any(line.helped for line in lines):
-        return ()
-    more = (f"{len(left) - _NAMED} more",) if len(left) > _NAMED else ()
-    return (f"nothing known helps {listing((*left[:_NAMED], *more))}, which the bound leaves out",)
-
-
 def _concern(line: OutsideLine, call: OutsideCall, spelt: Collection[str], calls: Calls) -> Concern:
     first = call.operators[0]
     if not call.reasons:
         return Concern(call.operators, where(first))
-    several = f"{line.name} ({plural(len(call.operators), 'operator')})"
+    several, why = f"{line.name} ({plural(len(call.operators), 'operator')})", why_of(call.reasons)
     return Concern(
         call.operators,
         where(first) or line.place,
-        call.why if line.remedy in spelt or not line.remedy else f"{call.why}; {line.remedy}",
+        why if line.remedy in spelt or not line.remedy else f"{why}; {line.remedy}",
         {
-            "reason": call.why,
+            "reason": why,
             "why": call.reasons[0].why,
             "call": line.called,
             "replacement": call.reasons[0].replacement,
