@@ -146,12 +146,8 @@ def test_a_run_that_never_finished_is_left_out_and_said_so(tmp_path: Path) -> No
     found = attribute(table_of(tmp_path, whole, whole[:2]))
     assert found.run_count == 1 and found.event_count == 5
     assert any("never finished" in warning.seen for warning in found.warnings)
-
-
-def test_several_runs_in_one_block_are_several_runs(tmp_path: Path) -> None:
-    whole = (event("native_call_add.out", 2, 8), event("OPERATOR_CALL", 1, 9), execute(0, 10))
-    found = attribute(table_of(tmp_path, whole * 3))
-    assert found.run_count == 3 and len(found.groups) == 1
+    several = attribute(table_of(tmp_path, whole * 3))
+    assert several.run_count == 3 and len(several.groups) == 1, "also in one block"
 
 
 def test_a_delegate_on_another_clock_shows_as_negative_overhead_with_a_warning(tmp_path: Path) -> None:
@@ -372,10 +368,6 @@ def test_what_lies_beside_a_dump_is_found_and_damage_costs_exactness_alone(tmp_p
 def test_what_is_wrong_is_named_with_its_place(changed: bytes, facts: tuple[str, ...]) -> None:
     with refused(FormatError, *facts):
         read_boundaries(changed)
-
-
-def test_an_invocation_may_begin_before_another_ended_on_paper() -> None:
-    assert read_boundaries(file_of(LOOKS, ((1, (8, 9)), (1, (1, 2))))).invocations == 2
 
 
 operator_looks = st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=4)

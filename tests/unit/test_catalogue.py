@@ -106,6 +106,9 @@ def _dependent(kind: str) -> MadeModel:
         mask = model.operator("aten::rand.out", [], (16, 16), 200)
     elif kind == "state":
         mask = model.operator("aten::add.out", [model.value((16, 16))], (16, 16), 200)
+    elif kind == "first state of a recurrent layer":
+        handle = model.place("lstm", 3, kind="torch.nn.modules.rnn.LSTM")
+        mask = model.operator("aten::full.out", [], (16, 16), 200, handle=handle)
     elif kind == "written in place":
         mask = model.operator("aten::full.out", [], (16, 16), 1)
         model.operator("llama::update_cache.out", [model.given((16, 16)), mask], (1,), 1)
@@ -117,7 +120,9 @@ def _dependent(kind: str) -> MadeModel:
     return model
 
 
-@pytest.mark.parametrize("kind", ["input", "random", "state", "written in place", "jump"])
+@pytest.mark.parametrize(
+    "kind", ["input", "random", "state", "first state of a recurrent layer", "written in place", "jump"]
+)
 def test_what_may_change_is_never_called_the_same(kind: str) -> None:
     model = _dependent(kind)
     findings = found(model)
@@ -141,13 +146,6 @@ def test_what_was_called_is_known_without_the_models_own_text(call: str, code: s
     assert advised in found(model)["input-independent"].action
     (made,) = (each for each in model.series().operators if each.type == "native_call_full.out")
     assert made.precision == "fp32", "what it makes, as it is given nothing"
-
-
-def test_a_recurrent_layer_makes_its_first_state_itself() -> None:
-    model = MadeModel()
-    handle = model.place("lstm", 3, kind="torch.nn.modules.rnn.LSTM")
-    masked(model, model.operator("aten::full.out", [], (16, 16), 200, handle=handle))
-    assert "input-independent" not in found(model)
 
 
 def test_programs_of_older_kits_say_nothing_about_flow() -> None:

@@ -134,10 +134,7 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("typing error in schedule", at("schedule", "presicion", put=0.1), "schedule.presicion", "'precision'"),
     ("typing error in target", at("target", "power", put="boost"), "target.power", "'power_mode'"),
     ("runs text", at("experiments", 0, "runs", put="ten"), 'experiments[0].runs "ten"', "whole number"),
-    ("runs fraction", at("experiments", 0, "runs", put=1.5), "experiments[0].runs 1.5", "whole number"),
     ("runs true", at("experiments", 0, "runs", put=True), "experiments[0].runs true", "whole number"),
-    ("runs null", at("experiments", 0, "runs", put=None), "experiments[0].runs null", "whole number"),
-    ("runs negative", at("experiments", 0, "runs", put=-3), "experiments[0].runs -3", "1 more"),
     ("runs zero", at("experiments", 0, "runs", put=0), "experiments[0].runs 0", "1 more"),
     ("runs huge", at("experiments", 0, "runs", put=10**12), "experiments[0].runs", "1000000 less"),
     ("num_runs text", both(without("experiments", 0, "runs"), at("experiments", 0, "num_runs", put="x")),
@@ -161,7 +158,6 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
     ("name missing", without("experiments", 1, "name"), "experiments[1].name missing", 'add "name"'),
     ("name with slash", at("experiments", 0, "name", put="a/b"), 'experiments[0].name "a/b"', "letters"),
     ("name climbing", at("experiments", 0, "name", put=".."), "experiments[0].name", "letters"),
-    ("name empty", at("experiments", 0, "name", put=""), "experiments[0].name", "letters"),
     ("name too long", at("experiments", 0, "name", put="n" * 81), "experiments[0].name too long", "80"),
     ("name of a folder of the kit", at("experiments", 0, "name", put="Launches"), "experiments[0].name 'Launches'", "another name"),
     ("name twice", at("experiments", 2, "name", put="linux_sme2_on"), "experiments[2].name", "own name"),
@@ -242,7 +238,6 @@ BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
      "experiments 2189", "several configs"),
     ("rounds without end", at("schedule", "rounds", put=1_000_000), "schedule.rounds 1000000", "less"),
     ("a long method", at("method", put="m" * 1_000_000), "method too long", "200"),
-    ("a long experiment", at("experiments", 0, "name", put="n" * 300), "experiments[0].name too long", "80"),
     ("a long side", at(*PAIR, "baseline", "experiment", put="x" * 1_000_000), "experiment too long", "200"),
     ("a long path", at("model", put="m" * 5000 + ".pte"), "model too long", "4096"),
     ("a long key", at("k" * 1_000_000, put=1), "...", "schema_version model"),
@@ -308,14 +303,6 @@ def test_a_good_config_is_read(place: Path) -> None:
 def test_a_byte_order_mark_is_no_problem(place: Path) -> None:
     content = b"\xef\xbb\xbf" + json.dumps(good()).encode()
     assert check_config(written(place, content)) == ()
-
-
-def test_older_names_mean_the_same(place: Path) -> None:
-    raw = good()
-    raw["experiments"][0] = {"name": "linux_sme2_on", "num_runs": 7, "num_threads": 1}
-    del raw["analysis"]
-    config = load_config(written(place, raw))
-    assert (config.experiments[0].runs, config.experiments[0].threads) == (7, (1,))
 
 
 def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
@@ -402,12 +389,6 @@ def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: 
     assert [(each.runner, each.sme2) for each in config.experiments] == [(None, "on"), (None, "off")]
 
 
-def test_the_switch_is_read_from_the_name_with_the_kits_runner(place: Path) -> None:
-    raw = good()
-    del raw["experiments"][1]["sme2"]
-    assert load_config(written(place, raw)).experiments[1].sme2 == "off"
-
-
 def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
     raw = good()
     del raw["analysis"]
@@ -419,38 +400,34 @@ def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
     ]
 
 
-def test_two_on_off_couples_are_two_pairs_not_four(place: Path) -> None:
+OTHERWISE: list[tuple[Callable[[Raw], None], str, object]] = [
+    (at("experiments", 0, put={"name": "linux_sme2_on", "num_runs": 7, "threads": [1]}), "runs", 7),
+    (at("experiments", 0, put={"name": "linux_sme2_on", "num_threads": 1}), "threads", (1,)),
+    (at("experiments", 0, put={"name": "linux_sme2_off", "threads": [1]}), "sme2", "off"),
+    *(
+        (at("experiments", 0, "cpu_affinity", put=text), "cpu_affinity", cpus)
+        for text, cpus in (
+            ("4-7", (4, 5, 6, 7)),
+            ("0,2-3", (0, 2, 3)),
+            ("0xF0", (4, 5, 6, 7)),
+            ([3], (3,)),
+            (5, (5,)),
+            ("big", ("big",)),
+            ("big,prime", ("big", "prime")),
+            (["prime", 3], ("prime", 3)),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "setting", "value"), OTHERWISE)
+def test_a_setting_may_be_written_in_several_ways(place, change, setting, value):
+    """By its older name, by the experiment's name, as one, as text."""
     raw = good()
+    change(raw)
+    raw["experiments"] = raw["experiments"][:1]
     del raw["analysis"]
-    raw["experiments"] = [
-        {"name": f"{name}_sme2_{switch}", "sme2": switch, "threads": 1}
-        for name in ("a", "b")
-        for switch in ("on", "off")
-    ]
-    found = pairs(load_config(written(place, raw)))
-    assert [pair.label for pair in found] == [
-        "a_sme2_on vs a_sme2_off, 1 thread",
-        "b_sme2_on vs b_sme2_off, 1 thread",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("4-7", (4, 5, 6, 7)),
-        ("0,2-3", (0, 2, 3)),
-        ("0xF0", (4, 5, 6, 7)),
-        ([3], (3,)),
-        (5, (5,)),
-        ("big", ("big",)),
-        ("big,prime", ("big", "prime")),
-        (["prime", 3], ("prime", 3)),
-    ],
-)
-def test_affinity_may_be_written_in_several_ways(place: Path, text: object, cpus: tuple[int, ...]) -> None:
-    raw = good()
-    raw["experiments"][0]["cpu_affinity"] = text
-    assert load_config(written(place, raw)).experiments[0].cpu_affinity == cpus
+    assert getattr(load_config(written(place, raw)).experiments[0], setting) == value
 
 
 def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
@@ -462,14 +439,11 @@ def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
     (folder / "m.pte").write_bytes(b"\0\0\0\0ET12")
     assert load_config(path).model == folder / "m.pte"
     assert load_config(path).output_root == folder / "out/runs/linux"
-
-
-def test_results_are_found_when_their_model_is_gone(place: Path) -> None:
-    folder = place / "configs"
-    folder.mkdir()
-    raw = good() | {"model": "gone.pte"}
     (place / "out/runs/linux").mkdir(parents=True)
-    assert load_config(written(folder, raw), files=False).output_root == place / "out/runs/linux"
+    (folder / "m.pte").unlink()
+    raw = good() | {"model": "gone.pte"}
+    found = load_config(written(folder, raw), files=False)
+    assert found.output_root == place / "out/runs/linux", "results are found when their model is gone"
 
 
 def test_all_problems_are_listed_at_once(place: Path) -> None:
@@ -479,15 +453,9 @@ def test_all_problems_are_listed_at_once(place: Path) -> None:
     path = written(place, raw)
     assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
     complains(path, "1 of 2 problems", "")
-
-
-def test_a_wrong_entry_does_not_make_its_list_empty(place: Path) -> None:
-    raw = good()
-    raw["experiments"] = [{"name": "x", "runs": "ten"}]
-    assert [one.where for one in check_config(written(place, raw))] == ["experiments[0].runs"]
-    raw["experiments"] = []
-    (problem,) = check_config(written(place, raw))
-    says(problem.text, "experiments", "empty")
+    raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}
+    (only,) = check_config(written(place, raw))
+    assert only.where == "experiments[0].runs", "a wrong entry does not make its list empty"
 
 
 def test_a_missing_model_names_each_place_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,8 +525,10 @@ def test_the_names_the_contract_fixes_are_shipped() -> None:
     assert "examples/linux_toy_cnn.json" in names
 
 
-def test_the_shipped_schema_is_current() -> None:
+def test_the_shipped_schema_is_current_and_describes_every_setting() -> None:
     assert json.loads(SHIPPED_SCHEMA.read_text(encoding="utf-8")) == config_schema()
+    assert described(config_schema()) == []
+    assert set(typing.get_args(Feature)) == {*FEATURES, SME2_ONLY}
 
 
 def described(node: object, path: str = "") -> list[str]:
@@ -571,14 +541,6 @@ def described(node: object, path: str = "") -> list[str]:
     for name, setting in node.get("properties", {}).items():
         gaps += [] if setting.get("description") else [f"{path}.{name}"]
     return gaps + [gap for name, part in node.items() for gap in described(part, f"{path}/{name}")]
-
-
-def test_every_setting_in_the_schema_is_described() -> None:
-    assert described(config_schema()) == []
-
-
-def test_features_are_those_the_runner_knows() -> None:
-    assert set(typing.get_args(Feature)) == {*FEATURES, SME2_ONLY}
 
 
 def test_nothing_changes_once_read(place: Path) -> None:

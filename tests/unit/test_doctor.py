@@ -126,31 +126,24 @@ def test_check_prereqs_refuses_an_old_python(tmp_path: Path) -> None:
     assert process.run(["bash", script], timeout=100).returncode == 0
 
 
-def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.metadata
-
-    real = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "2.0.0" if name == "torch" else real(name)
-    )
-    torch = next(check for check in checks.packages() if check.name == "torch")
-    assert (torch.status, torch.fix) == ("fail", f"{sys.executable} -m pip install torch==2.13.0")
-    assert "2.0.0 does not fit ==2.13.0" in torch.found
-
-
-def test_what_executorch_itself_needs_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import importlib.metadata
 
     real = importlib.metadata.version
 
-    def without_torchao(name: str) -> str:
+    def other(name: str) -> str:
         if name == "torchao":
             raise importlib.metadata.PackageNotFoundError(name)
-        return real(name)
+        return "2.0.0" if name == "torch" else real(name)
 
     assert any(check.name == "for ExecuTorch" and check.status == "pass" for check in checks.packages())
-    monkeypatch.setattr(importlib.metadata, "version", without_torchao)
-    torchao = next(check for check in checks.packages() if check.name == "torchao")
+    monkeypatch.setattr(importlib.metadata, "version", other)
+    found = {check.name: check for check in checks.packages()}
+    torch, torchao = found["torch"], found["torchao"]
+    assert (torch.status, torch.fix) == ("fail", f"{sys.executable} -m pip install torch==2.13.0")
+    assert "2.0.0 does not fit ==2.13.0" in torch.found
     assert (torchao.status, torchao.found) == ("fail", "not installed")
 
 
@@ -273,6 +266,8 @@ def test_what_is_said_of_a_cpu_is_true_of_it(tmp_path: Path, monkeypatch: pytest
     on_a_mac(monkeypatch, tmp_path / "m1", "m1")
     assert (_cpu().status, _cpu().found) == ("skipped", "arm64 without SME2 (sysctl hw.optional.arm)")
     assert "no SME2 to switch" in _host(True).detail
+    emulation, state = _emulator()
+    assert (emulation.status, emulation.fix, state.available) == ("skipped", "", False), "none to mend"
     features = "CPU features: dotprod fp16; not on this CPU: sme2 sme sve2 sve i8mm bf16"
     assert features in _diagnosis(_cpu()).as_text().splitlines()
     monkeypatch.setattr(sys, "platform", "linux")
@@ -282,12 +277,6 @@ def test_what_is_said_of_a_cpu_is_true_of_it(tmp_path: Path, monkeypatch: pytest
     text = _diagnosis(_cpu()).as_text()
     assert "CPU features: Arm's do not apply to this CPU (x86_64)" in text.splitlines()
     assert not [name for name in FEATURES if name in text]
-
-
-def test_a_mac_has_no_emulation_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_a_mac(monkeypatch, tmp_path, "m1")
-    check, state = _emulator()
-    assert (check.status, check.fix, state.available) == ("skipped", "", False)
 
 
 def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(tmp_path, monkeypatch):

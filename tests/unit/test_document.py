@@ -70,6 +70,7 @@ def test_a_link_leads_to_a_file_beside_the_page_whatever_it_is_called(text: str,
 def test_empty_cells_show_a_dash() -> None:
     table = make_table(("a", ""), [("", Code(" "))])
     assert render_markdown([table]) == "| a |  |\n| --- | --- |\n| - | - |\n"
+    assert make_list([]) == [] and plain(("a ", Code("b"), Strong("c"))) == "a bc"
 
 
 PAGE = (
@@ -101,6 +102,8 @@ def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
     chart = Chart("c", "t]", "s", {})
     assert render_markdown([chart], "p_files") == "![t\\]. s](p_files/c.svg)\n"
     assert render_markdown([chart]) == "\n"
+    assert render_markdown([Figure("a (1)<b>.svg", "c")]) == "![c](a%20%281%29%3Cb%3E.svg)\n", "an address"
+    assert render_markdown([chart], "my page_files").endswith("(my%20page_files/c.svg)\n")
 
 
 MARKS = "<>[]()`*_~|#&;:/\\!@$+-=.{}\"'1x \n\t"
@@ -157,17 +160,8 @@ def test_whatever_is_in_it(name: str) -> None:
 def test_what_only_github_knows_is_no_more_than_text() -> None:
     assert render_markdown([Paragraph("$x$ and $$")]) == "&#36;x&#36; and &#36;&#36;\n", "a formula"
     assert render_markdown(make_list(["[x] done"])) == "- \\[x] done\n", "a box to tick"
-
-
-def test_words_that_mean_nothing_to_markdown_stay_as_they_are() -> None:
-    plain_words = "linux_sme2_on (1 thread): 1.02x [0.99, 1.05], p < 0.05, 3 > 2, a & b; toy_cnn@size=512"
-    assert render_markdown([Paragraph(plain_words)]) == plain_words + "\n"
-
-
-def test_a_picture_s_file_is_an_address() -> None:
-    (line,) = render_markdown([Figure("a (1)<b>.svg", "c")]).splitlines()
-    assert line == "![c](a%20%281%29%3Cb%3E.svg)"
-    assert render_markdown([Chart("c", "t", "s", {})], "my page_files").endswith("(my%20page_files/c.svg)\n")
+    harmless = "linux_sme2_on (1 thread): 1.02x [0.99, 1.05], p < 0.05, 3 > 2, a & b; toy_cnn@size=512"
+    assert render_markdown([Paragraph(harmless)]) == harmless + "\n"
 
 
 def test_every_block_on_a_terminal() -> None:
@@ -193,11 +187,6 @@ def test_every_block_on_a_terminal() -> None:
 def test_a_sentence_quotes_a_command_in_a_browser_too() -> None:
     shown = block_html(Paragraph(("see `a <b>`, a lone ` and ", Strong("`c`"))))
     assert shown == "<p>see <code>a &lt;b&gt;</code>, a lone ` and <strong>`c`</strong></p>"
-
-
-def test_nothing_to_list_is_no_block() -> None:
-    assert make_list([]) == []
-    assert plain(("a ", Code("b"), Strong("c"))) == "a bc"
 
 
 def test_modules_hold_their_operators_and_those_of_what_is_inside() -> None:

@@ -143,12 +143,6 @@ def test_a_path_through_a_file_is_explained(tmp_path: Path) -> None:
         files.write_text(tmp_path / "file" / "inner" / "x.txt", "text")
 
 
-def test_nan_never_reaches_a_json_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON compliant"):
-        files.write_json(tmp_path / "x.json", {"value": float("nan")})
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_journal_with_two_names_is_not_to_be_removed(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("{}\n")
     os.link(tmp_path / "journal.jsonl", tmp_path / "snapshot.jsonl")

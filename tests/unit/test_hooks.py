@@ -333,15 +333,3 @@ def test_a_script_called_with_sh_is_run_by_bash(name: str) -> None:
     script = ROOT / "model_profiling" / "scripts" / f"{name}.sh"
     done = process.run([str(shell), script, "--help"], timeout=60)
     assert done.ok and "sage" in done.stdout, done.tail()
-
-
-def test_scripts_are_for_the_bash_of_a_mac() -> None:
-    """3.2 knows no mapfile, no case of letters, no references; with `set -u` no array that is empty."""
-    for path in sorted((ROOT / "model_profiling" / "scripts").glob("*.sh")):
-        text = path.read_text(encoding="utf-8")
-        newer = r"\b(?:mapfile|readarray|coproc)\b|declare -[Agn]|local -n|\$\{\w+(?:,,|\^\^|@[A-Z])|&>>|\|&"
-        assert not re.search(newer, text), path.name
-        for array in re.findall(r"(?m)^(\w+)=\(\)", text):
-            left = text.replace(f'${{{array}[@]+"${{{array}[@]}}"}}', "")
-            guarded = f"${{{array}[*]-}}" in text  # and whoever is empty leaves
-            assert guarded or f"{array}[" not in left, f"{path.name}: {array} may be empty"

@@ -96,6 +96,7 @@ def test_an_operator_is_divided_into_parts_that_add_up() -> None:
     assert not second.enough and second.kernels[0].part is SampledPart.OTHER
     assert (found.samples, found.outside, found.lost, found.threads) == (105, 2, 7, 2)
     assert found.moving is not None and found.moving.share == pytest.approx(0.2)
+    assert [short_name(file.name) for file in FILES] == ["xnnpack", "threadpool", "c"]
     told = json.loads(json.dumps(inside_facts(found)))
     assert told["operators"][0]["parts"]["multiplication"]["samples"] == 70 and told["shares_are_of_time"]
 
@@ -187,10 +188,6 @@ def test_sizes_are_what_the_kernels_name_says_they_are(tmp_path: Path) -> None:
         "\n".join(line.rpartition(",")[0] if "kai" in line else line for line in old)
     )
     assert read_kernels_csv(tmp_path / "k.csv")[0].worked_on == ()
-
-
-def test_libraries_are_called_by_what_they_are() -> None:
-    assert [short_name(file.name) for file in FILES] == ["xnnpack", "threadpool", "c"]
 
 
 WRITTEN = {

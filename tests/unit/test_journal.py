@@ -46,6 +46,9 @@ def test_a_journal_gives_back_what_was_appended(tmp_path: Path) -> None:
     again = Journal(tmp_path)
     assert again.entries() == (ENTRY, failed)
     assert again.done(ENTRY.step) and not again.done(failed.step)
+    journal.append(replace(ENTRY, session=2, iterations_ns=(9,)))
+    first, _ = Journal(tmp_path).entries()
+    assert first.iterations_ns == (9,), "of two entries of a step the later counts"
 
 
 def test_a_series_is_asked_for_its_rounds(tmp_path: Path) -> None:
@@ -72,13 +75,6 @@ def test_rounds_begun_are_those_of_the_config_at_hand(tmp_path: Path) -> None:
     journal.append(replace(ENTRY, kind="traced", round=8, state="failed"))
     assert Journal(tmp_path).rounds_begun(["off", "on"]) == 9
     assert Journal(tmp_path).rounds_begun(["off"]) == 0, "another part of the run has its own rounds"
-
-
-def test_of_two_entries_of_a_step_the_later_counts(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.append(ENTRY)
-    journal.append(replace(ENTRY, session=2, iterations_ns=(9,)))
-    assert [entry.iterations_ns for entry in Journal(tmp_path).entries()] == [(9,)]
 
 
 def test_a_journal_torn_at_any_byte_keeps_every_whole_line(tmp_path: Path) -> None:

@@ -53,21 +53,18 @@ def wheel_names() -> list[str]:
     return sorted({name.decode() for name in names if is_kernel(name.decode())})
 
 
-def test_every_kernel_name_of_the_wheel_is_read() -> None:
+def test_every_kernel_name_of_the_wheel_is_read_and_agrees_with_its_own_words() -> None:
     names = wheel_names()
     assert sum(name.startswith("kai_run_") for name in names) >= 50
     assert sum(name.startswith("xnn_") for name in names) >= 40
     assert unknown_kernels(executed_kernels(dict.fromkeys(names))) == ()
-
-
-def test_the_wheel_s_names_agree_with_their_own_words() -> None:
-    for name in wheel_names():
+    for name in names:
         kernel = classify(name)
         words = set(re.split(r"_+", name))
         assert kernel.has_sme2 == bool(words & {"sme2", "neonsme2"}), name
         assert kernel.has_sme == bool(words & {"sme", "neonsme", "sme2", "neonsme2"}), name
         assert (kernel.role == "packing") == ("pack" in name), name
-        assert kernel.dtype, name
+        assert kernel.dtype and classify(f"_{name}") == kernel, "as macOS spells it"
 
 
 # A name, and below it: instruction set, role, data types, operation, variant, tile; a dash for none.
@@ -125,11 +122,6 @@ def test_a_name_is_taken_apart(symbol: str, said: str) -> None:
     assert " ".join(part or "-" for part in parts) == said
 
 
-def test_macos_spells_symbols_with_an_underscore() -> None:
-    name = "kai_run_lhs_pack_f32p2vlx1_f32_sme"
-    assert classify(f"_{name}") == classify(name)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -178,12 +170,6 @@ def test_other_events_are_no_matrix_operators(event: str) -> None:
     assert operator_kernels([event]) == ()
 
 
-def test_operators_are_counted_by_family() -> None:
-    events = ["Convolution (NHWC, PF16) IGEMM #1", "Convolution (NHWC, PF16) IGEMM #2", "Mean (ND) #1"]
-    (use,) = operator_kernels(events)
-    assert (use.kernel.name, use.calls, use.evidence) == ("Convolution (NHWC, PF16) IGEMM", 2, "executed")
-
-
 def test_verdicts_rest_on_what_ran() -> None:
     sme2 = sme_verdict(executed_kernels(SME2_RUN), traced=True)
     assert sme2.answer == "sme2"
@@ -192,6 +178,9 @@ def test_verdicts_rest_on_what_ran() -> None:
     assert sme1.answer == "sme"
     says(sme1.text, "SME ran", "2 kernels")
     assert sme_verdict((), traced=True).answer == "none"
+    packing = executed_kernels({"kai_run_lhs_pack_f32p2vlx1_f32_sme": 4})
+    assert sme_verdict(packing, traced=True).answer == "none", "packing alone is not called SME"
+    assert executed_kernels(dict.fromkeys(SME2_RUN, 0)) == (), "what was not called did not run"
     assert sme_verdict((), traced=False).answer == "unknown"
     assert (
         sme_verdict(operator_kernels(["Convolution (NHWC, PF16) IGEMM #1"]), traced=False).answer
@@ -211,7 +200,9 @@ def test_the_share_of_the_matrix_work_is_told() -> None:
         *(f"Fully Connected (NC, F16) GEMM #{n}" for n in range(1, 41)),
         *(f"Convolution (NHWC, F16) DWConv #{n}" for n in range(1, 12)),
     ]
-    assert matrix_share(operator_kernels(events)) == MatrixShare(sme=3, total=43)
+    uses = operator_kernels([*events, "Mean (ND) #1"])
+    (conv,) = (use for use in uses if use.kernel.name == "Convolution (NHWC, PF16) IGEMM")
+    assert (conv.calls, conv.evidence) == (1, "executed") and matrix_share(uses) == MatrixShare(3, 43)
     assert matrix_share(executed_kernels(SME2_RUN)) is None
 
 
@@ -223,15 +214,6 @@ def test_configured_kernels_prove_nothing_and_are_never_counted() -> None:
     assert verdict.answer == "unknown"
     with pytest.raises(ValueError, match="configured"):
         KernelUse(classify(name), "configured", 3)
-
-
-def test_packing_alone_is_not_called_sme() -> None:
-    packing = executed_kernels({"kai_run_lhs_pack_f32p2vlx1_f32_sme": 4})
-    assert sme_verdict(packing, traced=True).answer == "none"
-
-
-def test_a_kernel_with_no_calls_did_not_run() -> None:
-    assert executed_kernels(dict.fromkeys(SME2_RUN, 0)) == ()
 
 
 def test_two_runs_are_laid_side_by_side() -> None:
@@ -306,6 +288,9 @@ def test_a_name_nobody_knows_is_other_and_says_so() -> None:
     for name in ("my_npu_fused_block_7", "Frobnicate (NC, F32) #1", "", "OPERATOR_CALL"):
         found = describe(name)
         assert found.category is Category.OTHER and not found.known
+    names = ("Transpose (ND, X32) #12", "native_call_add.out", "weird #name")
+    types = ["Transpose (ND, X32)", "native_call_add.out", "weird #name"]
+    assert [operator_type(name) for name in names] == types, "without its counter"
 
 
 def test_packed_families_are_told_from_xnnpacks_own() -> None:
@@ -321,9 +306,3 @@ def test_a_label_proves_what_a_computing_node_computes_in() -> None:
     assert describe(label, "XnnpackBackend", convolution).dtype == "fp16"
     assert describe(label, "XnnpackBackend", addition).dtype == describe(label).dtype == ""
     assert describe("Pack LH (X16) #1", "XnnpackBackend", convolution).dtype == ""
-
-
-def test_the_type_is_the_name_without_its_counter() -> None:
-    assert operator_type("Transpose (ND, X32) #12") == "Transpose (ND, X32)"
-    assert operator_type("native_call_add.out") == "native_call_add.out"
-    assert operator_type("weird #name") == "weird #name"

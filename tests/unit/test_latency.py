@@ -33,19 +33,12 @@ def noise() -> np.random.Generator:
 
 def test_figures_of_a_set_known_by_heart() -> None:
     summary = summarize([1.0, 2.0, 3.0, 4.0, 100.0])
-    assert summary.count == 5
-    assert summary.median == 3.0
-    assert summary.mean == 22.0
-    assert summary.mad == 1.0
-    assert (summary.minimum, summary.maximum) == (1.0, 100.0)
-    assert summary.outliers == (4,)
+    assert (summary.count, summary.median, summary.mean, summary.mad) == (5, 3.0, 22.0, 1.0)
+    assert (summary.minimum, summary.maximum, summary.outliers) == (1.0, 100.0, (4,))
     assert summary.std == pytest.approx(43.618, abs=1e-3)
-    assert summary.drift is None
-    assert summary.bimodality is None
-
-
-def test_trimmed_mean_leaves_out_a_tenth_at_each_end() -> None:
-    assert summarize([1000.0, *([5.0] * 8), 0.0]).trimmed_mean == 5.0
+    assert summary.drift is None and summary.bimodality is None
+    assert summarize([1000.0, *([5.0] * 8), 0.0]).trimmed_mean == 5.0, "without a tenth at each end"
+    assert find_outliers(np.array([3.0] * 30 + [9.0])) == (30,) and find_outliers(np.full(30, 3.0)) == ()
 
 
 def test_outliers_stay_in_and_are_marked(noise: np.random.Generator) -> None:
@@ -55,11 +48,6 @@ def test_outliers_stay_in_and_are_marked(noise: np.random.Generator) -> None:
     assert set(summary.outliers) >= {17, 60}
     assert len(summary.outliers) < 6
     assert summary.maximum == 14.0
-
-
-def test_outliers_among_equal_values() -> None:
-    assert find_outliers(np.array([3.0] * 30 + [9.0])) == (30,)
-    assert find_outliers(np.array([3.0] * 30)) == ()
 
 
 @given(st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=60))
@@ -118,19 +106,14 @@ def test_drift_is_found_and_not_invented(noise: np.random.Generator) -> None:
     assert found is not None
     assert found.relative_change == pytest.approx(0.095, abs=0.01)
 
-
-def test_wandering_without_a_trend_is_rarely_drift(noise: np.random.Generator) -> None:
     def wandering() -> Floats:
         steps = noise.normal(size=200)
         for place in range(1, 200):
             steps[place] += 0.8 * steps[place - 1]
         return 10 + 0.2 * steps
 
-    assert rate(drifts, wandering) <= 0.08
-
-
-def test_a_drift_too_small_to_matter_is_no_drift(noise: np.random.Generator) -> None:
-    assert not drifts(10 * np.linspace(1, 1.01, 300) + 0.001 * noise.normal(size=300))
+    assert rate(drifts, wandering) <= 0.08, "without a trend"
+    assert not drifts(10 * np.linspace(1, 1.01, 300) + 0.001 * noise.normal(size=300)), "too small to matter"
 
 
 @pytest.mark.slow
@@ -210,11 +193,8 @@ def test_each_reason_to_doubt_latencies_is_seen(noise, code, make):
     assert code in {warning.code for warning in latency_warnings(make(noise).tolist())}
 
 
-def test_nothing_measured_is_a_warning_too() -> None:
-    assert [warning.code for warning in latency_warnings([[], []])] == ["nothing"]
-
-
 def test_one_of_a_kind_is_told_in_the_singular() -> None:
     said = {warning.code: warning.seen for warning in latency_warnings([[1.0]])}
     says(said["rounds"], "1 round")
     says(said["runs"], "1 inference")
+    assert [warning.code for warning in latency_warnings([[], []])] == ["nothing"]

@@ -176,7 +176,7 @@ def test_linux_tells_its_power_source_by_its_own_files(tmp_path: Path) -> None:
 
 # What macOS's bash 3.2 and its BSD commands do not know.
 _NOT_ON_A_MAC = re.compile(
-    r"\b(mapfile|readarray|nproc|realpath|taskset|coproc)\b|declare -A|local -n|\$\{\w+(,,|\^\^|@)"
+    r"\b(mapfile|readarray|nproc|realpath|taskset|coproc)\b|declare -[Agn]|local -n|\$\{\w+(,,|\^\^|@)"
     r"|\|&|&>>|readlink -f|sed -i|sed -r|grep -P|date -d|stat -c|sort -V|cp --|mktemp --|xargs -r|head -n -"
 )
 
@@ -200,15 +200,12 @@ def mac_path(tmp_path: Path) -> str:
     return str(linked(mac_commands(tmp_path / "only", "m4"), A_MAC_HAS))
 
 
-def test_the_tests_ask_a_mac_for_no_system_package(mac_path: str) -> None:
-    done = process.run(["bash", SCRIPTS / "install_test_packages.sh"], timeout=30, env={"PATH": mac_path})
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_prerequisites_are_checked_with_a_mac_s_commands(mac_path: str) -> None:
     words = ["bash", SCRIPTS / "check_prereqs.sh", "--python", sys.executable]
     done = process.run(words, timeout=100, env={"PATH": mac_path})
     assert done.returncode == 0, done.tail()
+    done = process.run(["bash", SCRIPTS / "install_test_packages.sh"], timeout=30, env={"PATH": mac_path})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), "tests ask a Mac for no package"
 
 
 @pytest.mark.slow
@@ -252,21 +249,21 @@ hw.optional.arm.sme_max_svl_b: 64
 """
 
 
-def test_sme2_off_means_sme2_and_sme_off() -> None:
-    assert features.closure(["sme2"]) == ("sme2", "sme")
-    assert features.closure(["sme"]) == ("sme2", "sme")
+@pytest.mark.parametrize(
+    ("off", "all_off"),
+    [
+        (["sme2"], ("sme2", "sme")),
+        (["sme"], ("sme2", "sme")),
+        ([features.SME2_ONLY, "sme2"], ("sme2", "sme")),
+        (["sve"], ("sve2", "sve")),
+        (["sve2"], ("sve2",)),
+        (["dotprod"], ("i8mm", "dotprod")),
+    ],
+)
+def test_a_feature_takes_along_what_needs_it(off: list[str], all_off: tuple[str, ...]) -> None:
+    assert features.closure(off) == all_off
     assert {"sme2", "sme2p1", "sme", "sme_f16f16"} <= set(features.cpuinfo_flags(["sme2"]))
-
-
-def test_sme2_only_leaves_sme() -> None:
-    assert features.cpuinfo_flags([features.SME2_ONLY]) == ("sme2", "sme2p1")
-    assert features.closure([features.SME2_ONLY, "sme2"]) == ("sme2", "sme")
-
-
-def test_older_version_takes_the_newer_along() -> None:
-    assert features.closure(["sve"]) == ("sve2", "sve")
-    assert features.closure(["sve2"]) == ("sve2",)
-    assert features.closure(["dotprod"]) == ("i8mm", "dotprod")
+    assert features.cpuinfo_flags([features.SME2_ONLY]) == ("sme2", "sme2p1"), "it leaves SME"
 
 
 def test_unknown_feature_names_the_choices() -> None:
@@ -299,21 +296,9 @@ def test_ladder_has_a_rung_with_sme_alone() -> None:
     assert [rung.left for rung in rungs] == [("sme2", "sme", "i8mm"), ("sme", "i8mm"), ("i8mm",), ()]
 
 
-def test_linux_listing() -> None:
+def test_listings_of_linux_and_macos_count_what_every_core_has() -> None:
     assert features.from_proc_cpuinfo(NEOVERSE_N1) == {"dotprod", "fp16"}
     assert features.from_proc_cpuinfo("model name : Some x86\nflags : avx2\n") == frozenset()
-
-
-def test_linux_listing_counts_only_what_every_core_has() -> None:
     little = NEOVERSE_N1.replace("asimddp", "").replace("processor\t: 0", "processor\t: 1")
     assert features.from_proc_cpuinfo(NEOVERSE_N1 + little) == {"fp16"}
-
-
-def test_macos_listing() -> None:
     assert features.from_sysctl(APPLE_M4) == {"sme2", "sme", "i8mm", "bf16", "dotprod", "fp16"}
-
-
-def test_host_is_read_from_a_named_place() -> None:
-    detected = features.detect_host()
-    assert detected.names <= set(features.FEATURES)
-    assert detected.source

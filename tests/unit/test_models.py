@@ -29,12 +29,6 @@ class Small(EagerModelBase):
         return ()
 
 
-def test_a_duplicate_name_is_refused_and_says_who_has_it() -> None:
-    discover()
-    with refused(InputError, "'toy_cnn'", "model_profiling.models.toy_cnn.model:ToyCNN"):
-        register_model("toy_cnn", Small)
-
-
 @pytest.mark.parametrize("name", ["", "3d", "my-model", "a/b"])
 def test_a_name_that_cannot_be_part_of_a_file_name_is_refused(name: str) -> None:
     with refused(InputError, repr(name)):
@@ -44,17 +38,6 @@ def test_a_name_that_cannot_be_part_of_a_file_name_is_refused(name: str) -> None
 def test_an_unknown_dtype_is_refused_at_registration() -> None:
     with refused(InputError, "fp8"):
         register_model("with_fp8", Small, dtypes=["fp8"])
-
-
-def test_adding_a_model_touches_only_its_own_folder(tmp_path, cli):
-    folder = tmp_path / "zoo" / "my_model"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(
-        "from model_profiling.models import register_model\n"
-        "register_model('my_model', f'{__name__}.model:MyModel', inputs=['1x4 float32'])\n"
-    )
-    listed = json.loads(cli("models", "--json", SME2PROF_MODELS=str(tmp_path / "zoo")).stdout)["models"]
-    assert {model["name"]: model["inputs"] for model in listed}["my_model"] == ["1x4 float32"]
 
 
 @pytest.fixture

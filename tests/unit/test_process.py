@@ -20,6 +20,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
+ENDING = [signal.SIGINT, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
 
 # A process of its own session, whose parent has ended, that holds on to whatever it inherited.
@@ -40,16 +41,10 @@ DAEMON = (
 def test_output_and_exit_code_are_values() -> None:
     done = process.run([sys.executable, "-c", "import sys; print('out'); sys.exit('err')"], timeout=20)
     assert (done.returncode, done.stdout, done.stderr.strip(), done.ok) == (1, "out\n", "err", False)
-
-
-def test_the_signal_is_named() -> None:
-    done = process.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"], timeout=20)
-    assert done.signal_name == "SIGSEGV"
+    killed = process.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"], timeout=20)
+    assert killed.signal_name == "SIGSEGV"
     assert process.run(["sh", "-c", "exit 132"], timeout=20).signal_name == "SIGILL"
     assert process.run(["sh", "-c", "exit 1"], timeout=20).signal_name is None
-
-
-def test_a_program_that_does_not_exist_is_a_clear_error() -> None:
     with pytest.raises(SetupError, match=r"cannot start no-such-program: no such file"):
         process.run(["no-such-program"], timeout=5)
 
@@ -101,15 +96,7 @@ def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() ->
 
 
 @LINUX
-def test_an_interrupt_ends_what_escaped_too(tmp_path: Path) -> None:
-    with _parent(tmp_path, signal.SIGINT) as (parent, pid):
-        parent.send_signal(signal.SIGINT)
-        assert parent.wait(timeout=10) == -signal.SIGINT
-        assert _ends(pid)
-
-
-@LINUX
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_parent_that_is_killed_takes_all_along(tmp_path: Path, number: signal.Signals) -> None:
     with _parent(tmp_path, number) as (parent, pid):
         parent.send_signal(number)
@@ -118,26 +105,17 @@ def test_a_parent_that_is_killed_takes_all_along(tmp_path: Path, number: signal.
 
 
 @LINUX
-def test_a_keeper_that_was_killed_is_replaced(tmp_path: Path) -> None:
-    with _parent(tmp_path, signal.SIGKILL, "os.kill(process._keeper._process.pid, 9); time.sleep(0.1)") as (
-        parent,
-        pid,
-    ):
-        parent.kill()
-        assert _ends(pid)
-
-
-@LINUX
-def test_closed_standard_streams_are_not_taken_for_the_keepers(tmp_path: Path) -> None:
-    with _parent(tmp_path, signal.SIGKILL, closing="os.close(0); os.close(1)") as (parent, pid):
-        parent.kill()
-        assert _ends(pid)
-
-
-@LINUX
-def test_a_fork_does_not_hold_the_keeper_back(tmp_path: Path) -> None:
-    forked = "if os.fork() == 0: time.sleep(3); os._exit(0)"
-    with _parent(tmp_path, signal.SIGKILL, forked) as (parent, pid):
+@pytest.mark.parametrize(
+    ("first", "closing"),
+    [
+        ("os.kill(process._keeper._process.pid, 9); time.sleep(0.1)", ""),
+        ("if os.fork() == 0: time.sleep(3); os._exit(0)", ""),
+        ("", "os.close(0); os.close(1)"),
+    ],
+    ids=["a killed keeper is replaced", "a fork does not hold it back", "closed streams are not its own"],
+)
+def test_the_keeper_ends_all_whatever_came_before(tmp_path: Path, first: str, closing: str) -> None:
+    with _parent(tmp_path, signal.SIGKILL, first, closing) as (parent, pid):
         parent.kill()
         assert _ends(pid, within_s=2.5)
 

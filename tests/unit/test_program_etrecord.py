@@ -259,7 +259,9 @@ def test_a_graph_comes_back_as_it_was(program: Path, tmp_path: Path) -> None:
     kept = made(program)
     write_graph_file(tmp_path / "run" / "program_graph.json", kept)
     assert read_graph_file(tmp_path / "run" / "program_graph.json") == kept
-    assert kept.sha256 == files.sha256(program)
+    assert kept.sha256 == files.sha256(program) and kept.record is not None
+    assert set(kept.record.sources["forward"]) == {CONV, ERF}, "only what operators refer to"
+    assert [ref.node for ref in kept.record.refs_of_instruction("forward", 1)] == ["erf"]
     assert make_graph(program, None).record is None
     (tmp_path / "run" / "program_graph.json").write_text('{"schema_version": 1}')
     with refused(FormatError, "program_graph.json: program", fix="--model"):
@@ -291,12 +293,6 @@ def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Pat
         assert made(program).undelegated == known
     summary.write_text("{")
     assert made(program).undelegated is None
-
-
-def test_only_what_operators_refer_to_is_kept(program: Path) -> None:
-    kept = made(program).record
-    assert kept is not None and set(kept.sources["forward"]) == {CONV, ERF}
-    assert [ref.node for ref in kept.refs_of_instruction("forward", 1)] == ["erf"]
 
 
 def test_source_lines_are_kept_with_their_neighbours(program: Path, tmp_path: Path) -> None:

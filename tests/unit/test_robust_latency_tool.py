@@ -40,6 +40,13 @@ toy,Method::execute,runtime,,0,5200,5.2,100,,1,Execute
 
 FILES = {
     "a_timeline.csv": (TIMELINE, "timeline", [[5.0, 5.2]]),
+    "levels_timeline.csv": (
+        "\n".join(
+            map(",".join, zip(TIMELINE.splitlines(), ("level", "outside", "operator", "run"), strict=True))
+        ),
+        "timeline",
+        [[5.2]],
+    ),
     "list.json": ("[5, 5.5, 6]", "numbers", [[5.0, 5.5, 6.0]]),
     "rounds.json": ("[[5, 6], [7]]", "numbers", [[5.0, 6.0], [7.0]]),
     "result.json": ('{"iterations_ns": [5000000, 6000000]}', "runner result", [[5.0, 6.0]]),
@@ -108,12 +115,15 @@ def test_a_comparison_says_its_verdict(tmp_path: Path, tool: Callable[..., proce
     assert written["comparison"]["verdict"] == "faster"
 
 
-def test_single_processes_are_shown_but_not_judged(tmp_path, tool):
-    (tmp_path / "a.json").write_text("[10, 10]")
+@pytest.mark.parametrize(
+    ("file", "text", "why"), [("a.json", "[10, 10]", "1 round"), ("a_timeline.csv", TIMELINE, "tracer on")]
+)
+def test_single_processes_and_traced_ones_are_shown_but_not_judged(tmp_path, tool, file, text, why):
+    (tmp_path / file).write_text(text)
     (tmp_path / "b.json").write_text("[5, 5]")
-    done = tool("a.json", "--compare", "b.json")
+    done = tool(file, "--compare", "b.json")
     assert done.ok
-    says_together(done.stdout, "not comparable", "1 round")
+    says_together(done.stdout, "not comparable", why)
 
 
 def test_rounds_of_one_run_directory_are_paired(tmp_path, tool):
@@ -130,23 +140,6 @@ def test_rounds_of_one_run_directory_are_paired(tmp_path, tool):
     again = tool(words[0], "--force")
     assert again.returncode == 2
     says(again.stderr, words[0], "--output")
-
-
-def test_with_and_without_tracer_are_not_compared(tmp_path, tool):
-    (tmp_path / "a_timeline.csv").write_text(TIMELINE)
-    (tmp_path / "b.json").write_text("[5, 5]")
-    done = tool("a_timeline.csv", "--compare", "b.json")
-    assert done.ok
-    says_together(done.stdout, "not comparable", "tracer on")
-
-
-def test_runs_outside_the_measured_ones_are_no_latencies(tmp_path: Path) -> None:
-    header, *rows = TIMELINE.splitlines()
-    levels = ("outside", "operator", "run")
-    lines = [f"{header},level", *(f"{row},{level}" for row, level in zip(rows, levels, strict=True))]
-    path = tmp_path / "t_timeline.csv"
-    path.write_text("\n".join(lines))
-    assert read_latencies(path).flat == (5.2,)
 
 
 def test_a_real_dump_and_its_runner_agree(tmp_path, exported, tool):

@@ -123,14 +123,9 @@ def test_off_is_paired_with_on_at_each_number_of_threads() -> None:
         ("x_sme2_off, 1 thread", "x_sme2_on, 1 thread"),
         ("x_sme2_off, 4 threads", "x_sme2_on, 4 threads"),
     ]
-    assert pairs_of("x_sme2_on", "x_sme2_off", threads=(None,)) == [("x_sme2_off", "x_sme2_on")]
-
-
-def test_two_couples_are_two_pairs_not_four() -> None:
-    assert pairs_of("a_sme2_on", "a_sme2_off", "b_sme2_on", "b_sme2_off", threads=(None,)) == [
-        ("a_sme2_off", "a_sme2_on"),
-        ("b_sme2_off", "b_sme2_on"),
-    ]
+    couples = pairs_of("a_sme2_on", "a_sme2_off", "b_sme2_on", "b_sme2_off", threads=(None,))
+    assert couples == [("a_sme2_off", "a_sme2_on"), ("b_sme2_off", "b_sme2_on")], "two pairs, not four"
+    assert pairs_of("one", "two") == pairs_of("a_sme2_on", "b_sme2_on") == pairs_of() == []
 
 
 def test_names_that_differ_in_more_are_a_pair_only_when_nothing_else_is_there() -> None:
@@ -139,10 +134,6 @@ def test_names_that_differ_in_more_are_a_pair_only_when_nothing_else_is_there() 
     assert (pair.baseline, pair.candidate) == (Series("slow"), Series("fast"))
     assert natural_pairs([*switches, (Series("third"), None)]) == ()
     assert natural_pairs([(Series("fast", 1), "on"), (Series("slow", 2), "off")]) == ()
-
-
-def test_without_a_switch_there_is_nothing_to_pair() -> None:
-    assert pairs_of("one", "two") == pairs_of("a_sme2_on", "b_sme2_on") == pairs_of() == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from said import refused
 from turn_order import shuffles
 
-from model_profiling.config.reading import ProfileConfig, pairs
+from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.settings import Experiment, Schedule
 from model_profiling.core.errors import InputError
 from model_profiling.pipeline.open_run import Interleaved
@@ -86,19 +86,8 @@ def test_trace_experiments_are_never_timed() -> None:
     assert timed == {"x_sme2_on", "x_sme2_off", "x_own"}
     # A runner of the user's own can show kernels only where a trace was asked for.
     assert {step.series.experiment for step in schedule.evidence} == {"x_sme2_on", "x_sme2_off", "x_trace"}
-
-
-def test_without_latencies_each_series_runs_once() -> None:
-    schedule = make_schedule(config(6, (1, 2)), 0, latencies=False)
-    assert schedule.rounds == ()
-    assert len(schedule.evidence) == 4
-
-
-def test_pairs_name_both_series() -> None:
-    assert [(str(pair.baseline), str(pair.candidate)) for pair in pairs(config(6, (1, 2)))] == [
-        ("x_sme2_off, 1 thread", "x_sme2_on, 1 thread"),
-        ("x_sme2_off, 2 threads", "x_sme2_on, 2 threads"),
-    ]
+    without_latencies = make_schedule(config(6, (1, 2)), 0, latencies=False)
+    assert without_latencies.rounds == () and len(without_latencies.evidence) == 4
 
 
 MORE = RemainingWork(launches=RemainingRounds(1, 9, 1.0))

@@ -120,24 +120,16 @@ def run_lines(*operators: tuple[int, int, str]) -> str:
     )
 
 
-def test_numbers_that_restart_begin_another_delegate() -> None:
+def test_numbers_that_restart_and_reshaping_begin_another_delegate() -> None:
     text = run_lines((0, 0, "Add (ND) Default"), (2, 0, "Clamp (NC) Default"), (0, 0, "Add (ND) Default"))
     trace = parse_xnntrace(text)
     assert [call.names for call in trace.calls] == [("Add (ND)", "Clamp (NC)"), ("Add (ND)",)]
-
-
-def test_an_operator_of_several_parts_is_one_operator() -> None:
-    text = run_lines(
-        (0, 0, "Softmax (NC, F32) Default"), (0, 1, "Softmax (NC, F32) Default"), (1, 0, "Add (ND)")
-    )
-    (call,) = parse_xnntrace(text).calls
-    assert call.names == ("Softmax (NC, F32)", "Add (ND)")
-
-
-def test_reshaping_begins_another_delegate_even_if_numbers_go_on() -> None:
     between = "Debug (XNNPACK): reshaping operator 5 (Add (ND)) (xnn_reshape_runtime, r.c:1)"
     text = "\n".join([run_lines((0, 0, "Add (ND)")), between, run_lines((5, 0, "Add (ND)"))])
     assert len(parse_xnntrace(text).calls) == 2
+    parts = ((0, 0, "Softmax (NC, F32) Default"), (0, 1, "Softmax (NC, F32) Default"), (1, 0, "Add (ND)"))
+    (call,) = parse_xnntrace(run_lines(*parts)).calls
+    assert call.names == ("Softmax (NC, F32)", "Add (ND)"), "several parts are one operator"
 
 
 @given(text=st.text(st.sampled_from("0:9 ()\n,a'") | st.characters(), max_size=400))
