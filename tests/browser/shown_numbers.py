@@ -12,14 +12,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 Json = Any
 Row = dict[str, str]
-Expected = dict[str, "Iterable[float | None]"]
-"""By header: the numbers that a cell shows, in the order it shows them."""
-
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 _SCALES = {"%": 100.0, " MB": 1e-6, " kB": 1e-3}
 _SUMS = 1.01
@@ -55,9 +53,6 @@ class Files:
     def latency(self, row: Row) -> Json:
         return _one(self.metrics["latencies"], experiment=row["experiment"], threads=int(row["threads"]))
 
-    def series(self, row: Row) -> Json:
-        return _one(self.analysis["series"], experiment=row["experiment"], threads=int(row["threads"]))
-
     def sides(self, pair: Json) -> list[Json]:
         return [_one(self.analysis["series"], **pair[side]) for side in ("baseline", "candidate")]
 
@@ -79,13 +74,13 @@ def _one(entries: Iterable[Json], **wanted: object) -> Json:
 
 def unexplained(table: Shown, files: Files) -> Iterator[str]:
     """Every number of the table that its run's files do not say."""
-    checker = next((check for headers, check in _TABLES if headers(table.headers)), None)
+    checker = next((check for begin, check in _TABLES.items() if table.headers[: len(begin)] == begin), None)
     if checker is None:
         if any(_NUMBER.search(cell) for row in table.rows for cell in row):
             yield f"{table.section}: a table of {table.headers} that no file is known for"
         return
     for place, cells in enumerate(table.rows):
-        row = _Row(table, cells)
+        row = _by_header(table, cells)
         expected = dict(checker(table, files, row, place))
         for header, cell in row.items():
             if header not in expected:
@@ -97,13 +92,12 @@ def unexplained(table: Shown, files: Files) -> Iterator[str]:
                 yield f"{table.section}, {table.headers}: {header} is {cell!r} in {cells}, {problem}"
 
 
-class _Row(dict[str, str]):
+def _by_header(table: Shown, cells: Sequence[str]) -> Row:
     """Cells by header; where two columns share one, the first has it, and `[header + " 2"]` the second."""
-
-    def __init__(self, table: Shown, cells: Sequence[str]) -> None:
-        super().__init__()
-        for header, cell in zip(table.headers, cells, strict=True):
-            self[f"{header} 2" if header in self else header] = cell
+    row: Row = {}
+    for header, cell in zip(table.headers, cells, strict=True):
+        row[f"{header} 2" if header in row else header] = cell
+    return row
 
 
 _WORDS = {"module", "threads"}
@@ -138,99 +132,61 @@ def _numbers(cell: str) -> Iterator[tuple[float, float, float]]:
         yield float(text), 10.0**-decimals, scale
 
 
-def _change(ratio: float | None) -> list[float | None]:
-    return [None if not ratio else 1 / ratio - 1]
+def _changed(found: Json) -> Json:
+    return {**found, "change": 1 / found["ratio"] - 1 if found["ratio"] else None}
 
 
-Checker = Callable[[Shown, Files, Row, int], Iterable[tuple[str, "Iterable[float | None]"]]]
+Told = Iterable[tuple[str, "Iterable[float | None]"]]
+Checker = Callable[[Shown, Files, Row, int], Told]
 
 
-def _speedups(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _keys(find: Callable[[Files, Row], Json], columns: dict[str, str]) -> Checker:
+    """Columns show what stands under their keys in the record that `find` gives."""
+
+    def told(_: Shown, files: Files, row: Row, __: int) -> Told:
+        found = find(files, row)
+        for header, keys in columns.items():
+            yield header, [reduce(lambda at, key: at[key], path.split("."), found) for path in keys.split()]
+
+    return told
+
+
+def _speedup(files: Files, row: Row) -> Json:
     label = row["comparison"].removesuffix(" (with the tracer)")
-    found = _one(files.metrics["comparisons"], label=label)["speedup"]
-    yield "before ms", [found["baseline_median"]]
-    yield "after ms", [found["candidate_median"]]
-    yield "change", _change(found["ratio"])
-    yield "speedup", [found["ratio"]]
-    yield "interval", [found["low"], found["high"]]
+    return _changed(_one(files.metrics["comparisons"], label=label)["speedup"])
 
 
-def _latency(table: Shown, files: Files, row: Row, _: int) -> Iterator[tuple[str, Any]]:
-    found = files.latency(row)
-    summary = found["end_to_end_ms"]
-    yield "threads", [found["threads"]]
-    yield table.headers[3], [found["rounds"]]
-    yield "median ms", [summary["median"]]
-    yield "5% to 95%", [summary["p5"], summary["p95"]]
-    yield "mean ms", [summary["mean"]]
-    yield "spread", [summary["robust_cv"]]
+def _factor(files: Files, row: Row) -> Json:
+    return _one(files.headroom(row)["factors"], operators=row["operators on SME2"])
 
 
-def _costs(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    found = files.latency(row)
-    cost = found["tracer_cost"]
-    yield "threads", [found["threads"]]
-    yield "traced median ms", [found["traced_ms"]["median"]]
-    yield "tracer's cost", [cost["share"], cost["low"], cost["high"]]
-    yield "load ms", [found["load_ms"]]
-    yield "first ms", [found["first_inference_ms"]]
-    yield "memory", [found["peak_memory_bytes"]]
+_LATENCY = _keys(Files.latency, {
+    "threads": "threads", "launches": "rounds", "rounds": "rounds", "median ms": "end_to_end_ms.median",
+    "5% to 95%": "end_to_end_ms.p5 end_to_end_ms.p95", "mean ms": "end_to_end_ms.mean",
+    "spread": "end_to_end_ms.robust_cv",
+})  # fmt: skip
 
 
-def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Told:
     use = files.latency(row)["machine"]
     yield "CPU time", [use["cpu_time_share"]]
     yield "pushed off the CPU", [1000 * use["involuntary_switches"] / use["inferences"]]
     yield "page faults from disk", [1000 * use["major_faults"] / use["inferences"]]
 
 
-def _projections(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    found = files.headroom(row)
-    yield "share of time", [found["time_share"]]
-    yield "lowest", [found["low"]]
-    yield "highest", [found["high"]]
-    yield "ceiling", [found["ceiling"]]
-    yield "latency ms", [found["latency_ms"]]
-    yield "projected ms", [found["projected_ms"]["high"], found["projected_ms"]["low"]]
-
-
-def _factors(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    found = _one(files.headroom(row)["factors"], operators=row["operators on SME2"])
-    yield "count", [found["count"]]
-    yield "share of time", [found["time_share"]]
-    yield "factors", [found["low"], found["high"]]
-
-
-def _bottlenecks(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    found = files.headroom(row)
-    yield "largest part", [found["bottleneck_before"]["share"]]
-    yield "with the lowest factors", [found["bottleneck_after"]["low"]["share"]]
-    yield "with the highest", [found["bottleneck_after"]["high"]["share"]]
-
-
-def _pair_of_section(table: Shown, files: Files) -> Json:
+def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
     """A table of categories stands below its pair's heading; the only pair has none."""
     comparable = [pair for pair in files.analysis["pairs"] if pair["e2e"]["ratio"] is not None]
-    named = [pair for pair in comparable if pair["label"] == table.view]
-    return (named or comparable)[0]
-
-
-def _categories(table: Shown, files: Files, row: Row, _: int) -> Iterator[tuple[str, Any]]:
-    pair = _pair_of_section(table, files)
-    before, after = files.sides(pair)
+    pair = next((pair for pair in comparable if pair["label"] == table.view), comparable[0])
+    before, after = (side["e2e_ms"] for side in files.sides(pair))
     if row["category"].startswith("End to end"):
-        ratio = before["e2e_ms"] / after["e2e_ms"]
-        known = {"baseline_ms": before["e2e_ms"], "candidate_ms": after["e2e_ms"], "ratio": ratio}
-        shares = 1.0, 1.0
+        known = {"baseline_ms": before, "candidate_ms": after, "ratio": before / after}
+        known |= {"baseline_share": 1.0, "candidate_share": 1.0}
     else:
         known = _one(pair["categories"], category=row["category"])
-        shares = known["baseline_share"], known["candidate_share"]
-    yield "before ms", [known["baseline_ms"]]
-    yield "after ms", [known["candidate_ms"]]
-    yield "share", [shares[0]]
-    yield "share 2", [shares[1]]
-    yield "change", _change(known["ratio"])
-    yield "speedup", [known["ratio"]]
+    columns = {"before ms": "baseline_ms", "after ms": "candidate_ms", "speedup": "ratio", "change": "change"}
+    columns |= {"share": "baseline_share", "share 2": "candidate_share"}
+    return _keys(lambda *_: _changed(known), columns)(table, files, row, 0)
 
 
 def _near(shown: float, said: float, digit: float = 0.1) -> float:
@@ -238,7 +194,7 @@ def _near(shown: float, said: float, digit: float = 0.1) -> float:
     return shown if abs(shown - said) <= _SUMS * digit else said
 
 
-def _parts(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _parts(_: Shown, files: Files, row: Row, __: int) -> Told:
     series = _headline(files)
     name = row["category"]
     whole = name.startswith("End to end")
@@ -254,16 +210,15 @@ def _headline(files: Files) -> Json:
     return min(known, key=lambda each: each["threads"])
 
 
-def _work(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _work(_: Shown, files: Files, row: Row, __: int) -> Told:
     members = [each for each in _headline(files)["operators"] if each["category"] == row["category"]]
     yield "operators", [len(members)]
     yield "million operations", [sum(each["flops"] or 0 for each in members) / 1e6]
     yield "data", [sum(each["bytes_moved"] or 0 for each in members)]
 
 
-def _pair_operators(table: Shown, files: Files, row: Row, _: int) -> Iterator[tuple[str, Any]]:
+def _pair_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     pair = files.at(table.view)
-    after = files.sides(pair)[1]
     named = [
         each
         for each in pair["operators"]
@@ -276,7 +231,7 @@ def _pair_operators(table: Shown, files: Files, row: Row, _: int) -> Iterator[tu
     found = min(named, key=lambda each: _distance(row["speedup"], each["ratio"]))
     yield "before ms", [found["baseline_ms"]]
     yield "after ms", [found["candidate_ms"]]
-    yield "share after", [found["candidate_ms"] / after["e2e_ms"]]
+    yield "share after", [found["candidate_ms"] / files.sides(pair)[1]["e2e_ms"]]
     yield "speedup", [found["ratio"]]
     assert row["verdict"] == (found["speedup"]["verdict"] if found["speedup"] else "-")
 
@@ -294,7 +249,7 @@ def _distance(cell: str, said: float | None) -> float:
     return abs(float(cell.rstrip("x")) - said)
 
 
-def _series_operators(table: Shown, files: Files, row: Row, _: int) -> Iterator[tuple[str, Any]]:
+def _series_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     named = [
         each
         for each in files.at(table.view)["operators"]
@@ -305,7 +260,7 @@ def _series_operators(table: Shown, files: Files, row: Row, _: int) -> Iterator[
     yield "share", [named[0]["share"]]
 
 
-def _untimed_operators(table: Shown, files: Files, row: Row, _: int) -> Iterator[tuple[str, Any]]:
+def _untimed_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     place = files.at(table.view)
     series = files.sides(place)[1] if "baseline" in place else place
     named = [
@@ -313,43 +268,36 @@ def _untimed_operators(table: Shown, files: Files, row: Row, _: int) -> Iterator
         for each in series["operators"]
         if each["name"] == row["operator"] and each["module_path"] in (row["module"], "")
     ]
-    flops = [each["flops"] / 1e6 for each in named]
-    assert flops, f"{dict(row)} is no operator of {table.view}"
+    assert named, f"{dict(row)} is no operator of {table.view}"
     nearest = min(named, key=lambda each: abs(each["flops"] / 1e6 - float(row["million operations"])))
     yield "million operations", [nearest["flops"] / 1e6]
     yield "data", [nearest["bytes_moved"]]
 
 
-def _modules(table: Shown, files: Files, _: Row, place: int) -> Iterator[tuple[str, Any]]:
+def _modules(table: Shown, files: Files, _: Row, place: int) -> Told:
     path = _path(table, place)
     view = files.at(table.view.removesuffix("/modules"))
     sides = files.sides(view) if "baseline" in view else [view]
     if path in sides[0]["ms"]:
-        values = [[side["ms"][path], side["share"][path]] for side in sides]
-        count, ratio = None, None
+        values = [(side["ms"][path], side["share"][path]) for side in sides]
     else:
         known = [_one(side["modules"], module=path) for side in sides]
-        whole = [
-            (side["e2e_ms"], 1.0) if not path else (each.get("ms"), each.get("share"))
-            for side, each in zip(sides, known, strict=True)
-        ]
-        values = [list(each) for each in whole]
-        count = known[-1]["operators"]
-        ratio = values[0][0] / values[-1][0] if len(sides) == 2 and values[0][0] and values[-1][0] else None
+        yield "operators", [known[-1]["operators"]]
         if "million operations" in table.headers:
-            flops = known[-1]["flops"]
-            total = _one(sides[-1]["modules"], module="")["flops"]
+            flops, total = known[-1]["flops"], _one(sides[-1]["modules"], module="")["flops"]
             yield "million operations", [flops / 1e6]
             yield "share", [flops / total]
-            yield "operators", [count]
             return
-    headers = ("before ms", "after ms") if len(sides) == 2 else ("ms",)
-    shares = ("share", "share 2") if len(sides) == 2 else ("share",)
-    for header, share, (ms, part) in zip(headers, shares, values, strict=True):
+        values = [
+            (each.get("ms"), each.get("share")) if path else (side["e2e_ms"], 1.0)
+            for side, each in zip(sides, known, strict=True)
+        ]
+        both = len(sides) == 2 and values[0][0] and values[1][0]
+        yield "speedup", [values[0][0] / values[1][0] if both else None]
+    headers = (("before ms", "share"), ("after ms", "share 2")) if len(sides) == 2 else (("ms", "share"),)
+    for (header, share), (ms, part) in zip(headers, values, strict=True):
         yield header, [ms]
         yield share, [part]
-    yield "operators", [count]
-    yield "speedup", [ratio]
 
 
 def _path(table: Shown, place: int) -> str:
@@ -362,7 +310,7 @@ def _path(table: Shown, place: int) -> str:
     return ".".join(parts[1:])
 
 
-def _timeline(table: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _timeline(table: Shown, files: Files, row: Row, __: int) -> Told:
     file, _, run = table.source.partition("#run=")
     with (files.folder / file).open(encoding="utf-8") as stream:
         events = [
@@ -380,53 +328,50 @@ def _timeline(table: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[s
     yield "takes ms", [float(near["duration_ms"])]
 
 
-def _backends(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    series = _headline(files)
-    members = [each for each in series["operators"] if each["delegate_backend"] == row["backend"]]
+def _backends(_: Shown, files: Files, row: Row, __: int) -> Told:
+    members = [each for each in _headline(files)["operators"] if each["delegate_backend"] == row["backend"]]
     yield "operators", [len(members)]
-    if "ms" in row:
-        yield from _together(members, row)
+    yield from _together(members, row)
 
 
-def _outside(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    series = _headline(files)
-    members = [
-        each
-        for each in series["operators"]
-        if each["delegate_backend"] == "portable"
-        and re.sub(r" #\d+$", "", each["name"]) == row["outside delegates"]
-    ]
+def _portable(files: Files) -> Iterator[tuple[str, Json]]:
+    """Operators outside of delegates, by their names without a counter."""
+    for each in _headline(files)["operators"]:
+        if each["delegate_backend"] == "portable":
+            yield re.sub(r" #\d+$", "", each["name"]), each
+
+
+def _outside(_: Shown, files: Files, row: Row, __: int) -> Told:
+    members = [each for name, each in _portable(files) if name == row["outside delegates"]]
     yield "how many", [len(members)]
-    if "ms" in row:
-        yield from _together(members, row)
+    yield from _together(members, row)
 
 
-def _outside_lines(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
-    names = dict(re.findall(r"\d+ x (\S+?)()(?=,|$)", row["operators"]))
+def _outside_lines(_: Shown, files: Files, row: Row, __: int) -> Told:
+    names = re.findall(r"\d+ x (\S+?)(?=,|$)", row["operators"])
     members = [
-        each
-        for each in _headline(files)["operators"]
-        if each["delegate_backend"] == "portable"
-        and re.sub(r" #\d+$", "", each["name"]) in names
-        and each["source"].replace("\\", "/").rpartition("/")[2] == row["source"]
+        (name, each)
+        for name, each in _portable(files)
+        if name in names and each["source"].replace("\\", "/").rpartition("/")[2] == row["source"]
     ]
-    counts = Counter(re.sub(r" #\d+$", "", each["name"]) for each in members)
+    counts = Counter(name for name, _ in members)
     yield "operators", [counts[name] for name in names]
     yield "source", [int(row["source"].rpartition(":")[2])]
     yield "why", [float(number) for number in re.findall(r"\d+(?:\.\d+)?", row["why"])]
-    if "ms" in row:
-        yield from _together(members, row)
+    yield from _together([each for _, each in members], row)
 
 
-def _together(members: Sequence[Json], row: Row) -> Iterator[tuple[str, Any]]:
+def _together(members: Sequence[Json], row: Row) -> Told:
     """Sums of rounded figures: each may be a last digit off."""
+    if "ms" not in row:
+        return
     ms, share = (sum(each[name] for each in members) for name in ("ms", "share"))
     digits = 1 + 0.5 * len(members)
     yield "ms", [_near(float(row["ms"]), ms, digits * 10.0 ** -len(row["ms"].partition(".")[2]))]
     yield "share", [_near(float(row["share"].rstrip("%")), 100 * share, digits * 0.1) / 100]
 
 
-def _answers(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
     calls = _calls(files, row["experiment"], int(row["threads"]))
     counted = re.search(r"(\d+) kernels, (\d+) calls", row["what the evidence says"])
     if counted:
@@ -441,7 +386,7 @@ def _answers(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, A
     )
 
 
-def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Iterator[tuple[str, Any]]:
+def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Told:
     for header in table.headers[2:]:
         experiment, _, threads = header.partition(", ")
         yield header, [_calls(files, experiment, int(threads.split()[0])).get(row["kernel"])]
@@ -459,16 +404,15 @@ def _calls(files: Files, experiment: str, threads: int) -> dict[str, int]:
     return defaultdict(int)
 
 
-def _parity(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _parity(_: Shown, files: Files, row: Row, __: int) -> Told:
     known = files.metrics["parity"] if row["from"] == "this run" else files.evidence["parity"]
+    columns = {"outputs of": "candidate", "against": "baseline"}
     (found,) = [
         each
         for each in known
-        if row["outputs of"].startswith(
-            each["candidate"]["experiment"] + ", " + str(each["candidate"]["threads"])
-        )
-        and row["against"].startswith(
-            each["baseline"]["experiment"] + ", " + str(each["baseline"]["threads"])
+        if all(
+            row[column].startswith(f"{each[side]['experiment']}, {each[side]['threads']}")
+            for column, side in columns.items()
         )
     ]
     output = found["parity"]["outputs"][int(row["output"].partition(":")[0])]
@@ -488,7 +432,7 @@ def _significant(value: float, cell: str) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _facts(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any]]:
+def _facts(_: Shown, files: Files, row: Row, __: int) -> Told:
     """Words of the manifest, and figures that stand in it; bytes are shown as GiB."""
     said = json.dumps(files.manifest)
     if row["value"] in said and not row["value"].isdigit():
@@ -500,32 +444,43 @@ def _facts(_: Shown, files: Files, row: Row, __: int) -> Iterator[tuple[str, Any
     yield "value", [value if number >= 0 else -value for number, value in zip(figures, nearest, strict=True)]
 
 
-def _starts(*headers: str) -> Callable[[tuple[str, ...]], bool]:
-    return lambda found: found[: len(headers)] == headers
-
-
-_TABLES: tuple[tuple[Callable[[tuple[str, ...]], bool], Checker], ...] = (
-    (_starts("comparison", "before ms"), _speedups),
-    (_starts("experiment", "threads", "SME2", "launches"), _latency),
-    (_starts("experiment", "threads", "SME2", "rounds"), _latency),
-    (_starts("experiment", "threads", "traced median ms"), _costs),
-    (_starts("experiment", "threads", "CPU time"), _machine_use),
-    (_starts("experiment", "threads", "share of time"), _projections),
-    (_starts("experiment", "threads", "operators on SME2"), _factors),
-    (_starts("experiment", "threads", "largest part"), _bottlenecks),
-    (_starts("category", "before ms"), _categories),
-    (_starts("category", "ms", "share"), _parts),
-    (_starts("category", "operators", "million operations"), _work),
-    (_starts("operator", "category", "before ms"), _pair_operators),
-    (_starts("operator", "category", "ms"), _series_operators),
-    (_starts("operator", "category", "million operations"), _untimed_operators),
-    (_starts("module", "operators"), _modules),
-    (_starts("event", "category"), _timeline),
-    (_starts("backend", "kind"), _backends),
-    (_starts("outside delegates"), _outside),
-    (_starts("left outside by"), _outside_lines),
-    (_starts("experiment", "threads", "SME2", "what the evidence says"), _answers),
-    (_starts("kernel", "instruction set"), _kernel_calls),
-    (_starts("outputs of", "against"), _parity),
-    (_starts("what", "value"), _facts),
-)
+_TABLES: dict[tuple[str, ...], Checker] = {
+    ("comparison", "before ms"): _keys(_speedup, {
+        "before ms": "baseline_median", "after ms": "candidate_median", "change": "change",
+        "speedup": "ratio", "interval": "low high",
+    }),
+    ("experiment", "threads", "SME2", "launches"): _LATENCY,
+    ("experiment", "threads", "SME2", "rounds"): _LATENCY,
+    ("experiment", "threads", "traced median ms"): _keys(Files.latency, {
+        "threads": "threads", "traced median ms": "traced_ms.median", "load ms": "load_ms",
+        "tracer's cost": "tracer_cost.share tracer_cost.low tracer_cost.high",
+        "first ms": "first_inference_ms", "memory": "peak_memory_bytes",
+    }),
+    ("experiment", "threads", "CPU time"): _machine_use,
+    ("experiment", "threads", "share of time"): _keys(Files.headroom, {
+        "share of time": "time_share", "lowest": "low", "highest": "high", "ceiling": "ceiling",
+        "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",
+    }),
+    ("experiment", "threads", "operators on SME2"): _keys(
+        _factor, {"count": "count", "share of time": "time_share", "factors": "low high"}
+    ),
+    ("experiment", "threads", "largest part"): _keys(Files.headroom, {
+        "largest part": "bottleneck_before.share", "with the highest": "bottleneck_after.high.share",
+        "with the lowest factors": "bottleneck_after.low.share",
+    }),
+    ("category", "before ms"): _categories,
+    ("category", "ms", "share"): _parts,
+    ("category", "operators", "million operations"): _work,
+    ("operator", "category", "before ms"): _pair_operators,
+    ("operator", "category", "ms"): _series_operators,
+    ("operator", "category", "million operations"): _untimed_operators,
+    ("module", "operators"): _modules,
+    ("event", "category"): _timeline,
+    ("backend", "kind"): _backends,
+    ("outside delegates",): _outside,
+    ("left outside by",): _outside_lines,
+    ("experiment", "threads", "SME2", "what the evidence says"): _answers,
+    ("kernel", "instruction set"): _kernel_calls,
+    ("outputs of", "against"): _parity,
+    ("what", "value"): _facts,
+}  # fmt: skip

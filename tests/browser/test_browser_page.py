@@ -97,9 +97,7 @@ def _width(found: Opened) -> float:
 
 
 @pytest.mark.quick
-def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(
-    opened: Open, written: Written
-) -> None:
+def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(opened, written) -> None:
     found = opened(written("sme2_hardware"))
     box = found.page.locator("dl.answers").bounding_box()
     assert box and box["y"] + box["height"] < 900

@@ -35,9 +35,7 @@ def _written(folder: Path, contents: StoreContents) -> Path:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
-def test_it_is_drawn_without_a_complaint_or_a_request(
-    opened: Open, page: Path, width: int, dark: bool
-) -> None:
+def test_it_is_drawn_without_a_complaint_or_a_request(opened, page: Path, width: int, dark: bool) -> None:
     found = opened(page, width=width, dark=dark)
     assert not found.complaints and found.requests == [page.as_uri()]
     assert found.ask("document.documentElement.scrollWidth - innerWidth") <= 0, "the page scrolls sideways"
@@ -144,9 +142,7 @@ def test_a_run_is_pointed_at_and_followed_by_mouse_and_keyboard(
     assert card.locator("tbody a").first.get_attribute("href") == newest.report
 
 
-def test_the_runs_are_all_there_and_sorted_by_a_click(
-    opened: Open, page: Path, contents: StoreContents
-) -> None:
+def test_the_runs_are_all_there_and_sorted_by_a_click(opened, page: Path, contents: StoreContents) -> None:
     found = opened(page)
     assert found.texts("#runs .count") == [f"{len(contents.runs):,} runs"]
     found.page.get_by_role("button", name="latency").click()

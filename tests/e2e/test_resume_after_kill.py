@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,9 +123,7 @@ def check_counts(run_dir: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "rounds"])
-def test_kills_at_any_moment_lose_nothing_and_double_nothing(
-    exported: Callable[..., Any], tmp_path: Path, mode: str
-) -> None:
+def test_kills_at_any_moment_lose_nothing_and_double_nothing(exported, tmp_path: Path, mode: str) -> None:
     model = exported("toy_cnn", "fp16").pte
     reference = write_config(tmp_path / "reference", model, mode)
     whole = finished(start(reference))

@@ -278,9 +278,7 @@ def end_scheduler(child: process.Child) -> None:
         pipe.close()
 
 
-def test_a_scheduler_that_dies_costs_no_launch_that_ended(
-    exported: Callable[..., Artifact], tmp_path: Path
-) -> None:
+def test_a_scheduler_that_dies_costs_no_launch_that_ended(exported, tmp_path: Path) -> None:
     """The sweep says in one line what to do and marks no cell failed; the worker waits for the next one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -6,13 +6,10 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from documents import Block, blocks_of, missing_line
-
-from model_profiling.core import process
 
 PAGE = "docs/troubleshooting.md"
 PROGRAMS = Path(__file__).parents[1] / "data/runs/programs"
@@ -58,12 +55,7 @@ def page_folder(arm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(sys.platform != "linux", reason="the lines shown are those of Linux")
 @pytest.mark.usefixtures("page_folder")
 @pytest.mark.parametrize(("typed", "block"), _typed(), ids=[typed for typed, _ in _typed()])
-def test_the_line_shown_is_the_line_that_comes(
-    typed: str,
-    block: Block,
-    sme2prof: Callable[..., process.Completed],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_line_shown_is_the_line_that_comes(typed: str, block: Block, sme2prof, monkeypatch) -> None:
     words = shlex.split(typed)
     while "=" in words[0]:
         monkeypatch.setenv(*words.pop(0).split("=", 1))

@@ -88,9 +88,7 @@ def test_every_flag_is_known(path: str, entry: Call, sme2prof: Call) -> None:
     assert not set(EARLIER[path]) - words
 
 
-def test_a_run_is_analysed_reported_and_validated_as_before(
-    entry: Call, run_dir: Path, tmp_path: Path
-) -> None:
+def test_a_run_is_analysed_reported_and_validated_as_before(entry, run_dir: Path, tmp_path: Path) -> None:
     quiet = entry("scripts/analyze_results.py", "--run-dir", run_dir, "--quiet")
     assert (
         quiet.ok
@@ -129,9 +127,7 @@ def pipeline_words(monkeypatch: pytest.MonkeyPatch, *argv: str, **options: bool)
     return asked[0]
 
 
-def test_experiments_and_a_phone_on_the_network_are_named_as_before(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_experiments_and_a_phone_on_the_network_are_named_as_before(monkeypatch, capsys) -> None:
     words = ("--config", "c.json", "--only", "a", "b", "--remote-device", "192.0.2.7:5555", "--verbose")
     asked = pipeline_words(monkeypatch, *words, android=True)
     assert asked == ["run", "c.json", "--only", "a", "--only", "b", "--target", "android:192.0.2.7:5555"]
@@ -150,9 +146,7 @@ def test_several_experiments_are_asked_for_at_once(entry: Call, tmp_path: Path) 
     assert done.returncode == 2 and "'c'" in done.stderr
 
 
-def test_quantizing_makes_int8_and_the_usual_format_is_fp16(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quantizing_makes_int8_and_the_usual_format_is_fp16(monkeypatch, capsys) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(scripts, "sme2prof", lambda words: asked.append(list(words)) or 0)
     for words in (
@@ -237,9 +231,7 @@ def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its
     says(many.stderr, "--timeline-csv", "2 files")
 
 
-def test_a_run_is_found_where_documents_of_before_say_it_is(
-    entry: Call, run_dir: Path, tmp_path: Path
-) -> None:
+def test_a_run_is_found_where_documents_of_before_say_it_is(entry, run_dir: Path, tmp_path: Path) -> None:
     runs = tmp_path / "out_toy_cnn" / "runs"
     shutil.copytree(run_dir, runs / "xnnpack_fp16" / "mac")
     done = entry("scripts/validate_results.py", "--results", runs / "mac")
@@ -249,9 +241,7 @@ def test_a_run_is_found_where_documents_of_before_say_it_is(
     assert several.returncode == 2 and f"no run directory {runs / 'mac'}" in several.stderr
 
 
-def test_a_run_with_what_the_tools_wrote_into_it_is_still_valid(
-    entry: Call, run_dir: Path, tmp_path: Path
-) -> None:
+def test_a_run_with_what_the_tools_wrote_into_it_is_still_valid(entry, run_dir: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(run_dir, tmp_path / "run"))
     dump = next(run.glob("*/*_t1.etdump"))
     assert entry(
@@ -286,9 +276,7 @@ def test_a_record_that_cannot_be_read_is_done_without_unless_it_must_be(
     )
 
 
-def test_the_setup_is_checked_with_a_program(
-    entry: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_setup_is_checked_with_a_program(entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no adb, whose server takes seconds to start
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path))
     words = ("--prerequisites", "--android-run", "--model")
@@ -305,9 +293,7 @@ def test_the_smoke_test_says_which_system_this_is(entry: Call) -> None:
     assert done.returncode == 2 and f"not {other}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_the_script_that_is_gone_names_what_replaces_it(
-    capsys: pytest.CaptureFixture[str], sme2prof: Call
-) -> None:
+def test_the_script_that_is_gone_names_what_replaces_it(capsys: pytest.CaptureFixture[str], sme2prof) -> None:
     words = f"--model {PROGRAM} --quiet-runner r --mode xnntrace --timing-runs 20 --outdir o"
     assert perf_runner("", words.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -264,9 +264,7 @@ def test_dumps_of_an_unknown_machine_say_so(int8: ReportData, tmp_path: Path) ->
     assert [root.width for root in trace.runs(process).values()] == series.breakdown.e2e.tolist()
 
 
-def test_huge_runs_are_thinned_evenly_and_say_so(
-    sme2: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_runs_are_thinned_evenly_and_say_so(sme2: ReportData, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(perfetto, "_MOST_SLICES", 600)
     trace = traced(sme2, tmp_path)
     for process in trace.labels:
@@ -519,9 +517,7 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     assert wrong.returncode == 2 and re.fullmatch(r"error: .*perfeto; .*'perfetto'.*\n", wrong.stderr)
 
 
-def test_a_comparison_is_summed_up_for_a_job(
-    tmp_path: Path, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_is_summed_up_for_a_job(tmp_path: Path, sme2prof, monkeypatch) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("## Before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))

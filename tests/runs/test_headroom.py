@@ -122,9 +122,7 @@ def test_elsewhere_only_coverage_is_told(run_dir: Path, reason: str) -> None:
 
 
 @pytest.mark.parametrize("run_dir", [ARM, EMULATED, X86_64, SME2], ids=lambda path: path.name)
-def test_every_file_and_command_states_one_record(
-    run_dir: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_every_file_and_command_states_one_record(run_dir: Path, capsys, tmp_path: Path) -> None:
     facts = json.loads(json.dumps(outlook_facts(outlook(run_dir))))
     assert {key: load(run_dir / "analysis_summary.json")[key] for key in KEYS} == facts
     assert {key: load(run_dir / SUMMARY)[key] for key in KEYS} == facts
@@ -283,9 +281,7 @@ def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_prove
     assert not matched and unmatched == (first.name,)
 
 
-def test_factors_given_to_a_command_are_kept_and_stated_everywhere(
-    arm: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_factors_given_to_a_command_are_kept_and_stated_everywhere(arm: Path, capsys) -> None:
     usual = outlook(arm).projections[0]
     assert main(["report", str(arm), "--sme2-factor", "2:4"]) == 0
     given = outlook(arm).projections[0]
@@ -319,9 +315,7 @@ def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest
     assert first.low == again.low <= again.high < first.high, "only one row still has a range"
 
 
-def test_factors_that_change_nothing_are_not_taken_silently(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, capsys) -> None:
     run_dir = shutil.copytree(X86_64, tmp_path / "linux")
     assert main(["report", str(run_dir), "--sme2-factor", "2:4"]) == 0
     says(capsys.readouterr().err, "--sme2-factor", "not an Arm CPU")

@@ -85,9 +85,7 @@ def in_journal(change: Callable[[Json], object]) -> Callable[[Path], None]:
 
 
 @pytest.mark.slow
-def test_a_bundle_lies_here_and_unpacks_into_one_folder(
-    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_lies_here_and_unpacks_into_one_folder(run_dir: Path, tmp_path: Path, monkeypatch) -> None:
     """Its name is made of the run's words."""
     here = tmp_path / "here"
     here.mkdir()

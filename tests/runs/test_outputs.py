@@ -103,9 +103,7 @@ def test_a_bundle_into_a_pipe(run: Path, pipe: Path) -> None:
     assert sizes["shared.json"] == bundle.files[-1].bytes
 
 
-def test_a_config_and_a_tool_write_to_standard_output(
-    run: Path, sme2prof: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_path: Path, capsys) -> None:
     program = next((run.parents[2] / "artifacts").glob("*.pte"))
     done = sme2prof("config", "new", "--model", program, "--output", "-", "--output-root", tmp_path / "new")
     assert (done.returncode, done.stderr) == (0, "")

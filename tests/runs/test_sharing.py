@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, dumps_in, edit, 
 from said import says
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.process import Completed
 from model_profiling.etdump import boundaries_beside
 from model_profiling.report.run_report import run_document
 from model_profiling.report.scrubbing import Scrubber, left_out_lines
@@ -136,9 +134,7 @@ def test_the_same_thing_has_the_same_placeholder_and_the_page_lists_them(shared:
     assert "kernel Linux 6.1.0-kernel-build-1" in page
 
 
-def test_what_would_leak_is_not_written(
-    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_leak_is_not_written(private: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(Scrubber, "text", lambda _, text: text)
     with pytest.raises(InputError, match="nothing was written"):
         share_report([private], tmp_path / "page.html")
@@ -165,9 +161,7 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
 
 
 @pytest.mark.slow
-def test_an_unpacked_bundle_is_the_run_again(
-    private: Path, bundle: Bundle, tmp_path: Path, sme2prof: Callable[..., Completed]
-) -> None:
+def test_an_unpacked_bundle_is_the_run_again(private: Path, bundle: Bundle, tmp_path: Path, sme2prof) -> None:
     home = unpacked(bundle, tmp_path / "private")
     done = sme2prof("report", home, "--out", tmp_path / "again.html", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == list(
@@ -267,9 +261,7 @@ def test_several_runs_are_shared_on_one_page(private: Path, tmp_path: Path) -> N
     assert not secrets_in(page) and b"RUN_DIR_1" in page and b"RUN_DIR_2" in page
 
 
-def test_the_commands_say_what_they_did(
-    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2prof: Callable[..., Completed]
-) -> None:
+def test_the_commands_say_what_they_did(private: Path, tmp_path: Path, monkeypatch, sme2prof) -> None:
     class Fine:
         def as_dict(self) -> Json:
             return dict(DIAGNOSIS)

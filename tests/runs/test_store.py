@@ -172,9 +172,7 @@ def test_a_run_that_was_continued_replaces_what_it_was(tmp_path: Path) -> None:
     assert [run.outcome for run in both.runs] == ["an earlier state of one that is there", "added"]
 
 
-def test_many_small_files_become_few_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_small_files_become_few_and_nothing_is_lost(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("model_profiling.store.maintenance.ALIKE", 4)
     store = Store.open(tmp_path / "store", make=True)
     runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(10)]
@@ -263,9 +261,7 @@ def _at(manifest: Manifest, target: str, platform: str) -> Manifest:
     return replace(manifest, machine=machine, target=TargetFacts(target, platform, manifest.target.times))
 
 
-def test_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_the_command_line(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("SME2PROF_STORE", str(tmp_path / "store"))
     assert main(["store", "list"]) == 2
     says(capsys.readouterr().err, f"no store in {tmp_path / 'store'}", "store add")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from said import says
 from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
-from model_profiling.core.process import Completed
 from model_profiling.pipeline.open_run import measure_together
 from model_profiling.pipeline.start import Start
 from model_profiling.sweep import engine, report
@@ -101,9 +99,7 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
     assert concluded.added is None
 
 
-def test_the_command_shows_what_came_of_it(
-    swept: SweepFolder, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeypatch, tmp_path: Path) -> None:
     """The engine has tests of its own; here its answer is the sweep above."""
     monkeypatch.setattr(report, "MOST_SIDE_BY_SIDE", 0)
     answer = SweepOutcome(swept.path, swept.record)

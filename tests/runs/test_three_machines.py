@@ -109,9 +109,7 @@ def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
         assert not re.search(r"sme2_(on|off)\b|SME2 (was )?(on|off)\b", said), name
 
 
-def test_an_hour_of_emulation_is_not_begun_unasked(
-    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_hour_of_emulation_is_not_begun_unasked(profiled: Profiled, monkeypatch) -> None:
     monkeypatch.setattr("model_profiling.workflow.profile.emulated_seconds", lambda _program: 1260.0)
     done = profiled(ARM)
     assert done.evidence is None
@@ -121,9 +119,7 @@ def test_an_hour_of_emulation_is_not_begun_unasked(
     assert profiled(X86_64).evidence is not None  # where it is all there is, it runs
 
 
-def test_how_long_emulation_takes_is_said_before_it_begins(
-    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, monkeypatch) -> None:
     stages: list[str] = []
     monkeypatch.setattr("model_profiling.core.progress.Silent.stage", lambda _self, text: stages.append(text))
     profiled(X86_64)
@@ -134,9 +130,7 @@ def test_how_long_emulation_takes_is_said_before_it_begins(
     assert any(" 42 min " in stage for stage in stages)
 
 
-def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(
-    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(profiled, monkeypatch) -> None:
     shown: list[tuple[int, int, str]] = []
     monkeypatch.setattr(
         "model_profiling.core.progress.Silent.advance",

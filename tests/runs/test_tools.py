@@ -78,9 +78,7 @@ def test_emulated_times_are_refused_by_the_tools(runs: Path, tmp_path: Path, too
     assert sorted(runs.rglob("*")) == kept, "nothing was written"
 
 
-def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(
-    runs: Path, tmp_path: Path, tool: Command
-) -> None:
+def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(runs: Path, tmp_path: Path, tool) -> None:
     run_dir = runs / "linux"
     off, on = timelines(run_dir)
     done = tool("analyze_etdump_csv", "--timeline-csv", off, "--compare", on)
@@ -101,9 +99,7 @@ def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(
     assert refused(tool("robust_latency_analysis", dump_of(run_dir)), "traces kernels")
 
 
-def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(
-    emulated: Path, tmp_path: Path, tool: Command
-) -> None:
+def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tmp_path: Path, tool) -> None:
     taken, dump = tmp_path / "taken", dump_of(emulated)
     done = tool("etdump_to_csv", "--etdump", dump, "--out-dir", taken, "--all-runs")
     assert done.ok
@@ -122,9 +118,7 @@ def rename_experiments(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_e2e.csv"])
-def test_a_removed_manifest_does_not_unmask_emulated_times(
-    emulated: Path, sme2prof: Command, tool: Command, kept: str
-) -> None:
+def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2prof, tool, kept: str) -> None:
     for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_e2e.csv"):
         if pattern != kept:
             for path in emulated.rglob(pattern):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from recorded_runs import PROGRAM
 from said import says
 
-from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.runner import build
 from model_profiling.validation.validate import validate_pipeline
@@ -62,9 +60,7 @@ def test_results_are_validated_once_they_are_there(arm_home: Path, tmp_path: Pat
     assert {"results: manifest", "results: closure"} <= {check.name for check in found.checks}
 
 
-def test_the_script_answers_with_its_exit_code(
-    script: Callable[..., process.Completed], tmp_path: Path
-) -> None:
+def test_the_script_answers_with_its_exit_code(script, tmp_path: Path) -> None:
     done = script("scripts/validate_pipeline.py", "--config", write(tmp_path, model="nowhere.pte"), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["ok"] is False
     absent = script("scripts/validate_pipeline.py", "--config", tmp_path / "absent.json")

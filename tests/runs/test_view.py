@@ -143,9 +143,7 @@ def test_the_users_browser_gets_the_page(many: Path, tmp_path: Path, cli: Cli) -
     assert (tmp_path / "asked").read_text().strip() == (many / "runs_index.html").as_uri()
 
 
-def test_the_command_says_where_the_page_is(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2prof: Cli
-) -> None:
+def test_the_command_says_where_the_page_is(many: Path, tmp_path: Path, monkeypatch, sme2prof) -> None:
     page = str(many / "runs_index.html")
     monkeypatch.setenv("CI", "true")
     quiet = sme2prof("view", many, "--no-browser")
@@ -175,9 +173,7 @@ def test_a_page_that_is_there_is_not_written_elsewhere(tmp_path: Path) -> None:
         page_to_view(tmp_path, tmp_path / "other.txt")
 
 
-def test_a_folder_that_may_not_be_written_to(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_may_not_be_written_to(many: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != many)  # root may write everywhere
     with pytest.raises(InputError, match="--out"):
         page_to_view(many)

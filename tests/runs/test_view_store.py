@@ -17,7 +17,6 @@ from made_runs import BEGINNING, MadeRun, make_run, recorded
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.process import Completed
 from model_profiling.report.document import plain
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun, answers
 from model_profiling.run import Times
@@ -68,9 +67,7 @@ def test_runs_are_told_with_what_is_proven_and_where_their_reports_are(contents:
     assert "no report" in runs["Neoverse-N1"].no_report and "not there" in runs["made x86_64 CPU"].no_report
 
 
-def test_a_store_is_viewed_at_its_address(
-    home: Path, tmp_path: Path, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_is_viewed_at_its_address(home: Path, tmp_path: Path, sme2prof, monkeypatch) -> None:
     """`file://` goes the way of `s3://`; a path would have lost a slash of either."""
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     page = tmp_path / "page.html"
@@ -160,9 +157,7 @@ def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) ->
     assert page_to_view(home / "store", out).path == out and out.is_file()
 
 
-def test_a_store_elsewhere_needs_a_place_for_the_page(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_elsewhere_needs_a_place_for_the_page(home: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     address = f"file://{home / 'store'}"
     with pytest.raises(InputError, match="--out"):
@@ -170,9 +165,7 @@ def test_a_store_elsewhere_needs_a_place_for_the_page(
     assert "<h1>Runs in store</h1>" in page_to_view(address, tmp_path / "page.html").path.read_text()
 
 
-def test_the_command_makes_the_page_and_says_where(
-    home: Path, tmp_path: Path, sme2prof: Callable[..., Completed]
-) -> None:
+def test_the_command_makes_the_page_and_says_where(home: Path, tmp_path: Path, sme2prof) -> None:
     done = sme2prof("view", home / "store", "--no-browser", "--json")
     facts = json.loads(done.stdout)
     assert done.returncode == 0 and facts["page"] == str(home / "store" / "store_index.html")
