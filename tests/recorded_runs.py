@@ -13,6 +13,7 @@ from replay import ReplayTarget
 
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.run import names
+from model_profiling.run.journal import Journal
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
 
 Json = dict[str, Any]
@@ -76,10 +77,8 @@ def replay(
 
 
 def emulated_experiments() -> list[Json]:
-    switches = ("on", "off")
-    return [
-        {"name": f"emulated_sme2_{switch}", "sme2": switch, "runs": 1, "warmup": 0} for switch in switches
-    ]
+    once: Json = {"runs": 1, "warmup": 0}
+    return [{"name": f"emulated_sme2_{switch}", "sme2": switch, **once} for switch in ("on", "off")]
 
 
 def lay_out(
@@ -144,3 +143,22 @@ def edit(path: Path, change: Callable[[Json], object]) -> None:
     content = load(path)
     change(content)
     path.write_text(json.dumps(content))
+
+
+def rename_launches(run_dir: Path, rename: Callable[[str], str]) -> None:
+    """As if it had been measured at another time."""
+    launches = {entry.launch for entry in Journal(run_dir).entries() if entry.launch}
+    for path in (run_dir / names.JOURNAL, run_dir / names.MANIFEST):
+        text = path.read_text()
+        for launch in launches:
+            text = text.replace(launch, rename(launch))
+        path.write_text(text)
+
+
+def slow_down(run_dir: Path, factor: float, only: str = "") -> None:
+    def slow(stats: Json) -> None:
+        rounds = stats["end_to_end_rounds_ms"]
+        stats["end_to_end_rounds_ms"] = [[value * factor for value in latencies] for latencies in rounds]
+
+    for path in run_dir.rglob(f"*{only}*_robust_stats.json"):
+        edit(path, slow)

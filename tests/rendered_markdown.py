@@ -70,7 +70,11 @@ class Page(HTMLParser):
 
 
 def rendered(text: str) -> Page:
+    return read_html(_RENDERER.render(text))
+
+
+def read_html(text: str) -> Page:
     page = Page()
-    page.feed(_RENDERER.render(text))
+    page.feed(text)
     page.close()
     return page

@@ -182,8 +182,11 @@ def test_a_series_of_five_thousand_operators_stays_small_and_says_what_it_left_o
 
 
 def test_a_run_of_hostile_names_is_only_named_so(opened: Open, tmp_path: Path) -> None:
-    hostile = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "</script><b>bold</b>")
-    data = made_page(30, lambda number: f"{hostile[number % 3]} (F16) #{number}")
+    hostile = (
+        "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "</script><b>bold</b>", "<!--<script>",
+        "javascript:alert(4)", "a\u2028b",
+    )  # fmt: skip
+    data = made_page(30, lambda number: f"{hostile[number % 6]} (F16) #{number}")
     found = opened(write_blocks(tmp_path, run_document(data), data.title))
     found.page.locator(f"{OPERATORS} .open").first.click()
     found.page.locator(f"{MODULES} .flame g").nth(3).click()
@@ -192,4 +195,4 @@ def test_a_run_of_hostile_names_is_only_named_so(opened: Open, tmp_path: Path) -
     assert not found.complaints and len(found.requests) == 1
     assert found.page.locator("main img, main b, main script:not([type='application/json'])").count() == 0
     assert "<script>alert(1)</script>" in found.page.locator("h1").inner_text()
-    assert len([name for name in column(found, "operator") if name.startswith("<script>")]) == 10
+    assert len([name for name in column(found, "operator") if name.startswith("<script>")]) == 5

@@ -8,18 +8,11 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened, write_blocks
 
-from model_profiling.core.formatting import printable
-from model_profiling.report.charts.drawing import PARTS, Row, axis, layer, layered
+from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.document import (
-    Block,
-    Chart,
-    Code,
-    Explorer,
     Folded,
     Heading,
     Paragraph,
-    make_list,
-    make_table,
 )
 
 RUNS = pytest.mark.parametrize("run", RECORDED)
@@ -161,62 +154,3 @@ def test_the_keyboard_reaches_everything(opened: Open, written: Written) -> None
     assert {"SUMMARY ", "BUTTON open", "INPUT ", "SELECT "} <= seen
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert found.ask(outline) != "none", "the focus is not seen"
-
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(2)>',
-    "</script><script>alert(3)</script>",
-    "<!--<script>",
-    "javascript:alert(4)",
-    "a\u2028b",
-)
-
-
-def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
-    name = "".join(HOSTILE)
-    rows: list[Row] = [{"operator": each, "ms": place} for place, each in enumerate(HOSTILE)]
-    bars = layer("rows", "bar", x="ms", y="operator", tip={"operator": name, "ms": name})
-    spec = layered({"rows": rows}, [bars], axis(name), {"type": "nominal"}, {"step": 22})
-    blocks: list[Block] = [
-        Heading(name, 1),
-        Paragraph(name),
-        Heading(name),
-        make_table((name,), [(Code(each),) for each in HOSTILE]),
-        *make_list(HOSTILE),
-        Chart("hostile", name, name, spec, name),
-        Explorer("operators", name, {**operators_named(HOSTILE)}, (Paragraph(name),), name),
-        Folded(name, (Paragraph(name),)),
-    ]
-    found = opened(write_blocks(tmp_path, blocks, name))
-    _open_everything(found)
-    found.page.locator(".open").first.click()
-    assert not found.complaints
-    assert found.requests == [(tmp_path / "report.html").as_uri()]
-    assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
-    assert found.page.title() == printable(name)
-    shown = found.page.locator("main").inner_text()
-    assert all(each.split("\u2028")[0] in shown for each in HOSTILE)
-
-
-def operators_named(names: tuple[str, ...]) -> dict[str, object]:
-    count = len(names)
-    return {
-        "texts": list(names),
-        "facts": list(names),
-        "series": [names[0]],
-        "views": [
-            {
-                "label": label,
-                "place": "",
-                "headers": ["operator", "category", "module", *names],
-                "numbers": [],
-                "rows": [[place] * (3 + count) for place in range(count)],
-                "inside": [[[0, place]] for place in range(count)],
-                "note": names[0],
-            }
-            for label in names[:2]
-        ],
-        "operators": [{str(place): list(range(count)) for place in range(count)}],
-        "code": [{"0": 0}],
-    }

@@ -8,12 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import ARM, EMULATED, SME2, Json, edit
+from recorded_runs import ARM, EMULATED, SME2, Json, edit, rename_launches, slow_down
 from said import says
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.run import Times
-from model_profiling.run.journal import Journal
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
@@ -36,12 +35,7 @@ GATE = ("--fail-on-regression", 5)
 def another(recorded: Path, to: Path, day: int) -> Path:
     """The same measurements as if made on another day of December, in other launches."""
     shutil.copytree(recorded, to)
-    launches = {entry.launch for entry in Journal(to).entries() if entry.launch}
-    for path in (to / "journal.jsonl", to / "manifest.json"):
-        text = path.read_text()
-        for launch in launches:
-            text = text.replace(launch, f"{day:02}{launch[2:]}")
-        path.write_text(text)
+    rename_launches(to, lambda launch: f"{day:02}{launch[2:]}")
 
     def later(manifest: Json) -> None:
         for session in manifest["sessions"]:
@@ -71,22 +65,10 @@ def _slim(run_dir: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def slower(run_dir: Path, factor: float) -> Path:
-    def slow(stats: Json) -> None:
-        rounds = stats["end_to_end_rounds_ms"]
-        stats["end_to_end_rounds_ms"] = [[value * factor for value in latencies] for latencies in rounds]
-
-    for path in run_dir.rglob("*_robust_stats.json"):
-        edit(path, slow)
-    return run_dir
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     home = tmp_path_factory.mktemp("runs")
-    made = {
-        name: another(SME2, home / name, day) for day, name in enumerate(("one", "two", "three"), start=1)
-    }
+    made = {name: another(SME2, home / name, day) for name, day in (("one", 1), ("two", 2), ("three", 3))}
     return {**made, "emulated": another(EMULATED, home / "emulated", 4)}
 
 
@@ -141,9 +123,8 @@ def test_structure_and_kernels_come_back_out_of_the_store(recorded: Path, tmp_pa
     asked = ("kernels", "structure")
     found = compare_with_baseline(b, store=store, fail_on=asked)
     direct = compare(a, b, fail_on=asked)
-    assert {each.name: set(each.changes) for each in found.differences} == {
-        each.name: set(each.changes) for each in direct.differences
-    }
+    stored, read = ({each.name: set(each.changes) for each in told.differences} for told in (found, direct))
+    assert stored == read
     assert found.answer == "failed" and all(aspect == "kernels" for aspect, _ in found.changed)
 
 
@@ -241,7 +222,8 @@ def test_emulated_baselines_gate_kernels_and_no_times(store: Store, tmp_path: Pa
 def test_a_regression_is_kept_as_bad_and_is_no_baseline(
     store: Store, runs: dict[str, Path], sme2prof, tmp_path: Path
 ) -> None:
-    b = slower(another(SME2, tmp_path / "b", 7), 1.25)
+    b = another(SME2, tmp_path / "b", 7)
+    slow_down(b, 1.25)
     junit, page = tmp_path / "j.xml", tmp_path / "s.md"
     done = sme2prof(
         "compare", b, "--against", "store:last-good", "--store", store.root, *GATE, "--add", "--junit", junit,

@@ -10,7 +10,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import INT8, ROUNDS, RUNS, SME2, Json, copied, dumps_in, edit, load
+from recorded_runs import (
+    INT8,
+    ROUNDS,
+    RUNS,
+    Json,
+    copied,
+    dumps_in,
+    edit,
+    load,
+    rename_launches,
+    slow_down,
+)
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.comparison_document import (
@@ -22,7 +33,6 @@ from model_profiling.report.comparison_document import (
 )
 from model_profiling.report.text import render_markdown
 from model_profiling.run import Times
-from model_profiling.run.journal import Journal
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.workflow.compare import compare
 
@@ -33,12 +43,7 @@ ON, OFF = "linux_sme2_on", "linux_sme2_off"
 def two(sme2_home: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A run and a copy of it to change, as if it had been measured at another time."""
     a, b = (copied(sme2_home, tmp_path / name) / "runs" / "xnnpack_fp16" / "linux" for name in "ab")
-    launches = {entry.launch for entry in Journal(b).entries() if entry.launch}
-    for path in (b / "journal.jsonl", b / "manifest.json"):
-        text = path.read_text()
-        for launch in launches:
-            text = text.replace(launch, launch[::-1])
-        path.write_text(text)
+    rename_launches(b, lambda launch: launch[::-1])
     return a, b
 
 
@@ -66,16 +71,6 @@ def steady(run_dir: Path) -> None:
         edit(path, quieten)
 
 
-def slowed(run_dir: Path, factor: float, only: str = "") -> None:
-    def slow(stats: Json) -> None:
-        rounds = stats["end_to_end_rounds_ms"]
-        stats["end_to_end_rounds_ms"] = [[value * factor for value in latencies] for latencies in rounds]
-
-    for path in run_dir.rglob("*_robust_stats.json"):
-        if only in path.name:
-            edit(path, slow)
-
-
 def verdicts(comparison: Comparison) -> set[Verdict]:
     return {found.end_to_end.verdict for found in comparison.series}
 
@@ -99,7 +94,7 @@ def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
     a, b = two
     steady(a)
     steady(b)
-    slowed(b, 1.25, only=ON)
+    slow_down(b, 1.25, only=ON)
     summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
     done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--markdown", summary, "--junit", junit)
     found = compare(a, b, limit=0.05)
@@ -128,7 +123,7 @@ def test_the_gate_asks_for_both_size_and_certainty(
     a, b = two
     steady(a)
     steady(b)
-    slowed(b, factor)
+    slow_down(b, factor)
     found = compare(a, b, limit=limit / 100)
     assert len(found.regressions) == regressions
     assert [series.slowdown for series in found.series] == pytest.approx([factor - 1] * 2, abs=0.01)
@@ -227,9 +222,8 @@ def test_operators_that_appear_and_vanish_are_named(linux: Path) -> None:
 
 def test_files_of_latencies_are_compared_round_by_round_within_a_run(two: tuple[Path, Path]) -> None:
     a, b = two
-    ours, theirs, other = (
-        next(run_dir.glob(f"{name}/*_t1_robust_stats.json")) for run_dir, name in ((a, OFF), (a, ON), (b, ON))
-    )
+    sides = (a, OFF), (a, ON), (b, ON)
+    ours, theirs, other = (next(run_dir.glob(f"{name}/*_t1_robust_stats.json")) for run_dir, name in sides)
     within, across = compare(ours, theirs).series[0], compare(ours, other).series[0]
     (paired,) = load(a / "metrics.json")["comparisons"]
     assert within.way == "lockstep" and within.end_to_end.ratio == pytest.approx(paired["speedup"]["ratio"])
@@ -265,7 +259,8 @@ def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: P
         (lambda folder: folder / "none", "none"),
         (lambda folder: folder, "holds no run"),
         (lambda folder: _written(folder / "x.txt", "1"), "x.txt"),
-        (lambda folder: _written(folder / "x.json", "{"), "not JSON"),
+        (lambda folder: _written(folder / "x.json", "{"), "not JSON.*; .*run directory"),
+        (lambda folder: _written(folder / "x.json", "[1, 2]"), "x.json.*; .*run directory"),
         (lambda folder: _written(folder / "x.etdump", "junk"), "x.etdump"),
     ],
 )
@@ -273,7 +268,8 @@ def test_what_cannot_be_compared_at_all_exits_with_2(
     linux: Path, tmp_path: Path, sme2prof, spoil: Callable[[Path], Path], said: str
 ) -> None:
     done = sme2prof("compare", linux, spoil(tmp_path))
-    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and re.search(said, done.stderr) and done.stderr.count("\n") == 1
+    assert "pipeline" not in done.stderr
 
 
 def _written(path: Path, text: str) -> Path:
@@ -294,16 +290,3 @@ def test_an_experiment_missing_on_one_side_is_told(two: tuple[Path, Path]) -> No
     found = compare(a, b)
     assert [series.experiment for series in found.only_a] == [OFF] and not found.only_b
     assert any(str(found.only_a[0]) in warning for warning in warnings(found))
-
-
-@pytest.mark.parametrize("content", ["{", "[1, 2]"])
-def test_a_file_that_is_no_measurement_is_not_cured_by_the_pipeline(tmp_path: Path, content: str) -> None:
-    bad = tmp_path / "bad.json"
-    bad.write_text(content)
-    with pytest.raises(FormatError) as problem:
-        compare(bad, bad)
-    assert "pipeline" not in problem.value.fix and "run directory" in problem.value.fix
-
-
-def test_a_run_recorded_and_its_replay_are_the_same_measurement(linux: Path) -> None:
-    assert verdicts(compare(SME2, linux)) == {Verdict.NO_CHANGE}

@@ -29,7 +29,6 @@ from recorded_runs import (
 )
 from said import says
 
-from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import Outlook, outlook_of, speedup_of
 from model_profiling.analysis.kernels import executed_kernels, operator_kernels, sme_verdict
 from model_profiling.analysis.matching import match_proven
@@ -114,6 +113,7 @@ def test_a_linear_layer_with_one_row_is_not_taken_to_get_faster() -> None:
 def test_elsewhere_only_coverage_is_told(run_dir: Path, reason: str) -> None:
     found = outlook(run_dir)
     assert found.coverage.tested and not found.projections and reason in found.reason
+    assert found.coverage.emulated is (run_dir != SME2), "where this CPU has SME2 it proves it itself"
     assert (len(found.coverage.proven), len(found.coverage.operators)) == (5, 5)
     assert found.coverage.arithmetic_share == 1
     facts = outlook_facts(found)
@@ -321,13 +321,6 @@ def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, caps
     says(capsys.readouterr().err, "--sme2-factor", "not an Arm CPU")
     assert main(["report", str(run_dir), "--sme2-factor", "4:2"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_place_that_proves_operators_is_this_run_where_it_has_sme2() -> None:
-    analysis = recorded(SME2)
-    own = gather_evidence(analysis.run, analysis.series)[0]
-    assert own.operators is not None and own.operators.isa == "SME2"
-    assert not outlook(SME2).coverage.emulated
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from pages import assert_harmless
 from recorded_runs import EMULATED, PROGRAM, SME2, Json, dumps_in, emulated_experiments, replay
-from rendered_markdown import rendered
+from rendered_markdown import read_html, rendered
 
 from model_profiling.analysis.input_files import analyse_timeline
 from model_profiling.core.records import read_table
@@ -94,24 +93,6 @@ def _told(content: object, words: str) -> object:
     return content
 
 
-class Elements(HTMLParser):
-    """Elements with the names of their attributes; what scripts hold is no element."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, tuple[str, ...]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag != "code":  # what sentences quote with backticks
-            self.found.append((tag, tuple(sorted(name for name, _ in attrs))))
-
-    @classmethod
-    def of(cls, path: Path) -> list[tuple[str, tuple[str, ...]]]:
-        page = cls()
-        page.feed(path.read_text(encoding="utf-8"))
-        return page.found
-
-
 @pytest.fixture
 def everything(
     sme2prof: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -147,7 +128,14 @@ def test_names_are_text_in_every_file_that_is_made(everything: Callable[[str, st
         assert not page.links, path
         assert_harmless((hostile / path).read_text())
     assert "<img src=x" in rendered((hostile / "report.md").read_text()).text, "the words are there"
-    assert Elements.of(hostile / "report.html") == Elements.of(harmless / "report.html")
+    ours, theirs = (
+        [
+            (tag, sorted(name for name, _ in attributes))
+            for tag, attributes in read_html(page.read_text()).shape
+        ]
+        for page in (hostile / "report.html", harmless / "report.html")
+    )
+    assert ours == theirs, "elements and the names of their attributes"
     for path in (*hostile.rglob("*.svg"), hostile / "compared.xml"):
         for element in ElementTree.fromstring(path.read_text(encoding="utf-8")).iter():
             assert not element.tag.endswith(("script", "foreignObject", "}a"))

@@ -26,7 +26,7 @@ from model_profiling.run.names import RunFiles
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.bundle import write_bundle
-from model_profiling.workflow.report import write_page, write_report
+from model_profiling.workflow.report import write_report
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
@@ -363,12 +363,6 @@ def test_what_is_packed_are_files_of_the_run_alone(run_dir: Path, outside: Path)
     assert not {"notes.md", "linux_baseline/x.log", "pipe.log"} & {found.name for found in bundle.files}
 
 
-def test_a_run_that_was_moved_is_read_again(run_dir: Path, tmp_path: Path, sme2prof) -> None:
-    moved = run_dir.rename(tmp_path / "moved")
-    assert sme2prof("analyze", moved).returncode == 0
-    assert sme2prof("validate", moved).returncode == 0
-
-
 def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path) -> None:
     (run_dir / ".work").symlink_to(outside)
     clear_work(RunFiles(run_dir, "small_cnn"))
@@ -377,11 +371,3 @@ def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path
     (run_dir / "linux_baseline").symlink_to(outside / "moved")
     with pytest.raises(ProfilingError, match=r"is a link .*outside"):
         check_directory(run_dir, resume=True, force=False)
-
-
-def test_pictures_are_not_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
-    (outside / "mine.svg").write_text("mine")
-    (tmp_path / "page_files").symlink_to(outside)
-    with pytest.raises(ProfilingError, match="page_files is a link"):
-        write_page([], tmp_path / "page.md", "Page")
-    assert (outside / "mine.svg").exists()

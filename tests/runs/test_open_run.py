@@ -10,17 +10,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from recorded_runs import EMULATED, ON_AND_OFF, PROGRAM, SME2, emulated_experiments, make_config, pair
+from recorded_runs import (
+    ARM,
+    EMULATED,
+    ON_AND_OFF,
+    PROGRAM,
+    SME2,
+    emulated_experiments,
+    load,
+    make_config,
+    pair,
+)
 from replay import ReplayTarget
+from said import says
 
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.pipeline.measured import conclude, reopen
 from model_profiling.pipeline.open_run import Interleaved, OpenRun, ReadyTarget, measure_together, open_run
 from model_profiling.pipeline.start import Start
 from model_profiling.report.data import report_data
+from model_profiling.report.html import page
 from model_profiling.run import Run, names
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.manifest import Manifest, read_manifest
+from model_profiling.runner.cache import cached, take_repair_notes
 from model_profiling.targets import Job, MachineFacts
 from model_profiling.validation.validate import validate
 
@@ -209,10 +222,7 @@ def test_what_is_left_is_told_ahead(tmp_path: Path) -> None:
     with open_run(config, ReplayTarget(EMULATED)) as run:
         left = run.left()
         assert left.steps == (2, 2) and left.launches.most == 0 and 0 < left.seconds_at_most < 60
-        assert to_the_end(run) == [
-            "evidence: emulated_sme2_on, 1 thread",
-            "evidence: emulated_sme2_off, 1 thread",
-        ]
+        assert to_the_end(run) == [f"evidence: emulated_sme2_{switch}, 1 thread" for switch in ("on", "off")]
     budget = make_config(tmp_path / "budget", ON_AND_OFF, pairs=PAIR, schedule={"seed": 3, "budget_s": 20})
     with open_run(budget, ReplayTarget(SME2)) as run:
         assert (run.left().launches.least, run.left().launches.most) == (6, 60)
@@ -232,3 +242,41 @@ def test_a_failed_evidence_is_tried_again_by_the_next_session_only(tmp_path: Pat
     with open_run(config, ReplayTarget(SME2), Start(resume=True)) as run:
         assert run.left().steps == (1, 1)
         assert to_the_end(run) == ["evidence: linux_sme2_on, 1 thread"]
+
+
+class HealingTarget(ReplayTarget):
+    """Its runner lies damaged in the cache when it is prepared."""
+
+    def prepare(self) -> None:
+        home = self.cache / "runners" / "0123456789abcdef"
+        for _ in range(2):
+            cached(home, lambda into: into.mkdir(), "the runner", fetch=True)
+            (home / "more").touch()
+        super().prepare()
+
+    cache = Path()
+
+
+def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
+    target = HealingTarget(ARM)
+    target.cache = tmp_path / "cache"
+    measure_together([(make_config(tmp_path / "run"), Start())], target)
+    kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
+    (remark,) = (remark for remark in kept if remark["code"] == "cache")
+    says(remark["seen"], "the runner", "(more is not as it was made)")
+    assert take_repair_notes() == ()
+
+
+def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypatch) -> None:
+    """A page needs the script that draws charts, which the cache keeps."""
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(page, "_put_together", lambda: "draw()")  # takes seconds
+    assert page.vega_script() == "draw()"
+    (kept,) = (tmp_path / "cache/vega").glob("*/vega.js")
+    kept.write_text("steal()")
+    assert page.vega_script() == kept.read_text() == "draw()"
+    told = sme2prof("models")
+    assert re.search(r"^warning: .*cache.*\(vega\.js .*\).*made again$", told.stderr, re.MULTILINE)
+    (tmp_path / "cache").chmod(0o777)
+    kept.write_text("steal()")
+    assert page.vega_script() == "draw()", "a page is made without the cache, too"

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import csv
 import functools
+import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas
 import pytest
 from recorded_runs import ARM, DATA, EMULATED, PROGRAM, SME2, X86_64, assert_same_figures, load
+from rendered_markdown import Page, read_html
 from replay import ReplayTarget
 from said import says
 
 import model_profiling
 from model_profiling import AnalysedRun, Comparison, ProfilingError, Records, analyse, compare
+from model_profiling.core import process
 from model_profiling.facts.fact import Value
 from model_profiling.report.csv_files import DETAIL_COLUMNS
 from model_profiling.report.data import report_data
@@ -159,29 +162,12 @@ def test_reprs_are_one_short_line(recorded: Path) -> None:
         says(repr(outcome), "linux_baseline, 1 thread", f"{median:.3f} ms")
 
 
-class _Elements(HTMLParser):
-    """What a fragment is made of."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def _assert_inert(html: str) -> _Elements:
-    page = _Elements(html)
-    assert "script" not in {tag for tag, _ in page.tags}
-    for tag, attributes in page.tags:
-        assert not [name for name in attributes if name.startswith("on")], tag
-        for name in {"src", "href"} & attributes.keys():
-            assert str(attributes[name]).startswith("data:image/svg+xml;base64,"), tag
+def _assert_inert(html: str) -> Page:
+    page = read_html(html)
+    for tag, attributes in page.elements:
+        assert tag != "script" and not [name for name, _ in attributes if name.startswith("on")], tag
+        links = [value for name, value in attributes if name in ("src", "href")]
+        assert all(str(value).startswith("data:image/svg+xml;base64,") for value in links), tag
     return page
 
 
@@ -193,7 +179,7 @@ def test_a_run_in_a_cell_is_inert_and_states_its_figures(recorded: Path) -> None
     for stored in load(recorded / names.METRICS)["comparisons"]:
         if (ratio := stored["speedup"]["ratio"]) is not None:
             assert f"{ratio:.3f}x" in page.text
-    assert [tag for tag, _ in page.tags].count("img") == 1
+    assert [tag for tag, _ in page.elements].count("img") == 1
     _assert_inert(compared(recorded)._repr_html_())
 
 
@@ -272,3 +258,47 @@ def test_every_table_is_on_the_page() -> None:
     assert re.findall(r"^\| `run\.(\w+)`", page, re.MULTILINE) == list(OF_A_RUN)
     properties = [name for name, found in vars(AnalysedRun).items() if isinstance(found, property)]
     assert set(properties) == set(OF_A_RUN)
+
+
+ADDED = """
+import json, sys
+from pathlib import Path
+from model_profiling.facts import operators as facts
+facts.OPERATOR_FACTS += (
+    facts.Fact("twice_its_place", "whole", "its position, doubled", lambda row: 2 * row.operator.position),
+)
+from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.report import write_report
+from model_profiling.store.store import Store
+from model_profiling.report.tools.perfetto import arguments
+from model_profiling.mcp_server.confinement import Root
+from model_profiling.mcp_server.tools import RunTools
+
+run = Path(sys.argv[1])
+found = analyse(run)
+write_analysis(found)
+write_report(run)
+store = Store.open(run.parent / "store", make=True)
+store.add([run])
+answer = RunTools(Root.at(run.parent)).top_operators(run.name)
+print(json.dumps({
+    "python": list(found.operators.columns),
+    "trace": list(arguments(found.series[0].operators[0])),
+    "store": store.query("SELECT max(twice_its_place) FROM operators").rows[0][0],
+    "assistant": answer.operators[0].twice_its_place,
+}))
+"""
+
+
+def test_a_new_fact_of_an_operator_is_one_line(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(SME2, run)
+    done = process.run([sys.executable, "-c", ADDED, str(run)], timeout=120, env={"PYTHONPATH": str(ROOT)})
+    assert done.ok, done.stderr
+    said = json.loads(done.stdout)
+    assert "twice_its_place" in said["python"] and "twice its place" in said["trace"]
+    assert said["store"] > 0 and said["assistant"] >= 0
+    assert "twice_its_place" in load(run / names.ANALYSIS)["series"][0]["operators"][0]
+    details = next(run.rglob("*_exec_operator_details.csv"))
+    assert "twice_its_place" in details.read_text().partition("\n")[0].split(",")
+    assert "twice its place" in (run / "report.html").read_text()

@@ -11,7 +11,9 @@ import pytest
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 from said import says
 
+from model_profiling.analysis.causes.context import FindingContext, flows_of
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
+from model_profiling.analysis.causes.movement import layout_changes
 from model_profiling.analysis.causes.sme2 import known_defects, misses_sme2, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
@@ -193,3 +195,16 @@ def test_every_operator_says_what_it_computed_in() -> None:
 )
 def test_labels_are_read_as_precision(event: str, precision: str) -> None:
     assert describe(event).precision == precision
+
+
+def test_constants_that_are_turned_in_no_time_are_not_counted() -> None:
+    series = analysed(ARM).series[0]
+    before = layout_changes(FindingContext(series, timed=True, flows=flows_of(series)))
+    assert before is not None and before.evidence["added_by_lowering"] == len(before.concerns)
+    one = before.concerns[0].operators[0]
+    quick = replace(one, times=replace(one.times, typical_ns=20.0))
+    tiny = [replace(quick, position=1000 + place) for place in range(54)]
+    more = replace(series, operators=(*series.operators, *tiny))
+    after = layout_changes(FindingContext(more, timed=True, flows=flows_of(series)))
+    assert after is not None and after.title == before.title
+    assert after.evidence["added_by_lowering"] == len(before.concerns) + 54

@@ -140,26 +140,14 @@ def test_a_part_cut_short_is_continued_and_the_other_stays(tmp_path: Path) -> No
     assert_both_parts(run_dir)
 
 
-def other_program(run_dir: Path) -> Json:
-    del run_dir
-    return {"recorded": SME2, "program": INT8}
-
-
-def other_machine(run_dir: Path) -> Json:
-    del run_dir
-    return {"recorded": ARM}
-
-
-@pytest.mark.parametrize("other", [other_program, other_machine])
-def test_what_does_not_belong_together_is_not_joined(tmp_path: Path, other: Any) -> None:
+@pytest.mark.parametrize(("machine", "program"), [(SME2, INT8), (ARM, PROGRAM)], ids=["program", "machine"])
+def test_what_does_not_belong_together_is_not_joined(tmp_path: Path, machine: Path, program: Path) -> None:
     run_dir = tmp_path / "linux"
     timing(SME2, run_dir)
-    given = other(run_dir)
-    given_machine = given.pop("recorded")
-    second = tracing(given_machine, run_dir, **given)
+    second = tracing(machine, run_dir, program=program)
     assert second.moved is not None and second.moved.name.startswith("linux-2")
     assert set(Run.open(second.moved).series) == set(TIMED) and validate(second.moved).ok
-    assert set(second.run.series) == set(TRACED if given_machine is SME2 else BASELINES[1])
+    assert set(second.run.series) == set(TRACED if machine is SME2 else BASELINES[1])
 
 
 @pytest.mark.slow
