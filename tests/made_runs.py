@@ -17,20 +17,8 @@ from model_profiling.run import names
 
 Json = dict[str, Any]
 BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
-_FIGURES = (
-    "median",
-    "mean",
-    "trimmed_mean",
-    "minimum",
-    "maximum",
-    "p5",
-    "p10",
-    "p90",
-    "p95",
-    "p99",
-    "mad",
-    "std",
-)
+_SPREAD = ("mean", "minimum", "maximum", "p5", "p10", "p90", "p95", "p99", "mad", "std")
+_FIGURES = ("median", "trimmed_mean", *_SPREAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,10 +155,10 @@ def rename_launches(run_dir: Path, rename: Callable[[str], str]) -> None:
         path.write_text(text)
 
 
-def slow_down(run_dir: Path, factor: float, only: str = "") -> None:
+def slow_down(run_dir: Path, factor: float, only: str = "*") -> None:
     def slow(stats: Json) -> None:
         rounds = stats["end_to_end_rounds_ms"]
         stats["end_to_end_rounds_ms"] = [[value * factor for value in latencies] for latencies in rounds]
 
-    for path in run_dir.rglob(f"*{only}*_robust_stats.json"):
+    for path in run_dir.rglob(f"{only}_robust_stats.json"):
         edit(path, slow)

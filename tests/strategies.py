@@ -196,22 +196,8 @@ _blocks = st.builds(
 dumps = st.builds(Dump, st.lists(_blocks, max_size=5).map(tuple), st.booleans(), st.booleans())
 
 _TELLING_NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    7,
-    8,
-    0x7F,
-    0xFF,
-    0x7FFF,
-    0xFFFF,
-    0x7FFFFFFF,
-    0x80000000,
-    0xFFFFFFFC,
-    0xFFFFFFFF,
-)
+    0, 1, 2, 3, 4, 7, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF,
+)  # fmt: skip
 
 
 def damage(data: bytes, chance: random.Random) -> bytes:
@@ -251,26 +237,12 @@ def graph(*kinds: str, dtype: str = "fp32") -> list[GraphNode]:
     in a clamp."""
     nodes = []
     for index, kind in enumerate(kinds):
-        before, after = (
-            ("qint8" if kind.endswith(">") else dtype),
-            ("qint8" if kind.startswith(">") else dtype),
-        )
-        nodes.append(
-            GraphNode(
-                index=index,
-                kind=kind.strip(">+"),
-                debug_handle=index,
-                inputs=(Tensor((1,), before),),
-                outputs=(Tensor((1,), after),),
-                input_ids=(index,),
-                output_ids=(index + 1,),
-                window=None,
-                clamp=(0.0, None) if kind.endswith("+") else None,
-                permutation=(),
-                flops=0,
-                bytes_moved=0,
-            )
-        )
+        before = Tensor((1,), "qint8" if kind.endswith(">") else dtype)
+        after = Tensor((1,), "qint8" if kind.startswith(">") else dtype)
+        clamp = (0.0, None) if kind.endswith("+") else None
+        ids = (index,), (index + 1,)
+        name = kind.strip(">+")
+        nodes.append(GraphNode(index, name, index, (before,), (after,), *ids, None, clamp, (), 0, 0))
     return nodes
 
 

@@ -21,10 +21,8 @@ from model_profiling.etdump import EventTable, read_etdump
 ON, OFF = "mac_sme2_on", "mac_sme2_off"
 TRACED_ON, TRACED_OFF = f"{ON}_xnntrace", f"{OFF}_xnntrace"
 STEM = PROGRAM.stem
-_LOGS = {
-    name: DATA.parent / "xnntrace" / f"toy_fp16_sme2{switch}.log"
-    for name, switch in ((TRACED_ON, "on"), (TRACED_OFF, "off"))
-}
+_TRACES = DATA.parent / "xnntrace"
+_LOGS = {TRACED_ON: _TRACES / "toy_fp16_sme2on.log", TRACED_OFF: _TRACES / "toy_fp16_sme2off.log"}
 _TIMELINE = (
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
     "node_id", "run_index", "block",
@@ -53,9 +51,8 @@ def lay_out_bare(out: Path, *, with_model: bool = True) -> Path:
     """Only dumps, all in one folder, named after the model or after the experiment alone."""
     run_dir = _home(out)
     for experiment in (ON, OFF):
-        shutil.copy(
-            recorded_dump(experiment), run_dir / f"{f'{STEM}_' if with_model else ''}{experiment}_t1.etdump"
-        )
+        name = f"{STEM}_{experiment}" if with_model else experiment
+        shutil.copy(recorded_dump(experiment), run_dir / f"{name}_t1.etdump")
     return run_dir
 
 
@@ -119,17 +116,11 @@ def lay_out_folders(out: Path) -> Path:
         (run_dir / f"{name}.log").write_text("Model executed successfully.\n")
         latencies = latencies_ms(experiment)
         figures = {
-            "runs": len(latencies),
-            "threads": 1,
-            "latency_ms": latencies,
-            "median_ms": median(latencies),
-            "min_ms": min(latencies),
-            "max_ms": max(latencies),
-            "etdump": f"out_small_cnn/runs/mac/{name}.etdump",
-            "log": f"out_small_cnn/runs/mac/{name}.log",
-            "etdump_rel": f"{name}.etdump",
-            "log_rel": f"{name}.log",
-        }
+            "runs": len(latencies), "threads": 1, "latency_ms": latencies, "median_ms": median(latencies),
+            "min_ms": min(latencies), "max_ms": max(latencies),
+            "etdump": f"out_small_cnn/runs/mac/{name}.etdump", "etdump_rel": f"{name}.etdump",
+            "log": f"out_small_cnn/runs/mac/{name}.log", "log_rel": f"{name}.log",
+        }  # fmt: skip
         results.append({"experiment": experiment, "metrics": figures})
     _write(
         run_dir / "manifest.json",
@@ -169,30 +160,19 @@ def _home(out: Path) -> Path:
 
 
 def _entry(experiment: str, mode: str, runs: int, **more: object) -> dict[str, object]:
-    return {
-        "experiment": experiment,
-        "threads": 1,
-        "mode": mode,
-        "status": "ok",
-        "runs": runs,
-        "warmup": 10,
-        **more,
-    }
+    told = {"experiment": experiment, "threads": 1, "mode": mode, "status": "ok", "runs": runs}
+    return {**told, "warmup": 10, **more}
 
 
 def _write_csv_files(dump: Path, stem: str) -> None:
     """Event after event, each with all its runs, as an Inspector's table has them."""
-    table = read_etdump(dump)
-    rows = _rows(table, stem)
+    rows = _rows(read_etdump(dump), stem)
     _write_rows(dump.with_name(f"{stem}_exec_all_runs_timeline.csv"), _TIMELINE, rows)
     first = [row for row in rows if row["run_index"] == 0]
     _write_rows(dump.with_name(f"{stem}_exec_run0_timeline.csv"), _TIMELINE, first)
-    times: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for row in rows:
-        times[row["type"], row["delegate_backend"], row["node_id"]].append(float(str(row["duration_ms"])))
     grouped: dict[tuple[object, object], list[float]] = defaultdict(list)
-    for (kind, backend, _), found in times.items():
-        grouped[kind, backend].append(mean(found))
+    for row in first:
+        grouped[row["type"], row["delegate_backend"]].append(float(str(row["duration_ms"])))
     whole = sum(sum(found) for found in grouped.values())
     stats = [
         {
@@ -205,33 +185,25 @@ def _write_csv_files(dump: Path, stem: str) -> None:
 
 
 def _rows(table: EventTable, stem: str) -> list[dict[str, object]]:
-    names = table.text(table.name).tolist()
     delegated = (table.delegate_name >= 0).tolist()
     blocks = [table.names[index] if index >= 0 else "" for index in table.blocks.name]
-    first_run = {int(block) for block in table.block.tolist() if blocks[block] == "Default"}
+    took: dict[int, float] = defaultdict(float)
     rows: list[dict[str, object]] = []
-    for event, name in enumerate(names):
+    for event, name in enumerate(table.text(table.name).tolist()):
         block = int(table.block[event])
-        node = event - int(table.blocks.first_event[block]) + (0 if block in first_run else 1000)
-        rows.append(
-            {
-                "model_id": stem,
-                "name": name,
-                "type": name.rsplit(" #", 1)[0],
-                "delegate_backend": "XnnpackBackend" if delegated[event] else "portable",
-                "start_us": table.start_ns[event] / 1e3,
-                "end_us": table.end_ns[event] / 1e3,
-                "duration_ms": table.duration_ns[event] / 1e6,
-                "node_id": node,
-                "run_index": 0 if block in first_run else int(table.run_index[event]),
-                "block": blocks[block],
-            }
-        )
+        in_first = blocks[block] == "Default"
+        run = 0 if in_first else int(table.run_index[event])
+        took[run] += table.duration_ns[event] / 1e6
+        rows.append({
+            "model_id": stem, "name": name, "type": name.rsplit(" #", 1)[0], "block": blocks[block],
+            "delegate_backend": "XnnpackBackend" if delegated[event] else "portable",
+            "start_us": table.start_ns[event] / 1e3, "end_us": table.end_ns[event] / 1e3,
+            "duration_ms": table.duration_ns[event] / 1e6, "run_index": run,
+            "node_id": event - int(table.blocks.first_event[block]) + (0 if in_first else 1000),
+        })  # fmt: skip
     for row in rows:
-        same = (float(str(one["duration_ms"])) for one in rows if one["run_index"] == row["run_index"])
-        row["pct_total"] = 100 * float(str(row["duration_ms"])) / sum(same)
-    rows.sort(key=lambda row: (str(row["node_id"]).zfill(9), str(row["run_index"]).zfill(9)))
-    return rows
+        row["pct_total"] = 100 * float(str(row["duration_ms"])) / took[int(str(row["run_index"]))]
+    return sorted(rows, key=lambda row: (int(str(row["node_id"])), int(str(row["run_index"]))))
 
 
 def _write_kernels(path: Path, log: Path, stem: str) -> None:

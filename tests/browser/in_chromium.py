@@ -137,3 +137,12 @@ def write_blocks(folder: Path, blocks: Sequence[Block], title: str = "A page") -
     page = folder / "report.html"
     page.write_text(render_html(blocks, title), encoding="utf-8")
     return page
+
+
+def serious_problems(found: Opened) -> list[tuple[str, str]]:
+    """What axe finds that keeps somebody from reading the page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    problems = Axe().run(found.page, options={"resultTypes": ["violations"]}).response["violations"]
+    serious = [each for each in problems if each["impact"] in ("serious", "critical")]
+    return [(each["id"], each["nodes"][0]["html"][:200]) for each in serious]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browser.in_chromium import RECORDED, Opened, write_blocks
+from browser.in_chromium import RECORDED, Opened, serious_problems, write_blocks
 
 from model_profiling.report.charts.drawing import PARTS
 from model_profiling.report.document import (
@@ -39,19 +39,11 @@ def test_a_page_is_drawn_without_a_complaint_or_a_request(
     [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False)],
 )
 def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dark: bool) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     found = opened(written(run), dark=dark)
     _open_everything(found)
     # Thousands of marks that are hidden from readers of the screen only take time here.
     found.ask("for (const each of document.querySelectorAll('.drawing > [aria-hidden=true]')) each.remove()")
-    problems = Axe().run(found.page, options={"resultTypes": ["violations"]}).response["violations"]
-    serious = [
-        (each["id"], each["nodes"][0]["html"][:200])
-        for each in problems
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert not serious
+    assert not serious_problems(found)
 
 
 def _open_everything(found: Opened) -> None:

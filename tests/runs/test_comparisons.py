@@ -94,7 +94,7 @@ def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
     a, b = two
     steady(a)
     steady(b)
-    slow_down(b, 1.25, only=ON)
+    slow_down(b, 1.25, only=f"*{ON}*")
     summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
     done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--markdown", summary, "--junit", junit)
     found = compare(a, b, limit=0.05)
@@ -259,8 +259,8 @@ def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: P
         (lambda folder: folder / "none", "none"),
         (lambda folder: folder, "holds no run"),
         (lambda folder: _written(folder / "x.txt", "1"), "x.txt"),
-        (lambda folder: _written(folder / "x.json", "{"), "not JSON.*; .*run directory"),
-        (lambda folder: _written(folder / "x.json", "[1, 2]"), "x.json.*; .*run directory"),
+        (lambda folder: _written(folder / "x.json", "{"), "not JSON(?!.*pipeline).*; .*run directory"),
+        (lambda folder: _written(folder / "x.json", "[1, 2]"), "x.json(?!.*pipeline).*; .*run directory"),
         (lambda folder: _written(folder / "x.etdump", "junk"), "x.etdump"),
     ],
 )
@@ -269,7 +269,6 @@ def test_what_cannot_be_compared_at_all_exits_with_2(
 ) -> None:
     done = sme2prof("compare", linux, spoil(tmp_path))
     assert done.returncode == 2 and re.search(said, done.stderr) and done.stderr.count("\n") == 1
-    assert "pipeline" not in done.stderr
 
 
 def _written(path: Path, text: str) -> Path:

@@ -27,16 +27,12 @@ from model_profiling.workflow.report import gather_report, write_report
 
 SEEDS = (10239, 10240, 10243, 10246, 10247, 10248, 10249)
 """Few that reach every kind of run; each costs seconds."""
-LOSSES = [
-    ("metrics.json", 1),
-    ("analysis_summary.json", 1),
-    ("*_robust_stats.json", 1),
-    ("*.etdump", 2),
-    ("*.etdump", 99),
-]
+ONCE = "metrics.json", "analysis_summary.json", "*_robust_stats.json"
+LOSSES = [*((name, 1) for name in ONCE), ("*.etdump", 2), ("*.etdump", 99)]
 """Which files get lost, and how many of them."""
 ANSWERS = [verdict.value for verdict in Verdict if verdict is not Verdict.NOT_COMPARABLE]
 Stated = list[tuple[str, str]]
+SUMMARY, METRICS = "analysis_summary.json", "metrics.json"
 
 
 @dataclass
@@ -70,15 +66,12 @@ def draw(seed: int) -> Drawn:
     experiments: list[Json] = []
     for couple in dice.sample(["a", "b", "plain"], dice.randint(1, 2)):
         for switch in dice.choice([("on", "off"), ("off", "on"), ("on", "off"), ("on",)]):
-            name = f"{couple}_sme2_{switch}"
-            threads = dice.choice([[1], [1], [1, 2]])
-            experiments.append(
-                {"name": name, "sme2": switch, "threads": threads, "extra_args": [name], **runs}
-            )
+            name, threads = f"{couple}_sme2_{switch}", dice.choice([[1], [1], [1, 2]])
+            about = {"name": name, "sme2": switch, "threads": threads, "extra_args": [name]}
+            experiments.append({**about, **runs})
     if dice.random() < 0.2:
-        experiments.append(
-            {"name": "trace", "mode": "xnntrace", "extra_args": ["trace"], "sme2": "on", **runs}
-        )
+        trace = {"name": "trace", "mode": "xnntrace", "extra_args": ["trace"], "sme2": "on"}
+        experiments.append({**trace, **runs})
     timed = [experiment for experiment in experiments if "mode" not in experiment]
     pairs = []
     if dice.random() < 0.4 and len(timed) > 1:
@@ -98,19 +91,12 @@ def draw(seed: int) -> Drawn:
     )
 
 
-def in_metrics(run_dir: Path) -> Stated:
-    found = load(run_dir / "metrics.json")["comparisons"]
-    return [(entry["label"], entry["speedup"]["verdict"]) for entry in found]
-
-
-def in_summary(run_dir: Path) -> Stated:
-    found = load(run_dir / "analysis_summary.json")["pairs"]
-    return [(entry["label"], entry["e2e"]["verdict"]) for entry in found]
-
-
-def in_pipeline_summary(run_dir: Path) -> Stated:
-    (path,) = run_dir.glob("*_pipeline_summary.json")
-    return [(entry["label"], entry["speedup"]["verdict"]) for entry in load(path)["comparisons"]]
+def stated(run_dir: Path, pattern: str) -> Stated:
+    """The pairs and verdicts of a file."""
+    (path,) = run_dir.glob(pattern)
+    found = load(path)
+    pairs = found["pairs"] if pattern == SUMMARY else found["comparisons"]
+    return [(entry["label"], entry["e2e" if pattern == SUMMARY else "speedup"]["verdict"]) for entry in pairs]
 
 
 def assert_the_page_says(data: ReportData, text: str, expected: Stated) -> None:
@@ -152,9 +138,9 @@ def assert_one_truth(run_dir: Path) -> Stated:
     assert [label for label, _ in expected] == [found.label for found in run.pairs]
     assert not [found.label for found in data.pairs if found.pair.not_comparable and found.comparable]
     if run.dumps:
-        assert in_summary(run_dir) == expected
+        assert stated(run_dir, SUMMARY) == expected
     if run.metrics is not None and run.manifest is not None:
-        assert in_metrics(run_dir) == expected
+        assert stated(run_dir, METRICS) == expected
     assert_the_page_says(data, report.read_text(), expected)
     return expected
 
@@ -166,7 +152,8 @@ def test_every_file_states_the_same_pairs_and_verdicts(tmp_path: Path, seed: int
     drawn, run_dir = draw(seed), tmp_path / "linux"
     make_run(drawn, run_dir)
     if (run_dir / "metrics.json").exists() and Run.open(run_dir).dumps:
-        assert in_summary(run_dir) == in_metrics(run_dir) == in_pipeline_summary(run_dir)
+        found = [stated(run_dir, name) for name in (SUMMARY, METRICS, "*_pipeline_summary.json")]
+        assert found[0] == found[1] == found[2]
     if not Run.open(run_dir).dumps and not (run_dir / "metrics.json").exists():
         return  # cut short before anything was measured
     before = assert_one_truth(run_dir)
