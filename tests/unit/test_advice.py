@@ -1,7 +1,5 @@
 """Each finding appears where its cause is, with its numbers, and not where it is not."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tree of events where runs are odd, and operator boundaries beside a dump: used where they fit."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence
@@ -160,15 +158,12 @@ def test_a_delegate_on_another_clock_shows_as_negative_overhead_with_a_warning(t
     assert any("add up to more than the call" in warning.seen for warning in dump.warnings)
 
 
-def test_warm_up_runs_are_left_out(tmp_path: Path) -> None:
+def test_warm_up_runs_are_left_out_and_without_a_run_nothing_is_left(tmp_path: Path) -> None:
     runs = [(event("OPERATOR_CALL", 1, 5), execute(0, length)) for length in (90, 10, 11)]
     found = attribute(table_of(tmp_path, *runs), warmup_runs=1)
     assert found.e2e_ns().tolist() == [10, 11] and found.warnings == ()
     with refused(FormatError, "3", "warm-up"):
         attribute(table_of(tmp_path, *runs), warmup_runs=3)
-
-
-def test_a_dump_without_a_run_is_refused(tmp_path: Path) -> None:
     with refused(FormatError, "Method::execute"):
         attribute(table_of(tmp_path, (event("Method::init", 0, 10, chain=-1),), name="Default"))
 
@@ -289,10 +284,15 @@ def test_operators_get_their_true_starts_and_durations_and_the_rest_is_known() -
     assert parts.tracing.tolist() == [3_150 + 1_501, 4_000 + 3_600]
 
 
-def test_a_dump_alone_is_what_it_was() -> None:
+def test_without_boundaries_or_delegates_a_dump_is_what_it_was() -> None:
     dump = analyse_dump(read_etdump(dump_of()), MADE)
     assert dump.clock == CUT and not dump.breakdown.tracing.any()
     assert dump.breakdown.closes and dump.breakdown.unattributed.tolist() == [13_500 - 3_000] * 2
+    events = (event("OPERATOR_CALL", 1, 9), event("Method::execute", 0, 10, chain=-1))
+    table = read_etdump(Dump((Block("Execute", -1, (), events),), True, False).to_bytes())
+    assert analyse_dump(table, MADE).clock == OWN
+    found = with_boundaries(table, read_boundaries(file_of((), ())))
+    assert found.clock == OWN and not found.remarks
 
 
 @pytest.mark.parametrize(
@@ -325,14 +325,6 @@ def test_boundaries_of_another_run_are_not_used() -> None:
     says(late.remarks[0].seen, "not fit", "4 of 4 delegate calls")
     for found in (fewer, late):
         assert found.clock == CUT and operators_in(found.table) == operators_in(read_etdump(dump_of()))
-
-
-def test_without_delegates_the_times_are_the_runtimes_own() -> None:
-    events = (event("OPERATOR_CALL", 1, 9), event("Method::execute", 0, 10, chain=-1))
-    table = read_etdump(Dump((Block("Execute", -1, (), events),), True, False).to_bytes())
-    assert analyse_dump(table, MADE).clock == OWN
-    found = with_boundaries(table, read_boundaries(file_of((), ())))
-    assert found.clock == OWN and not found.remarks
 
 
 def test_what_lies_beside_a_dump_is_found_and_damage_costs_exactness_alone(tmp_path: Path) -> None:

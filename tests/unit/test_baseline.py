@@ -1,7 +1,5 @@
 """What a config comes to on a CPU without SME2, where much is measured once; both names of int8."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +67,6 @@ def test_one_experiment_alone_is_not_called_on_or_off_either() -> None:
     assert named(alone) == ["conveyor"] and not alone.stands_for
 
 
-def test_a_trace_has_a_baseline_of_its_own() -> None:
-    traces = [{**each, "name": f"{each['name']}_trace", "mode": "xnntrace"} for each in SHIPPED]
-    assert named(on_cpu(config(*SHIPPED, *traces), PLAIN_ARM)) == ["linux_baseline", "linux_baseline_trace"]
-
-
 def test_what_this_cpu_can_tell_apart_stays_apart() -> None:
     rungs = [
         {"name": "upto_dotprod"},
@@ -89,20 +82,16 @@ def test_what_this_cpu_can_tell_apart_stays_apart() -> None:
     assert (pair.baseline.experiment, pair.candidate.experiment) == ("upto_fp16", "upto_dotprod")
 
 
-def test_other_cores_are_another_measurement_with_another_name() -> None:
+def test_what_is_another_measurement_stays_one() -> None:
     found = on_cpu(config({**ON, "cpu_affinity": [0]}, {**OFF, "cpu_affinity": [1]}), PLAIN_ARM)
     assert named(found) == ["linux_baseline", "linux_baseline_2"]
-
-
-def test_the_same_asked_for_twice_is_measured_twice() -> None:
     found = on_cpu(config({"name": "first"}, {"name": "second"}), PLAIN_ARM)
     assert named(found) == ["first", "second"] and not found.stands_for
-
-
-def test_runners_of_one_s_own_are_two_programs() -> None:
     runners = [{**each, "runner_path": f"build/{each['name']}/executor_runner"} for each in SHIPPED]
     found = on_cpu(config(*runners), PLAIN_ARM)
     assert named(found) == ["linux_sme2_on", "linux_sme2_off"] and not found.stands_for
+    traces = [{**each, "name": f"{each['name']}_trace", "mode": "xnntrace"} for each in SHIPPED]
+    assert named(on_cpu(config(*SHIPPED, *traces), PLAIN_ARM)) == ["linux_baseline", "linux_baseline_trace"]
 
 
 def test_where_times_are_no_latencies_every_experiment_runs_once() -> None:

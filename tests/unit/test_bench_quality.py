@@ -1,7 +1,5 @@
 """What the bench of methods rests on: pools that read back, methods that say what they saw, neighbours."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

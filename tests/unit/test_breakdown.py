@@ -1,7 +1,5 @@
 """Times that add up on a page, and a headline that is true of them, not of what the tracer takes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

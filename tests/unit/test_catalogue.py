@@ -1,7 +1,5 @@
 """Each cause of the catalogue on a model that has it and on one that has not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -334,6 +332,7 @@ def test_packing_that_takes_longer_than_multiplying() -> None:
     assert "packing-dominates" not in found(_packed(30, 8))
     assert "packing-dominates" in found(_packed(1, 8), Times.EMULATED), "by shape"
     assert "packing-dominates" not in found(_packed(1, 256), Times.EMULATED)
+    assert "repacked-weights" not in found(_product("given"))
 
 
 def _product(weights: str) -> MadeModel:
@@ -366,10 +365,6 @@ def test_weights_that_never_change_but_are_packed_each_time(weights: str, times:
     says(finding.action, "4 calls of packing")
     assert finding.evidence["packing_calls"] == calls[series]
     assert "calls of packing" not in found(model, times)["repacked-weights"].action
-
-
-def test_a_product_of_two_inputs_has_to_be_packed() -> None:
-    assert "repacked-weights" not in found(_product("given"))
 
 
 def test_a_concatenation_is_called_one() -> None:

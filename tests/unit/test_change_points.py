@@ -1,21 +1,11 @@
 """Changes in histories of latencies: found soon, seldom where there are none, told with place and size."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from model_profiling.core.errors import InputError
-from model_profiling.statistics.change_points import (
-    FEWEST_RUNS,
-    LONGEST_LOOK,
-    false_alarms,
-    find_changes,
-    holds,
-    limit,
-    scan,
-)
+from model_profiling.statistics import change_points as points
 
 Floats = npt.NDArray[np.float64]
 STEP_AT = 50
@@ -29,18 +19,18 @@ def alarmed(logs: Floats, looks: range) -> Floats:
     """Which of several histories give an alarm at one of the looks."""
     found = np.zeros(len(logs), dtype=bool)
     for runs in looks:
-        seen = scan(logs[:, :runs])
-        beyond = seen.largest / limit(runs)
+        seen = points.scan(logs[:, :runs])
+        beyond = seen.largest / points.limit(runs)
         for row in np.flatnonzero((beyond > 1) & ~found):
-            found[row] = holds(
+            found[row] = points.holds(
                 logs[row, :runs], int(seen.split[row]), float(seen.noise[row]), float(beyond[row])
             )
     return found
 
 
 def test_few_histories_without_a_change_show_one() -> None:
-    assert false_alarms(100) <= 0.05
-    share = alarmed(noise(300, 100), range(FEWEST_RUNS, 101)).mean()
+    assert points.false_alarms(100) <= 0.05
+    share = alarmed(noise(300, 100), range(points.FEWEST_RUNS, 101)).mean()
     # 300 histories scatter by 1.2 points around a true share of 4.4%.
     assert share <= 0.05 + 2 * 0.012
 
@@ -54,7 +44,7 @@ def test_steps_of_three_percent_are_found_within_five_runs() -> None:
 def test_a_change_is_told_with_place_and_size_as_it_was_first_seen() -> None:
     logs = noise(1, 80, seed=3)[0]
     logs[STEP_AT:] += np.log1p(0.04)
-    told = find_changes(np.exp(logs).tolist())
+    told = points.find_changes(np.exp(logs).tolist())
     (change,) = told.changes
     assert change.earliest <= STEP_AT <= change.latest
     assert change.low < 0.04 < change.high
@@ -63,16 +53,16 @@ def test_a_change_is_told_with_place_and_size_as_it_was_first_seen() -> None:
     assert [level.first for level in told.levels] == [0, change.first]
     assert told.levels[1].typical / told.levels[0].typical == pytest.approx(1 + change.change)
     # Who looked right then saw it too: an alarm does not come and go.
-    seen_then = find_changes(np.exp(logs[: change.found + 1]).tolist())
+    seen_then = points.find_changes(np.exp(logs[: change.found + 1]).tolist())
     assert [each.found for each in seen_then.changes] == [change.found]
-    assert not find_changes(np.exp(logs[: change.found]).tolist()).changes
+    assert not points.find_changes(np.exp(logs[: change.found]).tolist()).changes
 
 
 def test_several_changes_one_after_the_other() -> None:
     logs = noise(1, 100, seed=4)[0]
     for first, step in ((30, 0.05), (55, -0.04), (80, 0.06)):
         logs[first:] += np.log1p(step)
-    changes = find_changes(np.exp(logs).tolist()).changes
+    changes = points.find_changes(np.exp(logs).tolist()).changes
     assert [change.change > 0 for change in changes] == [True, False, True]
     assert all(abs(change.first - first) <= 1 for change, first in zip(changes, (30, 55, 80), strict=True))
 
@@ -81,9 +71,9 @@ def test_several_changes_one_after_the_other() -> None:
 def test_single_bad_runs_are_no_change_and_hide_none(bad: list[int]) -> None:
     logs = noise(1, 90, seed=5)[0]
     logs[bad] += 1.0
-    assert not find_changes(np.exp(logs).tolist()).changes
+    assert not points.find_changes(np.exp(logs).tolist()).changes
     logs[75:] += 0.04
-    (change,) = find_changes(np.exp(logs).tolist()).changes
+    (change,) = points.find_changes(np.exp(logs).tolist()).changes
     assert abs(change.first - 75) <= 1
 
 
@@ -91,15 +81,15 @@ def test_runs_that_are_uncertain_by_themselves_count_for_less() -> None:
     logs = noise(1, 60, seed=6)[0]
     logs[50:56] += 0.04
     wide = np.zeros(60)
-    assert find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
+    assert points.find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
     wide[50:56] = 0.10
-    assert not find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
+    assert not points.find_changes(np.exp(logs[:56]).tolist(), wide[:56].tolist()).changes
 
 
 def test_what_creeps_is_one_drift_and_steps_stay_steps() -> None:
     logs = noise(1, 100, seed=9)[0]
     line = np.linspace(0, np.log1p(0.07), 100)
-    told = find_changes(np.exp(logs + line).tolist())
+    told = points.find_changes(np.exp(logs + line).tolist())
     (change,) = told.changes
     assert change.drift and (change.first, change.latest) == (1, 99)
     assert change.low < 0.07 < change.high and change.high - change.low < 0.03
@@ -111,38 +101,35 @@ def test_what_creeps_is_one_drift_and_steps_stay_steps() -> None:
     both = logs + line
     both[[20, 44, 71]] += 0.5
     both[85:] += 0.1
-    assert [each.drift for each in find_changes(np.exp(both).tolist()).changes] == [True, False]
+    assert [each.drift for each in points.find_changes(np.exp(both).tolist()).changes] == [True, False]
     stairs = logs.copy()
     for first in (25, 50, 75):
         stairs[first:] += 0.03
-    assert [each.drift for each in find_changes(np.exp(stairs).tolist()).changes] == [False] * 3
+    assert [each.drift for each in points.find_changes(np.exp(stairs).tolist()).changes] == [False] * 3
 
 
 def test_too_few_runs_tell_nothing() -> None:
-    told = find_changes([1.0] * 4 + [2.0] * (FEWEST_RUNS - 5))
+    told = points.find_changes([1.0] * 4 + [2.0] * (points.FEWEST_RUNS - 5))
     assert told.too_few
     assert told.noise is None
     assert not told.changes
     assert told.false_alarms == 0
-    assert not find_changes([]).levels
+    assert not points.find_changes([]).levels
 
 
-def test_readings_that_never_differ_are_no_change_and_a_step_in_them_is_one() -> None:
-    assert not find_changes([1.25] * 40).changes
-    (change,) = find_changes([1.25] * 30 + [1.30] * 10).changes
-    assert (change.first, change.earliest, change.latest) == (30, 30, 30)
-
-
-def test_long_histories_are_looked_at_from_near() -> None:
-    logs = noise(1, 2 * LONGEST_LOOK + 50, seed=7)[0]
+def test_long_histories_and_readings_that_never_differ() -> None:
+    logs = noise(1, 2 * points.LONGEST_LOOK + 50, seed=7)[0]
     logs[-10:] += 0.04
-    (change,) = find_changes(np.exp(logs).tolist()).changes
+    (change,) = points.find_changes(np.exp(logs).tolist()).changes
     assert abs(change.first - (len(logs) - 10)) <= 1
+    assert not points.find_changes([1.25] * 40).changes
+    (change,) = points.find_changes([1.25] * 30 + [1.30] * 10).changes
+    assert (change.first, change.earliest, change.latest) == (30, 30, 30)
 
 
 @pytest.mark.parametrize("values", [[1.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
 def test_what_is_no_latency_is_refused(values: list[float]) -> None:
     with pytest.raises(InputError, match="above zero"):
-        find_changes(values)
+        points.find_changes(values)
     with pytest.raises(InputError, match="one error"):
-        find_changes([1.0, 1.0], [0.1])
+        points.find_changes([1.0, 1.0], [0.1])

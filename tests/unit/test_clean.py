@@ -1,7 +1,5 @@
 """`sme2prof clean`: what is kept is shown with its size and trimmed; what is not the kit's is not touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The frame every command stands in: help, exit codes, one-line errors, lost answers, imports."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -148,9 +146,6 @@ PUBLIC = {
 def test_the_api_is_this_and_nothing_else() -> None:
     assert set(model_profiling.__all__) == PUBLIC
     assert [name for name in PUBLIC if not getattr(model_profiling, name).__doc__] == []
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = model_profiling.nothing
 

@@ -1,14 +1,11 @@
 # ruff: noqa: E501  the tables read best with one case per line
 """Configs: what is read, what is refused and in which words, and the files that ship."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,164 +81,147 @@ def written(place: Path, config: Raw | str | bytes, name: str = "c.json") -> Pat
     return path
 
 
-def at(*steps: str | int, put: object) -> Callable[[Raw], None]:
-    """A change that puts a value at a place of the config."""
+DROP = object()
 
-    def change(config: Raw) -> None:
+
+def changed(changes: Raw) -> Raw:
+    """A good config with these values at these places."""
+    config = good()
+    for place, value in changes.items():
+        *steps, last = (int(step) if step.isdigit() else step for step in place.split("."))
         here: typing.Any = config
-        for step in steps[:-1]:
+        for step in steps:
             here = here.setdefault(step, {}) if isinstance(here, dict) else here[step]
-        here[steps[-1]] = put
+        if value is DROP:
+            del here[last]
+        elif last == len(here):
+            here.append(value)
+        else:
+            here[last] = value
+    return config
 
-    return change
-
-
-def without(*steps: str | int) -> Callable[[Raw], None]:
-    def change(config: Raw) -> None:
-        here: typing.Any = config
-        for step in steps[:-1]:
-            here = here[step]
-        del here[steps[-1]]
-
-    return change
-
-
-def both(*changes: Callable[[Raw], None]) -> Callable[[Raw], None]:
-    def change(config: Raw) -> None:
-        for one in changes:
-            one(config)
-
-    return change
-
-
-PAIR = ("analysis", "compare_pairs", 0)
 
 # Each row: what is done to a good config, words of the error (the field, and what is wrong), words of the cure.
-BAD: list[tuple[str, Callable[[Raw], None], str, str]] = [
-    ("no model", without("model"), "model missing", 'add "model"'),
-    ("no output_root", without("output_root"), "output_root missing", 'add "output_root"'),
-    ("no experiments", without("experiments"), "experiments missing", 'add "experiments"'),
-    ("empty experiments", at("experiments", put=[]), "experiments empty", "at least one"),
-    ("experiments an object", at("experiments", put={"name": "a"}), "experiments object", "list"),
-    ("experiment is text", at("experiments", 0, put="on"), 'experiments[0] "on"', "object"),
-    ("typing error at the top", at("experimets", put=[]), "experimets", "'experiments'"),
-    ("typing error inside", at("experiments", 0, "warmpu", put=1), "experiments[0].warmpu", "'warmup'"),
-    ("runs at the top", at("runs", put=5), "runs", "experiments[]"),
-    ("rounds in experiment", at("experiments", 0, "rounds", put=5), "experiments[0].rounds", "schedule"),
-    ("nothing like it", at("zzz", put=5), "zzz", "schema_version model"),
-    ("typing error in a pair", at(*PAIR, "basline", put="x"), "compare_pairs[0].basline", "'baseline'"),
-    ("typing error in a side", at(*PAIR, "baseline", "thread", put=1), "baseline.thread", "'threads'"),
-    ("typing error in schedule", at("schedule", "presicion", put=0.1), "schedule.presicion", "'precision'"),
-    ("typing error in target", at("target", "power", put="boost"), "target.power", "'power_mode'"),
-    ("runs text", at("experiments", 0, "runs", put="ten"), 'experiments[0].runs "ten"', "whole number"),
-    ("runs true", at("experiments", 0, "runs", put=True), "experiments[0].runs true", "whole number"),
-    ("runs zero", at("experiments", 0, "runs", put=0), "experiments[0].runs 0", "1 more"),
-    ("runs huge", at("experiments", 0, "runs", put=10**12), "experiments[0].runs", "1000000 less"),
-    ("num_runs text", both(without("experiments", 0, "runs"), at("experiments", 0, "num_runs", put="x")),
+BAD: list[tuple[str, Raw, str, str]] = [
+    ("no model", {"model": DROP}, "model missing", 'add "model"'),
+    ("no output_root", {"output_root": DROP}, "output_root missing", 'add "output_root"'),
+    ("no experiments", {"experiments": DROP}, "experiments missing", 'add "experiments"'),
+    ("empty experiments", {"experiments": []}, "experiments empty", "at least one"),
+    ("experiments an object", {"experiments": {"name": "a"}}, "experiments object", "list"),
+    ("experiment is text", {"experiments.0": "on"}, 'experiments[0] "on"', "object"),
+    ("typing error at the top", {"experimets": []}, "experimets", "'experiments'"),
+    ("typing error inside", {"experiments.0.warmpu": 1}, "experiments[0].warmpu", "'warmup'"),
+    ("runs at the top", {"runs": 5}, "runs", "experiments[]"),
+    ("rounds in experiment", {"experiments.0.rounds": 5}, "experiments[0].rounds", "schedule"),
+    ("nothing like it", {"zzz": 5}, "zzz", "schema_version model"),
+    ("typing error in a pair", {"analysis.compare_pairs.0.basline": "x"}, "compare_pairs[0].basline", "'baseline'"),
+    ("typing error in a side", {"analysis.compare_pairs.0.baseline.thread": 1}, "baseline.thread", "'threads'"),
+    ("typing error in schedule", {"schedule.presicion": 0.1}, "schedule.presicion", "'precision'"),
+    ("typing error in target", {"target.power": "boost"}, "target.power", "'power_mode'"),
+    ("runs text", {"experiments.0.runs": "ten"}, 'experiments[0].runs "ten"', "whole number"),
+    ("runs true", {"experiments.0.runs": True}, "experiments[0].runs true", "whole number"),
+    ("runs zero", {"experiments.0.runs": 0}, "experiments[0].runs 0", "1 more"),
+    ("runs huge", {"experiments.0.runs": 10**12}, "experiments[0].runs", "1000000 less"),
+    ("num_runs text", {"experiments.0.runs": DROP, "experiments.0.num_runs": "x"},
      'experiments[0].num_runs "x"', "whole number"),
-    ("runs twice", at("experiments", 0, "num_runs", put=5), "experiments[0] num_runs runs", "keep runs"),
-    ("threads twice", at("experiments", 0, "num_threads", put=1), "num_threads threads", "keep threads"),
-    ("warmup negative", at("experiments", 0, "warmup", put=-1), "experiments[0].warmup -1", "0 more"),
-    ("threads zero", at("experiments", 0, "threads", put=0), "experiments[0].threads[0] 0", "1 more"),
-    ("threads empty", at("experiments", 0, "threads", put=[]), "experiments[0].threads empty", "at least one"),
-    ("threads text", at("experiments", 0, "threads", put="all"), "experiments[0].threads", "list"),
-    ("threads repeated", at("experiments", 0, "threads", put=[1, 1]), "threads 1", "once"),
-    ("sme2 word", at("experiments", 0, "sme2", put="yes"), 'experiments[0].sme2 "yes"', '"on" "off"'),
-    ("sme2 boolean", at("experiments", 0, "sme2", put=True), "experiments[0].sme2 true", '"on" "off"'),
-    ("sme2 against the name", at("experiments", 1, "sme2", put="on"), "experiments[1].sme2", '"off"'),
-    ("mode word", at("experiments", 0, "mode", put="timming"), "experiments[0].mode", "'timing'"),
-    ("disable unknown", at("experiments", 0, "disable", put=["i8m"]), "disable[0]", "'i8mm'"),
-    ("disable sme2 while on", at("experiments", 0, "disable", put=["sme2"]), "[0].disable", 'sme2 "off"'),
-    ("disable not a list", at("experiments", 0, "disable", put="i8mm"), "[0].disable", "list"),
-    ("disable with own runner", at("experiments", 2, put={
-        "name": "x", "runner_path": "executor_runner", "disable": ["i8mm"]}), "experiments[2].disable", "builtin"),
-    ("name missing", without("experiments", 1, "name"), "experiments[1].name missing", 'add "name"'),
-    ("name with slash", at("experiments", 0, "name", put="a/b"), 'experiments[0].name "a/b"', "letters"),
-    ("name climbing", at("experiments", 0, "name", put=".."), "experiments[0].name", "letters"),
-    ("name too long", at("experiments", 0, "name", put="n" * 81), "experiments[0].name too long", "80"),
-    ("name of a folder of the kit", at("experiments", 0, "name", put="Launches"), "experiments[0].name 'Launches'", "another name"),
-    ("name twice", at("experiments", 2, "name", put="linux_sme2_on"), "experiments[2].name", "own name"),
-    ("name twice but for case", at("experiments", 2, "name", put="LINUX_sme2_ON"), "[2].name", "own name"),
-    ("affinity words", at("experiments", 0, "cpu_affinity", put="huge"), "[0].cpu_affinity", '"prime"'),
-    ("affinity backwards", at("experiments", 0, "cpu_affinity", put="7-4"), "cpu_affinity", "smaller number"),
-    ("affinity negative", at("experiments", 0, "cpu_affinity", put=[-1]), "cpu_affinity[0] -1", "0 more"),
-    ("extra_args text", at("experiments", 0, "extra_args", put="--a b"), "[0].extra_args", "list"),
-    ("extra_args our flag", at("experiments", 0, "extra_args", put=["--threads=2"]), "extra_args", "threads"),
-    ("extra_args old flag", at("experiments", 0, "extra_args", put=["-num_executions", "3"]), "extra_args", "runs"),
-    ("extra_args kit's", at("experiments", 0, "extra_args", put=["--etdump", "x"]), "extra_args", "drop"),
-    ("runner missing", at("experiments", 0, "runner_path", put="nope/executor_runner"), "[0].runner_path", "build"),
-    ("runner not executable", at("experiments", 0, "runner_path", put="plain.txt"), "runner_path", "chmod +x"),
-    ("runner a folder", at("experiments", 0, "runner_path", put="folder.pte"), "runner_path", "builtin"),
-    ("runner empty text", at("experiments", 0, "runner_path", put=""), "[0].runner_path empty", "leave"),
-    ("one stock runner for both", both(
-        at("experiments", 0, "runner_path", put="executor_runner"),
-        at("experiments", 1, "runner_path", put="executor_runner")), "experiments[1].sme2", "without SME2"),
-    ("one stock runner, sides by name", both(
-        without("analysis"),
-        at("experiments", 0, put={"name": "x_sme2_on", "runner_path": "executor_runner"}),
-        at("experiments", 1, put={"name": "x_sme2_off", "runner_path": "./executor_runner"})), "experiments[1].sme2", "without SME2"),
-    ("quiet runner misspelt", at("experiments", 0, "quiet_runer", put="x"), "[0].quiet_runer", "runner_path"),
-    ("words of another script", at("experiments", 0, "extra_args", put=["--verbose-runner", "x"]), "[0].extra_args", "runner_path"),
-    ("model missing", at("model", put="gone.pte"), "model gone.pte", "export"),
-    ("model missing, absolute", at("model", put="/no/gone.pte"), "model /no/gone.pte", "export"),
-    ("model not pte", at("model", put="plain.txt"), "model 'plain.txt'", ".pte"),
-    ("model empty file", at("model", put="empty.pte"), "empty.pte empty", "export"),
-    ("model a folder", at("model", put="folder.pte"), "folder.pte folder", "export"),
-    ("model number", at("model", put=3), "model 3", "path"),
-    ("model blank", at("model", put=" "), "model empty", "path"),
-    ("output_root a file", at("output_root", put="plain.txt"), "output_root", "folder"),
-    ("output_root under a file", at("output_root", put="plain.txt/runs"), "output_root", "folder"),
-    ("pair unknown experiment", at(*PAIR, "baseline", "experiment", put="linux_sme2_of"),
+    ("runs twice", {"experiments.0.num_runs": 5}, "experiments[0] num_runs runs", "keep runs"),
+    ("threads twice", {"experiments.0.num_threads": 1}, "num_threads threads", "keep threads"),
+    ("warmup negative", {"experiments.0.warmup": -1}, "experiments[0].warmup -1", "0 more"),
+    ("threads zero", {"experiments.0.threads": 0}, "experiments[0].threads[0] 0", "1 more"),
+    ("threads empty", {"experiments.0.threads": []}, "experiments[0].threads empty", "at least one"),
+    ("threads text", {"experiments.0.threads": "all"}, "experiments[0].threads", "list"),
+    ("threads repeated", {"experiments.0.threads": [1, 1]}, "threads 1", "once"),
+    ("sme2 word", {"experiments.0.sme2": "yes"}, 'experiments[0].sme2 "yes"', '"on" "off"'),
+    ("sme2 boolean", {"experiments.0.sme2": True}, "experiments[0].sme2 true", '"on" "off"'),
+    ("sme2 against the name", {"experiments.1.sme2": "on"}, "experiments[1].sme2", '"off"'),
+    ("mode word", {"experiments.0.mode": "timming"}, "experiments[0].mode", "'timing'"),
+    ("disable unknown", {"experiments.0.disable": ["i8m"]}, "disable[0]", "'i8mm'"),
+    ("disable sme2 while on", {"experiments.0.disable": ["sme2"]}, "[0].disable", 'sme2 "off"'),
+    ("disable not a list", {"experiments.0.disable": "i8mm"}, "[0].disable", "list"),
+    ("disable with own runner", {"experiments.2": {
+        "name": "x", "runner_path": "executor_runner", "disable": ["i8mm"]}}, "experiments[2].disable", "builtin"),
+    ("name missing", {"experiments.1.name": DROP}, "experiments[1].name missing", 'add "name"'),
+    ("name with slash", {"experiments.0.name": "a/b"}, 'experiments[0].name "a/b"', "letters"),
+    ("name climbing", {"experiments.0.name": ".."}, "experiments[0].name", "letters"),
+    ("name too long", {"experiments.0.name": "n" * 81}, "experiments[0].name too long", "80"),
+    ("name of a folder of the kit", {"experiments.0.name": "Launches"}, "experiments[0].name 'Launches'", "another name"),
+    ("name twice", {"experiments.2.name": "linux_sme2_on"}, "experiments[2].name", "own name"),
+    ("name twice but for case", {"experiments.2.name": "LINUX_sme2_ON"}, "[2].name", "own name"),
+    ("affinity words", {"experiments.0.cpu_affinity": "huge"}, "[0].cpu_affinity", '"prime"'),
+    ("affinity backwards", {"experiments.0.cpu_affinity": "7-4"}, "cpu_affinity", "smaller number"),
+    ("affinity negative", {"experiments.0.cpu_affinity": [-1]}, "cpu_affinity[0] -1", "0 more"),
+    ("extra_args text", {"experiments.0.extra_args": "--a b"}, "[0].extra_args", "list"),
+    ("extra_args our flag", {"experiments.0.extra_args": ["--threads=2"]}, "extra_args", "threads"),
+    ("extra_args old flag", {"experiments.0.extra_args": ["-num_executions", "3"]}, "extra_args", "runs"),
+    ("extra_args kit's", {"experiments.0.extra_args": ["--etdump", "x"]}, "extra_args", "drop"),
+    ("runner missing", {"experiments.0.runner_path": "nope/executor_runner"}, "[0].runner_path", "build"),
+    ("runner not executable", {"experiments.0.runner_path": "plain.txt"}, "runner_path", "chmod +x"),
+    ("runner a folder", {"experiments.0.runner_path": "folder.pte"}, "runner_path", "builtin"),
+    ("runner empty text", {"experiments.0.runner_path": ""}, "[0].runner_path empty", "leave"),
+    ("one stock runner for both", {"experiments.0.runner_path": "executor_runner", "experiments.1.runner_path": "executor_runner"}, "experiments[1].sme2", "without SME2"),
+    ("one stock runner, sides by name", {"analysis": DROP, "experiments.0": {"name": "x_sme2_on", "runner_path": "executor_runner"}, "experiments.1": {"name": "x_sme2_off", "runner_path": "./executor_runner"}}, "experiments[1].sme2", "without SME2"),
+    ("quiet runner misspelt", {"experiments.0.quiet_runer": "x"}, "[0].quiet_runer", "runner_path"),
+    ("words of another script", {"experiments.0.extra_args": ["--verbose-runner", "x"]}, "[0].extra_args", "runner_path"),
+    ("model missing", {"model": "gone.pte"}, "model gone.pte", "export"),
+    ("model missing, absolute", {"model": "/no/gone.pte"}, "model /no/gone.pte", "export"),
+    ("model not pte", {"model": "plain.txt"}, "model 'plain.txt'", ".pte"),
+    ("model empty file", {"model": "empty.pte"}, "empty.pte empty", "export"),
+    ("model a folder", {"model": "folder.pte"}, "folder.pte folder", "export"),
+    ("model number", {"model": 3}, "model 3", "path"),
+    ("model blank", {"model": " "}, "model empty", "path"),
+    ("output_root a file", {"output_root": "plain.txt"}, "output_root", "folder"),
+    ("output_root under a file", {"output_root": "plain.txt/runs"}, "output_root", "folder"),
+    ("pair unknown experiment", {"analysis.compare_pairs.0.baseline.experiment": "linux_sme2_of"},
      "compare_pairs[0].baseline.experiment", "'linux_sme2_off'"),
-    ("pair unknown, nothing near", at(*PAIR, "candidate", "experiment", put="zzz"),
+    ("pair unknown, nothing near", {"analysis.compare_pairs.0.candidate.experiment": "zzz"},
      "candidate.experiment", "linux_sme2_on"),
-    ("pair unknown threads", at(*PAIR, "baseline", "threads", put=8), "baseline.threads 8", "1, 2"),
-    ("pair threads left open", without(*PAIR, "baseline", "threads"), "baseline.threads", "1, 2"),
-    ("pair with itself", at(*PAIR, "candidate", put={"experiment": "linux_sme2_off", "threads": 1}),
+    ("pair unknown threads", {"analysis.compare_pairs.0.baseline.threads": 8}, "baseline.threads 8", "1, 2"),
+    ("pair threads left open", {"analysis.compare_pairs.0.baseline.threads": DROP}, "baseline.threads", "1, 2"),
+    ("pair with itself", {"analysis.compare_pairs.0.candidate": {"experiment": "linux_sme2_off", "threads": 1}},
      "compare_pairs[0] itself", "different"),
-    ("pair of a trace", at(*PAIR, "baseline", put="trace"), "baseline.experiment", "timing experiment"),
-    ("pair without candidate", without(*PAIR, "candidate"), "compare_pairs[0].candidate missing", "add"),
-    ("pair label twice", lambda c: c["analysis"]["compare_pairs"].append(
-        {"baseline": {"experiment": "linux_sme2_off", "threads": 2},
-         "candidate": {"experiment": "linux_sme2_on", "threads": 2}, "label": "one thread"}),
+    ("pair of a trace", {"analysis.compare_pairs.0.baseline": "trace"}, "baseline.experiment", "timing experiment"),
+    ("pair without candidate", {"analysis.compare_pairs.0.candidate": DROP}, "compare_pairs[0].candidate missing", "add"),
+    ("pair label twice", {"analysis.compare_pairs.1": {
+        "baseline": {"experiment": "linux_sme2_off", "threads": 2},
+        "candidate": {"experiment": "linux_sme2_on", "threads": 2}, "label": "one thread"}},
      "compare_pairs[1].label", "own label"),
-    ("rounds zero", at("schedule", "rounds", put=0), "schedule.rounds 0", "1 more"),
-    ("precision in percent", at("schedule", "precision", put=2), "schedule.precision 2", "less 1"),
-    ("precision zero", at("schedule", "precision", put=0), "schedule.precision 0", "more 0"),
-    ("min above rounds", at("schedule", put={"rounds": 6, "min_rounds": 9, "precision": 0.1}),
+    ("rounds zero", {"schedule.rounds": 0}, "schedule.rounds 0", "1 more"),
+    ("precision in percent", {"schedule.precision": 2}, "schedule.precision 2", "less 1"),
+    ("precision zero", {"schedule.precision": 0}, "schedule.precision 0", "more 0"),
+    ("min above rounds", {"schedule": {"rounds": 6, "min_rounds": 9, "precision": 0.1}},
      "schedule.min_rounds 9", "raise rounds"),
-    ("cool-down negative", at("schedule", "cool_down_s", put=-1), "schedule.cool_down_s -1", "0 more"),
-    ("temperature absurd", at("schedule", "max_temperature_c", put=900), "max_temperature_c", "120 less"),
-    ("seed negative", at("schedule", "seed", put=-1), "schedule.seed -1", "0 more"),
-    ("schedule a list", at("schedule", put=[]), "schedule list", "object"),
-    ("target word", at("target", "name", put="andriod"), "target.name", "'android'"),
-    ("target is text", at("target", put="host"), 'target "host"', "object"),
-    ("device on the host", at("target", put={"name": "host", "device": "X"}), "target.device", "drop device"),
-    ("power mode on the host", at("target", put={"name": "host", "power_mode": "boost"}),
+    ("cool-down negative", {"schedule.cool_down_s": -1}, "schedule.cool_down_s -1", "0 more"),
+    ("temperature absurd", {"schedule.max_temperature_c": 900}, "max_temperature_c", "120 less"),
+    ("seed negative", {"schedule.seed": -1}, "schedule.seed -1", "0 more"),
+    ("schedule a list", {"schedule": []}, "schedule list", "object"),
+    ("target word", {"target.name": "andriod"}, "target.name", "'android'"),
+    ("target is text", {"target": "host"}, 'target "host"', "object"),
+    ("device on the host", {"target": {"name": "host", "device": "X"}}, "target.device", "drop device"),
+    ("power mode on the host", {"target": {"name": "host", "power_mode": "boost"}},
      "target.power_mode", '"leave"'),
-    ("power mode, no device", at("target", put={"power_mode": "boost"}), "target.power_mode", '"leave"'),
-    ("device path, no device", at("target", put={"device_path": "/tmp/x"}), "target.device_path", "android"),
-    ("ssh, no host", at("target", put={"name": "ssh"}), "target.host missing", "machine"),
-    ("host elsewhere", at("target", put={"name": "host", "host": "b"}), "target.host", 'target.name "ssh"'),
-    ("host as option", at("target", put={"name": "ssh", "host": "-oX"}), "target.host", ""),
-    ("two devices", at("target", put={"device": "X", "remote": "h:1"}), "target.remote", "one"),
-    ("remote without port", at("target", "remote", put="phone"), "target.remote", "host:port"),
-    ("device_path relative", at("target", "device_path", put="tmp/x"), "target.device_path", "absolute"),
-    ("input file missing", at("inputs", "files", put=["gone.bin"]), "inputs.files[0]", "path"),
-    ("fill word", at("inputs", "fill", put="zeros"), "inputs.fill", '"random" "ones"'),
-    ("version of the future", at("schema_version", put=2), "schema_version 2", "1"),
-    ("confidence in percent", at("analysis", "confidence", put=95), "analysis.confidence 95", "0.999 less"),
-    ("CPUs without end", at("experiments", 0, "cpu_affinity", put=",".join(["0-9999"] * 200)), "cpu_affinity 1024", "once"),
-    ("threads without end", at("experiments", 0, "threads", put=[1] * 20_000), "threads too many", "256"),
-    ("experiments without end", at("experiments", put=[{"name": f"e{i}"} for i in range(2001)]), "experiments too many", "2000"),
-    ("series without end", at("experiments", put=[{"name": f"e{i}", "threads": [*range(1, 200)]} for i in range(11)]),
+    ("power mode, no device", {"target": {"power_mode": "boost"}}, "target.power_mode", '"leave"'),
+    ("device path, no device", {"target": {"device_path": "/tmp/x"}}, "target.device_path", "android"),
+    ("ssh, no host", {"target": {"name": "ssh"}}, "target.host missing", "machine"),
+    ("host elsewhere", {"target": {"name": "host", "host": "b"}}, "target.host", 'target.name "ssh"'),
+    ("host as option", {"target": {"name": "ssh", "host": "-oX"}}, "target.host", ""),
+    ("two devices", {"target": {"device": "X", "remote": "h:1"}}, "target.remote", "one"),
+    ("remote without port", {"target.remote": "phone"}, "target.remote", "host:port"),
+    ("device_path relative", {"target.device_path": "tmp/x"}, "target.device_path", "absolute"),
+    ("input file missing", {"inputs.files": ["gone.bin"]}, "inputs.files[0]", "path"),
+    ("fill word", {"inputs.fill": "zeros"}, "inputs.fill", '"random" "ones"'),
+    ("version of the future", {"schema_version": 2}, "schema_version 2", "1"),
+    ("confidence in percent", {"analysis.confidence": 95}, "analysis.confidence 95", "0.999 less"),
+    ("CPUs without end", {"experiments.0.cpu_affinity": ",".join(["0-9999"] * 200)}, "cpu_affinity 1024", "once"),
+    ("threads without end", {"experiments.0.threads": [1] * 20_000}, "threads too many", "256"),
+    ("experiments without end", {"experiments": [{"name": f"e{i}"} for i in range(2001)]}, "experiments too many", "2000"),
+    ("series without end", {"experiments": [{"name": f"e{i}", "threads": [*range(1, 200)]} for i in range(11)]},
      "experiments 2189", "several configs"),
-    ("rounds without end", at("schedule", "rounds", put=1_000_000), "schedule.rounds 1000000", "less"),
-    ("a long method", at("method", put="m" * 1_000_000), "method too long", "200"),
-    ("a long side", at(*PAIR, "baseline", "experiment", put="x" * 1_000_000), "experiment too long", "200"),
-    ("a long path", at("model", put="m" * 5000 + ".pte"), "model too long", "4096"),
-    ("a long key", at("k" * 1_000_000, put=1), "...", "schema_version model"),
-    ("arguments without end", at("experiments", 0, "extra_args", put=["x"] * 5000), "extra_args too many", "256"),
+    ("rounds without end", {"schedule.rounds": 1_000_000}, "schedule.rounds 1000000", "less"),
+    ("a long method", {"method": "m" * 1_000_000}, "method too long", "200"),
+    ("a long side", {"analysis.compare_pairs.0.baseline.experiment": "x" * 1_000_000}, "experiment too long", "200"),
+    ("a long path", {"model": "m" * 5000 + ".pte"}, "model too long", "4096"),
+    ("a long key", {"k" * 1_000_000: 1}, "...", "schema_version model"),
+    ("arguments without end", {"experiments.0.extra_args": ["x"] * 5000}, "extra_args too many", "256"),
 ]  # fmt: skip
 
 BAD_TEXT: list[tuple[str, str | bytes, str, str]] = [
@@ -269,11 +249,11 @@ def complains(path: Path, names: str, cure: str) -> None:
     says(caught.value.fix, *cure.split())
 
 
-@pytest.mark.parametrize(("change", "names", "cure"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_a_bad_config_is_told_its_field_and_its_cure(place, change, names, cure):
-    config = good()
-    change(config)
-    complains(written(place, config), names, cure)
+@pytest.mark.parametrize(("changes", "names", "cure"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_a_bad_config_is_told_its_field_and_its_cure(
+    place: Path, changes: Raw, names: str, cure: str
+) -> None:
+    complains(written(place, changed(changes)), names, cure)
 
 
 @pytest.mark.parametrize(
@@ -298,61 +278,32 @@ def test_a_good_config_is_read(place: Path) -> None:
     assert [one.switched_off for one in config.experiments] == [(), ("sme2", "sme"), ()]
     assert pairs(config)[0].label == "one thread"
     assert config_warnings(config) == ()
-
-
-def test_a_byte_order_mark_is_no_problem(place: Path) -> None:
     content = b"\xef\xbb\xbf" + json.dumps(good()).encode()
     assert check_config(written(place, content)) == ()
 
 
 def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
-    for preset in ("mac-arm64", "mac-arm64-sme2-off"):
-        runner = place / "cmake-out" / preset / "executor_runner"
-        runner.parent.mkdir(parents=True)
-        runner.write_text("#!/bin/sh\n")
-        runner.chmod(0o755)
-    raw = {
-        "model": "m.pte",
-        "output_root": "out/runs/mac",
-        "experiments": [
-            {
-                "name": "first",
-                "runner_path": "cmake-out/mac-arm64/executor_runner",
-                "runs": 10,
-                "threads": [1],
-            },
-            {"name": "second", "runner_path": "cmake-out/mac-arm64-sme2-off/executor_runner", "num_runs": 10},
-        ],
-        "analysis": {"compare_pairs": []},
-    }
-    config = load_config(written(place, raw))
-    assert [one.sme2 for one in config.experiments] == ["on", "off"]
-    assert config.experiments[1].runner == place / "cmake-out/mac-arm64-sme2-off/executor_runner"
+    own = "executorch/cmake-out/mac-arm64{}/executor_runner"
+    config = load_config(earlier_config(place, ("first", "second"), runner_path=own.format("")))
+    assert [one.sme2 for one in config.experiments] == ["on", "off"], "by the folders of their runners"
+    assert config.experiments[1].runner == place / own.format("-sme2-off")
     assert config.experiments[1].switched_off == ()
     assert pairs(config) == (Pair("first vs second, 1 thread", Series("second", 1), Series("first", 1)),)
 
 
-def earlier_config(place: Path, **first: object) -> Path:
+def earlier_config(
+    place: Path, names: tuple[str, str] = ("a_sme2_on", "a_sme2_off"), **first: object
+) -> Path:
     """As the kit before this one has them: two binaries under executorch/, nothing said of SME2."""
-    for preset in ("mac-arm64", "mac-arm64-sme2-off"):
-        runner = place / "executorch" / "cmake-out" / preset / "executor_runner"
-        runner.parent.mkdir(parents=True)
-        runner.write_text("#!/bin/sh\n")
-        runner.chmod(0o755)
-    on = {"name": "a_sme2_on", "mode": "timing", "runs": 10, "warmup": 1, "threads": [1], **first}
-    off = {
-        **on,
-        "name": "a_sme2_off",
-        "runner_path": "executorch/cmake-out/mac-arm64-sme2-off/executor_runner",
-    }
+    runners = [f"executorch/cmake-out/mac-arm64{side}/executor_runner" for side in ("", "-sme2-off")]
+    for runner in runners:
+        (place / runner).parent.mkdir(parents=True)
+        (place / runner).write_text("#!/bin/sh\n")
+        (place / runner).chmod(0o755)
+    on = {"name": names[0], "mode": "timing", "runs": 10, "warmup": 1, "threads": [1], **first}
+    off = {**on, "name": names[1], "runner_path": runners[1]}
     off.pop("quiet_runner", None)
-    raw = {
-        "model": "m.pte",
-        "output_root": "out/runs/mac",
-        "experiments": [on, off],
-        "analysis": {"compare_pairs": []},
-    }
-    return written(place, raw)
+    return written(place, changed({"experiments": [on, off], "analysis.compare_pairs": []}))
 
 
 def test_what_only_the_earlier_kit_knew_is_read_with_a_warning(place: Path) -> None:
@@ -367,10 +318,8 @@ def test_what_only_the_earlier_kit_knew_is_read_with_a_warning(place: Path) -> N
 
 
 def test_quoted_numbers_and_empty_labels_of_pairs_are_read(place: Path) -> None:
-    raw = good()
-    pair = raw["analysis"]["compare_pairs"][0]
-    pair |= {"label": "", "baseline": {"experiment": "linux_sme2_off", "threads": "1"}}
-    config = load_config(written(place, raw))
+    pair = "analysis.compare_pairs.0"
+    config = load_config(written(place, changed({f"{pair}.label": "", f"{pair}.baseline.threads": "1"})))
     assert pairs(config)[0].baseline == Series("linux_sme2_off", 1)
     assert [remark.code for remark in config.said_otherwise] == ["quoted_number"]
 
@@ -390,22 +339,20 @@ def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: 
 
 
 def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
-    raw = good()
-    del raw["analysis"]
-    raw["experiments"][1]["threads"] = [2, 4]
-    raw["experiments"].append({"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2})
+    another = {"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2}
+    raw = changed({"analysis": DROP, "experiments.1.threads": [2, 4], "experiments.3": another})
     found = pairs(load_config(written(place, raw)))
     assert [(pair.baseline, pair.candidate) for pair in found] == [
         (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
     ]
 
 
-OTHERWISE: list[tuple[Callable[[Raw], None], str, object]] = [
-    (at("experiments", 0, put={"name": "linux_sme2_on", "num_runs": 7, "threads": [1]}), "runs", 7),
-    (at("experiments", 0, put={"name": "linux_sme2_on", "num_threads": 1}), "threads", (1,)),
-    (at("experiments", 0, put={"name": "linux_sme2_off", "threads": [1]}), "sme2", "off"),
+OTHERWISE: list[tuple[Raw, str, object]] = [
+    ({"experiments.0": {"name": "linux_sme2_on", "num_runs": 7, "threads": [1]}}, "runs", 7),
+    ({"experiments.0": {"name": "linux_sme2_on", "num_threads": 1}}, "threads", (1,)),
+    ({"experiments.0": {"name": "linux_sme2_off", "threads": [1]}}, "sme2", "off"),
     *(
-        (at("experiments", 0, "cpu_affinity", put=text), "cpu_affinity", cpus)
+        ({"experiments.0.cpu_affinity": text}, "cpu_affinity", cpus)
         for text, cpus in (
             ("4-7", (4, 5, 6, 7)),
             ("0,2-3", (0, 2, 3)),
@@ -423,10 +370,7 @@ OTHERWISE: list[tuple[Callable[[Raw], None], str, object]] = [
 @pytest.mark.parametrize(("change", "setting", "value"), OTHERWISE)
 def test_a_setting_may_be_written_in_several_ways(place, change, setting, value):
     """By its older name, by the experiment's name, as one, as text."""
-    raw = good()
-    change(raw)
-    raw["experiments"] = raw["experiments"][:1]
-    del raw["analysis"]
+    raw = changed(change | {"experiments.2": DROP, "experiments.1": DROP, "analysis": DROP})
     assert getattr(load_config(written(place, raw)).experiments[0], setting) == value
 
 
@@ -447,10 +391,7 @@ def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
 
 
 def test_all_problems_are_listed_at_once(place: Path) -> None:
-    raw = good()
-    raw["experiments"][0]["runs"] = 0
-    raw["modle"] = "x"
-    path = written(place, raw)
+    path = written(place, changed({"experiments.0.runs": 0, "modle": "x"}))
     assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
     complains(path, "1 of 2 problems", "")
     raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}

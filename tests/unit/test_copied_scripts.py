@@ -1,7 +1,5 @@
 """Scripts taken out of the repository, and a checkout of ExecuTorch beside the installed wheel."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -33,14 +31,11 @@ def test_a_script_without_the_kit_says_what_it_needs(path: Path, tmp_path: Path)
     says(line, "Python module model_profiling", "setup_repo.sh")
 
 
-def test_in_a_clone_without_its_packages_it_names_the_one_it_misses(tmp_path: Path) -> None:
+def test_without_its_packages_or_beside_another_kit_it_names_what_it_misses(tmp_path: Path) -> None:
     script = KIT / "scripts" / "analyze_results.py"
     done = process.run([sys.executable, "-E", "-S", script, "--help"], timeout=60, cwd=tmp_path)
     assert done.returncode == 2
     says(done.stderr, "Python module click")
-
-
-def test_beside_another_kit_of_that_name_it_says_what_it_needs(tmp_path: Path) -> None:
     folder = tmp_path / "model_profiling" / "scripts"
     folder.mkdir(parents=True)
     copy = shutil.copy(KIT / "scripts" / "analyze_results.py", folder)

@@ -1,7 +1,5 @@
 """CSV: a column at a time it says what Python's formatting says; no spreadsheet runs a name."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

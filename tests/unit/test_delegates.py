@@ -1,7 +1,5 @@
 """Delegates explain themselves; which program a dump can be of, and what fits nowhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -7,8 +7,6 @@ kernel's ABI/testing/sysfs-class-power and in the complaints of those who read t
 collectd/collectd#3865).
 """
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 
@@ -34,20 +32,8 @@ from model_profiling.runner.machine import (
     find_clusters,
 )
 from model_profiling.targets import MachineFacts
+from model_profiling.targets.device import state as phone
 from model_profiling.targets.device.power_mode import changes_for, parse_settings
-from model_profiling.targets.device.state import (
-    amperes,
-    device_id,
-    energy_of,
-    gauge_of,
-    metered,
-    on_battery,
-    read_device,
-    read_metered,
-    readings_csv,
-    temperature,
-    volts,
-)
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
 
@@ -76,6 +62,8 @@ def test_three_kinds_of_cpu_are_little_big_and_prime() -> None:
     ]
     assert found[0].governor == "schedutil" and found[1].governor is None
     assert found[2].allowed_khz == 1_700_000, "what the least granted of them may do"
+    texts = highest(2_000_000, 2_000_000) | {"capacity": cpu_files("cpu_capacity", {0: 400, 1: 1024})}
+    assert [each.cpus for each in find_clusters(texts)] == [(0,), (1,)]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +80,6 @@ def test_what_the_names_mean(khz, little, big, prime):
     assert said == (little, big, prime)
 
 
-def test_capacity_tells_apart_what_frequency_does_not() -> None:
-    texts = highest(2_000_000, 2_000_000) | {"capacity": cpu_files("cpu_capacity", {0: 400, 1: 1024})}
-    assert [each.cpus for each in find_clusters(texts)] == [(0,), (1,)]
-
-
 @pytest.mark.parametrize("texts", [highest(5, 5), {}], ids=["all alike", "nothing known"])
 def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]]) -> None:
     with refused(InputError, "android:1", "big"):
@@ -106,7 +89,7 @@ def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]]) 
 @pytest.mark.parametrize("junk", ["", "nan", "-1", "99999999999999999999", "5; reboot", "0x10", "٣"])
 def test_what_is_no_number_is_not_told(junk: str) -> None:
     assert find_clusters({"highest_khz": {CPU.format(0, "cpufreq/cpuinfo_max_freq"): junk}}) == ()
-    assert (amperes(junk), volts(junk)) == (None, None)
+    assert (phone.amperes(junk), phone.volts(junk)) == (None, None)
 
 
 BATTERY = """\
@@ -155,14 +138,16 @@ def test_a_phone_as_its_services_tell_it() -> None:
     texts["zone_type"] = {zone.format(0, "type"): "BIG\n", zone.format(1, "type"): "usb_pwr_therm\n"}
     texts["zone"] = {zone.format(0, "temp"): "57000\n", zone.format(1, "temp"): "61000\n"}
     texts["zone"] |= {zone.format(2, "temp"): "-274000\n", zone.format(3, "temp"): "0\n"}
-    state = read_device(texts)
+    state = phone.read_device(texts)
     assert (state.model, state.soc, state.thermal_status) == ("Google Pixel 9", "Google Tensor G4", 2)
     assert state.battery == Battery(86.0, "charging", 31.2, 0.412, 4.312)
     assert state.temperatures_c == {"BIG": 57.0, "usb_pwr_therm": 61.0, "CPU0": 55.25, "skin": 33.0}
-    assert temperature(state) == 57.0, "the chip's, though the plug is hotter"
-    assert on_battery(state) is False
-    assert temperature(read_device(said(dumpsys_battery=BATTERY))) == 31.2, "the battery's, if no other"
-    assert device_id(texts) == "41021FDAS0001X"
+    assert phone.temperature(state) == 57.0, "the chip's, though the plug is hotter"
+    assert phone.on_battery(state) is False
+    assert phone.temperature(phone.read_device(said(dumpsys_battery=BATTERY))) == 31.2, (
+        "the battery's, if no other"
+    )
+    assert phone.device_id(texts) == "41021FDAS0001X"
 
 
 @pytest.mark.parametrize(
@@ -170,29 +155,29 @@ def test_a_phone_as_its_services_tell_it() -> None:
     ["0123456789ABCDEF", "123456789", "unknown", "EMULATOR35X4X10X0", "00000000", "../../x", "R", ""],
 )
 def test_a_number_that_other_phones_have_too_tells_nobody_apart(shared: str) -> None:
-    assert device_id(said(serial_number=f"{shared}\n")) is None
+    assert phone.device_id(said(serial_number=f"{shared}\n")) is None
 
 
 def test_a_phone_that_tells_nothing() -> None:
     refused = "cat: /sys/class/power_supply/battery/current_now: Permission denied"
-    state = read_device(said(dumpsys_battery="Can't find service: battery", gauge_current=refused))
+    state = phone.read_device(said(dumpsys_battery="Can't find service: battery", gauge_current=refused))
     assert (state.model, state.battery, state.temperatures_c, state.thermal_status) == (None, None, {}, None)
-    assert (temperature(state), on_battery(state)) == (None, None)
+    assert (phone.temperature(state), phone.on_battery(state)) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("read", "text", "expected"),
     [
-        (amperes, "-1812500", 1.8125),
-        (amperes, "1812500", 1.8125),
-        (amperes, "-1812", 1.812),
-        (amperes, "350", 0.35),
-        (amperes, "0", None),
-        (amperes, "99999999", None),
-        (volts, "4312000", 4.312),
-        (volts, "4312", 4.312),
-        (volts, "8600000", 8.6),
-        (volts, "12", None),
+        (phone.amperes, "-1812500", 1.8125),
+        (phone.amperes, "1812500", 1.8125),
+        (phone.amperes, "-1812", 1.812),
+        (phone.amperes, "350", 0.35),
+        (phone.amperes, "0", None),
+        (phone.amperes, "99999999", None),
+        (phone.volts, "4312000", 4.312),
+        (phone.volts, "4312", 4.312),
+        (phone.volts, "8600000", 8.6),
+        (phone.volts, "12", None),
     ],
 )
 def test_a_current_and_a_voltage_in_either_unit_and_sign(read, text, expected):
@@ -268,6 +253,8 @@ def test_a_machine_with_one_kind_of_cpu_is_told_as_ever() -> None:
     rows = dict(machine_rows(Machine(MachineFacts(cpu="N1", governor="performance"))))
     assert rows["Clock governor"] == "performance"
     assert not {"Phone", "Battery"} & set(rows)
+    assert ranges([7, 0, 1, 2, 4]) == "0-2, 4, 7"
+    assert ranges([]) == ""
 
 
 def test_the_facts_go_to_json_and_back_and_older_ones_are_read() -> None:
@@ -277,13 +264,8 @@ def test_the_facts_go_to_json_and_back_and_older_ones_are_read() -> None:
     assert parse_record(MachineFacts, older, "x", "") == replace(PHONE, clusters=(), device=None)
 
 
-def test_ranges() -> None:
-    assert ranges([7, 0, 1, 2, 4]) == "0-2, 4, 7"
-    assert ranges([]) == ""
-
-
 def read_energy(text: str, iterations_ns: list[int]) -> Energy:
-    return energy_of(read_metered(text, iterations_ns), len(iterations_ns))
+    return phone.energy_of(phone.read_metered(text, iterations_ns), len(iterations_ns))
 
 
 TEN_SECONDS = [10_000_000] * 1000
@@ -319,7 +301,9 @@ def test_only_the_inferences_count_and_not_what_the_gauge_remembers() -> None:
 def test_the_figure_can_be_made_again_from_the_readings_that_are_kept() -> None:
     text = readings([-3_000_000, *([-500_000, -600_000, -700_000] * 4)])
     found = read_energy(text, TEN_SECONDS)
-    *rows, end = list(csv.DictReader(readings_csv(read_metered(text, TEN_SECONDS), 1000).splitlines()))
+    *rows, end = list(
+        csv.DictReader(phone.readings_csv(phone.read_metered(text, TEN_SECONDS), 1000).splitlines())
+    )
     assert len(rows) == 65 and rows[0]["current"] == "-3000000" and rows[0]["counted"] == "0"
     counted = [row for row in rows if row["counted"] == "1"]
     until = [*(float(row["uptime_s"]) for row in counted[1:]), float(end["uptime_s"])]
@@ -354,7 +338,7 @@ def test_the_meter_runs_beside_a_program_and_ends_with_it(tmp_path):
         (tmp_path / name).write_text(text)
     gauge = Gauge(str(tmp_path / "current"), str(tmp_path / "voltage"))
     file = tmp_path / "it's a file"
-    done = run(metered(["sh", "-c", "sleep 0.5; echo out; exit 7"], gauge, str(file)), timeout=20)
+    done = run(phone.metered(["sh", "-c", "sleep 0.5; echo out; exit 7"], gauge, str(file)), timeout=20)
     assert (done.returncode, done.stdout) == (7, "out\n")
     *told, last = file.read_text().splitlines()
     assert 1 <= len(told) <= done.seconds / 0.2 + 1 and told[0].endswith(" -500000 4000000")
@@ -377,7 +361,7 @@ def test_a_gauge_that_would_tell_something_else_is_not_asked(status: str, curren
         "gauge_current": {"c": current},
         "gauge_voltage": {"v": "4000000"},
     }
-    assert told in str(gauge_of(texts))
+    assert told in str(phone.gauge_of(texts))
 
 
 def test_the_report_says_what_is_known_and_why_the_rest_is_not() -> None:

@@ -1,7 +1,5 @@
 """The doctor: what it finds missing, that it says how to mend it, and its exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

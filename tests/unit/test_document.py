@@ -1,7 +1,5 @@
 """Blocks as Markdown, on a terminal and to explore: nothing breaks out, no page is endless."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -157,11 +155,13 @@ def test_whatever_is_in_it(name: str) -> None:
     assert_only_text(name)
 
 
-def test_what_only_github_knows_is_no_more_than_text() -> None:
+def test_a_sentence_is_no_more_than_text_to_github_and_a_browser() -> None:
     assert render_markdown([Paragraph("$x$ and $$")]) == "&#36;x&#36; and &#36;&#36;\n", "a formula"
     assert render_markdown(make_list(["[x] done"])) == "- \\[x] done\n", "a box to tick"
     harmless = "linux_sme2_on (1 thread): 1.02x [0.99, 1.05], p < 0.05, 3 > 2, a & b; toy_cnn@size=512"
     assert render_markdown([Paragraph(harmless)]) == harmless + "\n"
+    shown = block_html(Paragraph(("see `a <b>`, a lone ` and ", Strong("`c`"))))
+    assert shown == "<p>see <code>a &lt;b&gt;</code>, a lone ` and <strong>`c`</strong></p>"
 
 
 def test_every_block_on_a_terminal() -> None:
@@ -182,11 +182,6 @@ def test_every_block_on_a_terminal() -> None:
         "  hidden",
         "  - one",
     ]
-
-
-def test_a_sentence_quotes_a_command_in_a_browser_too() -> None:
-    shown = block_html(Paragraph(("see `a <b>`, a lone ` and ", Strong("`c`"))))
-    assert shown == "<p>see <code>a &lt;b&gt;</code>, a lone ` and <strong>`c`</strong></p>"
 
 
 def test_modules_hold_their_operators_and_those_of_what_is_inside() -> None:
@@ -214,10 +209,14 @@ def test_what_no_module_holds_says_where_it_is_from(source: OperatorSource, name
     assert [child.name for child in module_tree([operator]).children] == [name]
 
 
-def test_a_damaged_record_makes_no_endless_tree() -> None:
+def test_neither_a_tree_nor_a_name_is_endless() -> None:
     place = SourceRef(module_path=".".join("a" * 5_000))
     operator = replace(made_series(1).operators[0], source=OperatorSource(place=place))
     assert len(list(module_tree([operator]).every())) < 100
+    texts = Texts()
+    assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
+    texts.number("x" * 10_000)
+    assert len(texts.all[-1]) < 500
 
 
 @given(st.integers(1, 400), st.integers(5, 3_000))
@@ -229,13 +228,6 @@ def test_as_much_is_kept_as_fits(count: int, most: int) -> None:
     size = len(json_text(kept))
     assert size <= most or kept == make(1)
     assert kept == make(count) or size >= 0.9 * most or len(json_text(make(2))) > 0.9 * most
-
-
-def test_a_text_stands_once_and_no_name_is_endless() -> None:
-    texts = Texts()
-    assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
-    texts.number("x" * 10_000)
-    assert len(texts.all[-1]) < 500
 
 
 def test_a_small_run_is_whole() -> None:

@@ -1,7 +1,5 @@
 """Amdahl's law, the factors it is used with, and the published cases that the document works out."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -53,15 +51,12 @@ def test_low_high_and_ceiling_stand_in_that_order(parts: list[float], factors: l
     assert 0 < low <= high * nearly and high <= ceiling * nearly
 
 
-def test_a_range_is_for_convolution_and_gemm_and_leaves_one_row_alone() -> None:
+def test_a_range_is_for_convolution_and_gemm_and_a_file_gives_each_its_own(tmp_path: Path) -> None:
     given_ = parse_factors("2:4.5")
     assert given_.of(CONV) == given_.of(GEMM) and (given_.of(GEMM).low, given_.of(GEMM).high) == (2, 4.5)
     assert given_.of(ONE_ROW) == USUAL.of(ONE_ROW) == FIELD
     assert USUAL.of(CONV) == USUAL.of(GEMM) == PUBLISHED
     assert given_.given and not USUAL.given
-
-
-def test_a_file_gives_each_kind_its_own(tmp_path: Path) -> None:
     file = tmp_path / "factors.json"
     file.write_text(json.dumps({"CONV": [2, 3], "GEMM with one row": [0.5, 1.5]}))
     found = parse_factors(str(file))

@@ -1,7 +1,5 @@
 """Files are written whole or not at all, never through links; others' are read only where they are files."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -27,7 +25,7 @@ def test_content_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["result.json"]
 
 
-def test_permissions_follow_the_umask(tmp_path: Path) -> None:
+def test_permissions_follow_the_umask_which_nobody_asks_for(tmp_path: Path, monkeypatch) -> None:
     old = os.umask(0o027)
     try:
         files.write_text(tmp_path / "report.md", "text")
@@ -35,8 +33,6 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
         os.umask(old)
     assert (tmp_path / "report.md").stat().st_mode & 0o777 == 0o640
 
-
-def test_nothing_asks_for_the_umask_which_belongs_to_all_threads(tmp_path, monkeypatch):
     def umask(_: int) -> int:
         raise AssertionError
 

@@ -1,7 +1,5 @@
 """Four times the series, runs or bare dumps take four times the work: counted in calls, never in seconds."""
 
-from __future__ import annotations
-
 import cProfile
 import shutil
 import sys

@@ -4,8 +4,6 @@ Workflows and forms name only commands, options and files that exist; they run o
 never see.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

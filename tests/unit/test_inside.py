@@ -1,7 +1,5 @@
 """What samples say about operators, and functions of libraries by the symbol that holds an address."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
@@ -292,14 +290,11 @@ def test_instructions_tell_which_functions_multiply() -> None:
     assert len(others) > 20 and not any(told[name] for name in others)
 
 
-def test_a_multiply_add_is_known_by_its_bits() -> None:
+def test_instructions_are_known_by_their_bits() -> None:
     assert arm_multiplies(np.array([FMLA] * 4 + [LDR] * 60 + [RET], np.uint32))
     assert not arm_multiplies(np.array([FMLA] * 3 + [RET], np.uint32))
     assert not arm_multiplies(np.array([FMLA] * 4 + [LDR] * 200, np.uint32))
     assert not arm_multiplies(np.array([], np.uint32))
-
-
-def test_functions_in_assembly_begin_where_their_address_is_taken() -> None:
     # adrp x3, one page on; nop; add x3, x3, #0x10; and the same with another register between.
     adrp, add, other = 0xB0000003, 0x91004063, 0x91004084
     words = np.array([adrp, 0xD503201F, add, adrp, other], np.uint32)

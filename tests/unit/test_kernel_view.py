@@ -1,7 +1,5 @@
 """kernels.csv and kernel_view.md, written and read back."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Names of kernels and operators, over every name in the installed ExecuTorch: what they prove."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path
@@ -293,14 +291,11 @@ def test_a_name_nobody_knows_is_other_and_says_so() -> None:
     assert [operator_type(name) for name in names] == types, "without its counter"
 
 
-def test_packed_families_are_told_from_xnnpacks_own() -> None:
+def test_a_label_tells_packing_and_what_a_node_computes_in() -> None:
     packed = ("PF16", "PF32", "PQS8, QC8W", "QP8, F32, QC4W")
     own = ("F16", "F32", "QS8, QC8W", "QD8, F32, QC8W")
     assert all(describe(f"Fully Connected (NC, {family})").packed for family in packed)
     assert not any(describe(f"Fully Connected (NC, {family})").packed for family in own)
-
-
-def test_a_label_proves_what_a_computing_node_computes_in() -> None:
     (convolution,), (addition,) = graph("Conv2d"), graph("Add")
     label = "Convolution (NHWC, PF16) IGEMM #1"
     assert describe(label, "XnnpackBackend", convolution).dtype == "fp16"

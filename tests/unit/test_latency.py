@@ -1,7 +1,5 @@
 """Summaries of latencies, drift, two groups, and the warnings made of them, where the truth is known."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import tracemalloc

@@ -3,8 +3,6 @@
 The locks are read, not made: nothing here needs the network. `make lock` writes them anew.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.metadata
@@ -268,13 +266,10 @@ def test_who_asks_for_what_is_told_down_to_the_last_package(bill: dict[str, Any]
     assert seen == {own, *names}
 
 
-def test_a_call_without_a_file_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_release_carries_it_and_a_call_without_a_file_says_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert sbom.main([]) == 2
     assert capsys.readouterr().err == "usage: sbom.py FILE.cdx.json\n"
-
-
-def test_a_release_carries_it() -> None:
-    """`make sbom` and the workflow write the same."""
+    # `make sbom` and the workflow write the same.
     make = (ROOT / "Makefile").read_text(encoding="utf-8")
     release = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     assert ".ci/sbom.py" in make and ".ci/sbom.py" in release

@@ -1,7 +1,5 @@
 """Locks: one measurement on a machine, if a process dies too; why one cannot be had."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -45,7 +43,7 @@ class Other:
             self.inside.set()
             self.leave.wait(20)
 
-    def __enter__(self) -> Other:
+    def __enter__(self):
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """The code that only a Mac runs, on what a Mac answers (tests/data/macos says where that is from)."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json
@@ -266,9 +264,11 @@ def test_a_feature_takes_along_what_needs_it(off: list[str], all_off: tuple[str,
     assert features.cpuinfo_flags([features.SME2_ONLY]) == ("sme2", "sme2p1"), "it leaves SME"
 
 
-def test_unknown_feature_names_the_choices() -> None:
+def test_an_unknown_feature_is_named_and_the_ladder_has_a_rung_with_sme_alone() -> None:
     with refused(InputError, "'avx512'", fix=", ".join(features.FEATURES)):
         features.closure(["avx512"])
+    rungs = features.ladder({"sme2", "sme", "i8mm"})
+    assert [rung.left for rung in rungs] == [("sme2", "sme", "i8mm"), ("sme", "i8mm"), ("i8mm",), ()]
 
 
 @given(st.lists(st.sampled_from((*features.FEATURES, features.SME2_ONLY))))
@@ -289,11 +289,6 @@ def test_ladder_goes_from_everything_to_nothing_one_at_a_time(present: set[str])
         cleared = set(features.cpuinfo_flags(below.disable))
         assert set(features.features_of_flags(cleared)) >= present - set(below.left)
         assert not set(features.features_of_flags(cleared)) & set(below.left)
-
-
-def test_ladder_has_a_rung_with_sme_alone() -> None:
-    rungs = features.ladder({"sme2", "sme", "i8mm"})
-    assert [rung.left for rung in rungs] == [("sme2", "sme", "i8mm"), ("sme", "i8mm"), ("i8mm",), ()]
 
 
 def test_listings_of_linux_and_macos_count_what_every_core_has() -> None:

@@ -1,7 +1,5 @@
 """The registry, the zoo, models named by reference, and model folders."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -307,12 +305,21 @@ def test_every_broken_folder_is_named_and_skipped(place: Path) -> None:
     assert load_model("toy_cnn").source == "kit"
 
 
-def test_a_folder_that_was_corrected_is_tried_again(place: Path) -> None:
+def test_a_folder_is_tried_again_not_imported_or_hidden(place: Path) -> None:
     folder = add(place, "mended", model="raise RuntimeError('not yet')\n")
     assert "mended" not in discover()
     (folder / "model.py").write_text(MODEL)
     assert "mended" in discover()
     assert skipped_folders() == ()
+    (place / "bystander").mkdir()
+    (place / "bystander" / "__init__.py").write_text("raise RuntimeError('never run')\n")
+    discover()
+    assert skipped_folders() == ()
+    add(place, "toy_cnn")
+    assert "ToyCNN" in discover()["toy_cnn"].reference
+    (hidden,) = skipped_folders()
+    assert hidden.folder == str(place / "toy_cnn") and hidden.names == ("toy_cnn",)
+    says(hidden.text, "another name")
 
 
 def test_a_file_that_fails_when_it_is_loaded_is_blamed_on_its_line(place: Path) -> None:
@@ -320,21 +327,6 @@ def test_a_file_that_fails_when_it_is_loaded_is_blamed_on_its_line(place: Path) 
     add(place, "late", lazily, "import no_such_package_at_all\n")
     with refused(InputError, "'late'", "no_such_package_at_all", "model.py:1", fix="pip install"):
         load_model("late")
-
-
-def test_what_registers_no_model_is_not_imported_from_elsewhere(place: Path) -> None:
-    (place / "bystander").mkdir()
-    (place / "bystander" / "__init__.py").write_text("raise RuntimeError('never run')\n")
-    discover()
-    assert skipped_folders() == ()
-
-
-def test_a_folder_of_a_name_the_kit_has_is_said_to_be_hidden(place: Path) -> None:
-    add(place, "toy_cnn")
-    assert "ToyCNN" in discover()["toy_cnn"].reference
-    (hidden,) = skipped_folders()
-    assert hidden.folder == str(place / "toy_cnn") and hidden.names == ("toy_cnn",)
-    says(hidden.text, "another name")
 
 
 def test_a_named_place_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

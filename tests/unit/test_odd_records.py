@@ -1,7 +1,5 @@
 """Odd values in files of a run, in what runners say and on command lines: taken, or refused in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Pairing of operators of two dumps whose names and numbers differ, also of programs that took turns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +105,7 @@ def test_every_operator_is_in_exactly_one_pair() -> None:
         assert sorted(one.identity for pair in pairs for one in pair[1]) == [one.identity for one in right]
 
 
-def test_categories_add_up_and_carry_their_share() -> None:
+def test_categories_add_up_and_one_process_each_gives_no_verdict() -> None:
     pairing = pair_dumps(dump_of(OFF), dump_of(ON))
     by_name = {one.name: one for one in pairing.categories}
     assert by_name["Convolution"].ratio == pytest.approx(4)
@@ -116,9 +114,6 @@ def test_categories_add_up_and_carry_their_share() -> None:
     assert by_name["Data Movement"].candidate_ms == pytest.approx(0.015)
     assert sum(one.candidate_share for one in pairing.categories) == pytest.approx(1)
     assert pairing.traced_ratio == pytest.approx(167 / 52)
-
-
-def test_one_process_each_gives_a_ratio_but_no_verdict() -> None:
     pairing = pair_dumps(dump_of(OFF), dump_of(ON))
     assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE
     assert all(one.speedup is None for one in pairing.operators)
@@ -322,12 +317,6 @@ def test_a_run_without_an_operator_is_missing_in_its_own_turn_alone() -> None:
     assert series.by_turn([]) == {"round 0": [[]]}
 
 
-def test_a_dump_of_first_runs_alone_is_refused() -> None:
-    with refused(FormatError, "1 run", "turn of 4"):
-        dump_in_turns([{CONV: 10.0}], TURN)
-    assert dump_in_turns([{CONV: 10.0}], 1).runs == 1
-
-
 def test_operators_of_launches_are_judged_cycle_by_cycle() -> None:
     """The machine wanders by 180% between cycles: only those of one cycle can be told apart by 5%."""
     ours = launches({CONV: 1000, ADD: 300, NORM: 2})
@@ -349,10 +338,13 @@ def test_operators_of_launches_are_judged_cycle_by_cycle() -> None:
     assert apart.measured == "apart" and apart.e2e.verdict is Verdict.NO_CHANGE
 
 
-def test_turns_of_one_count_whole() -> None:
+def test_turns_of_one_count_whole_and_first_runs_alone_do_not() -> None:
     ours, theirs = (launches({CONV: spent}, turn=1, cycles=8) for spent in (1000, 950))
     assert ours.runs == 6 * 8
     assert pair_series(ours, theirs).e2e.verdict is Verdict.FASTER
+    with refused(FormatError, "1 run", "turn of 4"):
+        dump_in_turns([{CONV: 10.0}], TURN)
+    assert dump_in_turns([{CONV: 10.0}], 1).runs == 1
 
 
 def test_launches_stand_against_their_own_even_where_some_are_missing() -> None:

@@ -1,8 +1,6 @@
 """Subprocesses end at their limit with everything they started, what they said is kept in bounds, and they
 end with whoever started them, however that one ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Events laid along the nodes they come from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -104,13 +102,9 @@ def test_parts_that_share_no_value_may_change_places() -> None:
     )
     nodes = [replace(linear, inputs=(Tensor((1,), "fp16"),)), *attention]
     events = [
-        "Static Reshape (NC) #1",
-        "Batch Matrix Multiply (NC, F32) GEMM #1",
-        "Softmax (NC, F32) #1",
-        "Convert (NC) #1",
-        "Fully Connected (NC, F32) GEMM #1",
-        "Convert (NC) #2",
-    ]
+        "Static Reshape (NC) #1", "Batch Matrix Multiply (NC, F32) GEMM #1", "Softmax (NC, F32) #1",
+        "Convert (NC) #1", "Fully Connected (NC, F32) GEMM #1", "Convert (NC) #2",
+    ]  # fmt: skip
     assert align(nodes, events) == ((1,), (2,), (3,), (0,), (0,), (0,))
 
 

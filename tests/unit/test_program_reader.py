@@ -1,7 +1,5 @@
 """What the program reader makes of a small real program and of hostile ones; what operators cost."""
 
-from __future__ import annotations
-
 import random
 import struct
 from pathlib import Path
@@ -51,6 +49,9 @@ def test_operators_outside_delegates_have_shapes_and_cost(program: Program) -> N
     assert mean.outputs == (Tensor((1, 32), "fp32"),)
     assert mean.flops == 32 * 32 * 32
     assert mean.bytes_moved == 4 * (32 * 32 * 32 + 32)
+    assert Tensor((3, 5), "fp16").nbytes == 30
+    assert Tensor((3, 5), "qcint4").nbytes == 8
+    assert Tensor((), "int64").nbytes == 8
 
 
 def test_delegates_are_their_nodes_in_order(program: Program) -> None:
@@ -90,12 +91,6 @@ def test_a_delegate_call_adds_up_its_nodes_and_knows_its_tensors(program: Progra
     assert call.inputs == (Tensor((1, 16, 32, 32), "fp32"),)
     assert call.outputs == (Tensor((1, 32, 32, 32), "fp32"),)
     assert method.instruction(0, 99) is None
-
-
-def test_bytes_are_counted_by_type() -> None:
-    assert Tensor((3, 5), "fp16").nbytes == 30
-    assert Tensor((3, 5), "qcint4").nbytes == 8
-    assert Tensor((), "int64").nbytes == 8
 
 
 @pytest.mark.parametrize(
@@ -284,12 +279,15 @@ def test_a_node_that_moves_data_counts_no_operations(kind: str) -> None:
     assert graph.node_flops(kind, (IMAGE,), (Tensor(IMAGE.shape, "qint8"),), None) == 0
 
 
-def test_a_product_counts_its_factors_and_not_what_is_added_to_it() -> None:
+def test_a_product_counts_its_factors_and_only_our_poolings_have_windows() -> None:
     added, left, right = Tensor((2, 5, 7), "fp32"), Tensor((2, 5, 3), "fp32"), Tensor((2, 3, 7), "fp32")
     found = operator_cost.operator_flops(
         "aten::baddbmm.out", (added, left, right), (added,), transposed=False, taps=0
     )
     assert found == 2 * (2 * 5 * 7) * 3
+    assert operator_cost.slides_window("aten::avg_pool2d.out")
+    assert not operator_cost.slides_window("theirs::avg_pool2d.out")
+    assert not operator_cost.slides_window("aten::max_pool2d_with_indices_backward.grad_input")
 
 
 def test_the_category_alone_decides_what_counts_no_operations() -> None:
@@ -300,12 +298,6 @@ def test_the_category_alone_decides_what_counts_no_operations() -> None:
     assert operator_flops("executorch_prim::et_view.default", IMAGE, IMAGE) == 0
     free = {name for name in _KERNELS if flops(name) == 0}
     assert free == {name for name, (category, _) in _KERNELS.items() if category is Category.DATA_MOVEMENT}
-
-
-def test_another_library_s_pooling_may_take_its_arguments_in_another_order() -> None:
-    assert operator_cost.slides_window("aten::avg_pool2d.out")
-    assert not operator_cost.slides_window("theirs::avg_pool2d.out")
-    assert not operator_cost.slides_window("aten::max_pool2d_with_indices_backward.grad_input")
 
 
 def test_no_table_names_a_kind_of_node_that_no_program_has() -> None:

@@ -1,7 +1,5 @@
 """What is known of a machine behind a shell, and the shell text that runs there, without a connection."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

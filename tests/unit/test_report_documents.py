@@ -1,7 +1,5 @@
 """What reports, comparisons and their first sentences say, from records alone."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -109,15 +107,12 @@ def test_that_no_sme_kernel_ran_stands_beside_what_sme2_changed() -> None:
     says(told.what_sme2_changes, "1.00x", "no SME or SME2 kernel")
 
 
-def test_what_failed_comes_before_any_advice() -> None:
+def test_what_failed_or_was_interrupted_comes_before_any_advice() -> None:
     crashed = replace(MANIFEST.results[1], state="failed", problem="it crashed", fix="look at its log")
     manifest = replace(MANIFEST, results=(MANIFEST.results[0], crashed))
     told = answers(report_data(Run(Path("d"), manifest, metrics=Metrics()), None))
     says(told.where_time_goes, "not known", "latency")
     says_together(told.what_next, "off, 1 thread", "failed", crashed.fix)
-
-
-def test_an_interrupted_run_is_to_be_continued() -> None:
     told = answers(report(replace(MANIFEST, state="interrupted")))
     says(told.what_next, "interrupted", "--resume")
 

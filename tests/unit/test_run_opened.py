@@ -1,7 +1,5 @@
 """A run directory opened, with a manifest and without: dumps, series, pairs, and what its times mean."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

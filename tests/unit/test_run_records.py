@@ -1,7 +1,5 @@
 """manifest.json, metrics.json and evidence.json: both ways, of 0.1.0 too, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
@@ -96,22 +94,16 @@ def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path)
     assert manifest.pairs is None and manifest.has_sme2 is None and manifest.started == ""
 
 
-def test_two_configs_are_two_parts_of_one_run() -> None:
+def test_what_a_manifest_answers() -> None:
     timing, tracing = WHOLE.parts
     assert timing.command_line[-1] == "time.json" and tracing.command_line[-1] == "trace.json"
     assert WHOLE.part_of("off") is timing and WHOLE.part_of("trace") is tracing
     assert WHOLE.started.startswith("2026-01-01"), "the run began with its first part"
     assert WHOLE.unfinished == "interrupted" and WHOLE.has_ended
     assert WHOLE.all_warnings == (BUSY, HOT)
-
-
-def test_times_are_the_targets_but_never_latencies_of_a_trace() -> None:
     assert [WHOLE.times(result) for result in WHOLE.results] == [Times.HARDWARE, Times.HARDWARE, Times.TRACED]
     emulated = replace(WHOLE, target=TargetFacts("emulated", "emulated", Times.EMULATED))
     assert {emulated.times(result) for result in emulated.results} == {Times.EMULATED}
-
-
-def test_whether_the_cpu_has_sme2_is_told_by_the_runner_or_else_the_machine() -> None:
     assert WHOLE.has_sme2 is False
     saw = replace(WHOLE, results=(replace(WHOLE.results[0], features_present=("fp16", "sme2")),))
     assert saw.has_sme2 is True

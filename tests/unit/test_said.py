@@ -1,7 +1,5 @@
 """The assertions that most tests of texts rest on fail where a fact is missing or is another one."""
 
-from __future__ import annotations
-
 import pytest
 from said import has, refused, says, says_together
 

@@ -1,7 +1,5 @@
 """Who is measured when: every series in every round, runs that share a device, and the order of turns."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -53,7 +51,7 @@ def test_every_round_has_every_series_once(rounds: int, seed: int, threads: tupl
     assert len(set(keys)) == len(keys)
 
 
-def test_the_order_is_drawn_from_the_seed_and_differs_between_rounds() -> None:
+def test_the_order_is_drawn_from_the_seed_differs_between_rounds_and_goes_on() -> None:
     first = make_schedule(config(40), 7, latencies=True)
     assert first == make_schedule(config(40), 7, latencies=True)
     assert first != make_schedule(config(40), 8, latencies=True)
@@ -62,9 +60,6 @@ def test_the_order_is_drawn_from_the_seed_and_differs_between_rounds() -> None:
     )
     # A fair draw gives each experiment the first place in a third of 40 rounds or more, almost surely.
     assert min(leads["x_sme2_on"], leads["x_sme2_off"]) >= 8
-
-
-def test_a_longer_run_keeps_the_rounds_of_a_shorter_one() -> None:
     short, long = (make_schedule(config(rounds), 3, latencies=True) for rounds in (5, 9))
     assert long.rounds[:5] == short.rounds
 

@@ -1,7 +1,5 @@
 """A signal ends every entry point as Ctrl-C does, and not before a phone's settings are put back."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """`sme2prof skills`: what is written follows the Agent Skills rules, works there, and harms nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

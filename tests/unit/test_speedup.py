@@ -1,7 +1,5 @@
 """Verdicts on speedups: rarely wrong without a difference, right with one, whatever the noise looks like."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -147,16 +145,13 @@ def test_order_and_unit_do_not_matter_and_results_repeat() -> None:
     assert there.ratio * back.ratio == pytest.approx(1.0), "the other way round it is the inverse"
 
 
-def test_the_same_is_said_to_be_the_same_and_the_unknown_to_be_unknown() -> None:
+def test_the_same_the_unknown_and_the_tiny_are_said_to_be_so() -> None:
     steady = compare_rounds(rounds_of([10, 10.01, 9.99] * 4), rounds_of([10.01, 9.99, 10] * 4))
     assert steady.verdict is Verdict.NO_CHANGE
     says(steady.reason, "same", "1.0%")
     wild = compare_rounds(rounds_of([10, 13, 8, 11, 9, 12]), rounds_of([12, 9, 11, 10, 13, 8]))
     assert wild.verdict is Verdict.NO_CHANGE
     says(wild.reason, "noise")
-
-
-def test_a_certain_but_tiny_difference_does_not_matter() -> None:
     baseline, candidate = rounds_of([10.0] * 8), rounds_of([10.02, 10.021, 10.019, 10.02] * 2)
     tiny = compare_rounds(baseline, candidate)
     assert tiny.verdict is Verdict.NO_CHANGE and tiny.high is not None and tiny.high < 1
@@ -194,13 +189,10 @@ def test_what_must_not_be_compared_is_not() -> None:
         compare_rounds([[-1.0]], [[1.0]])
 
 
-def test_failed_rounds_are_left_out_in_pairs() -> None:
+def test_failed_rounds_are_left_out_in_pairs_and_a_coarse_clock_widens() -> None:
     baseline = [*rounds_of([10] * 7), []]
     candidate = [[], *rounds_of([5] * 7)]
     assert compare_rounds(baseline, candidate).rounds == 6
-
-
-def test_a_coarse_clock_widens_the_interval() -> None:
     baseline, candidate = rounds_of([3.0] * 8), rounds_of([4.0] * 8)
     assert compare_rounds(baseline, candidate).verdict is Verdict.SLOWER
     assert compare_rounds(baseline, candidate, resolution=1.0).verdict is Verdict.NO_CHANGE

@@ -1,7 +1,5 @@
 """Who may begin in a run directory: runs are joined, kept, continued or discarded; locks; leftovers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -128,12 +126,15 @@ def test_a_run_that_measured_nothing_stands_in_nobodys_way(tmp_path: Path) -> No
         assert settle_earlier(tmp_path / "linux", HEAD, resume=resume, force=False) == Earlier()
 
 
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_or_another_s_is_left_alone(tmp_path: Path) -> None:
     files.write_text(tmp_path / "thesis.tex", "years of work")
     for force in (False, True):
         with refused(InputError, tmp_path, "thesis.tex", "no run"):
             settle_earlier(tmp_path, HEAD, resume=False, force=force)
     assert (tmp_path / "thesis.tex").exists()
+    (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
+    with refused(FormatError, tmp_path / "manifest.json", "schema_version"):
+        settle_earlier(tmp_path, HEAD, resume=False, force=True)
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
@@ -141,12 +142,6 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     for run_dir in (tmp_path / "notes", tmp_path / "notes" / "runs" / "linux"):
         with refused(InputError, tmp_path / "notes", "file", fix="folder"):
             check_startable(run_dir, resume=False, force=False)
-
-
-def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
-    with refused(FormatError, tmp_path / "manifest.json", "schema_version"):
-        settle_earlier(tmp_path, HEAD, resume=False, force=True)
 
 
 def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The page of a store says what the records say: of everything, also where it has no room for all."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -72,15 +70,12 @@ def test_slower_is_said_by_the_best_level_there_was(shares, answer):
     says(told(replace(FEW, histories=histories))[1], *answer)
 
 
-def test_a_level_that_came_back_is_not_slower() -> None:
+def test_neither_a_level_that_came_back_nor_too_few_runs_are_slower() -> None:
     back = made_change(40, 2.0, 1.0)
     histories = tuple(changed(each, *each.changes, back) if each.changes else each for each in MADE.histories)
     answer = told(replace(MADE, histories=histories))[1]
     assert answer.startswith("No")
     says(answer, "18 histories", "none", "3")
-
-
-def test_too_few_runs_are_not_judged() -> None:
     short = tuple(
         replace(each, points=each.points[:3], found=replace(each.found, runs=3)) for each in FEW.histories
     )
@@ -106,15 +101,12 @@ def test_the_newest_test_of_kernels_counts(states: tuple[Kernels, Kernels], answ
         says(told(replace(FEW, runs=tuple(order)))[2], *answer)
 
 
-def test_an_empty_store_says_how_to_fill_it() -> None:
-    page = render_store(StoreContents("empty", (), ()))
-    assert "sme2prof store add RUN_DIR" in page and "<table" not in page
-
-
-def test_a_store_that_fits_is_whole() -> None:
+def test_a_store_that_fits_is_whole_and_an_empty_one_says_how_to_fill_it() -> None:
     runs, histories, note = fit_page(MADE)
     assert note == "" and set(runs) == set(MADE.runs) and len(histories) == len(MADE.histories)
     assert [run.at for run in runs] == sorted((run.at for run in MADE.runs), reverse=True)
+    page = render_store(StoreContents("empty", (), ()))
+    assert "sme2prof store add RUN_DIR" in page and "<table" not in page
 
 
 def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:

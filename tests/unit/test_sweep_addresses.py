@@ -1,7 +1,5 @@
 """Where a scheduler is, who is trusted, what a worker offers, and the files that go between."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A sweep file: what it may say, which cells and jobs it comes to, what they cost, the folder they fill."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -21,18 +19,8 @@ from model_profiling.core.formatting import duration
 from model_profiling.core.process import Completed
 from model_profiling.core.progress import Silent
 from model_profiling.core.records import parse_record, record_json
+from model_profiling.sweep import cells as sweep_cells
 from model_profiling.sweep.addresses import parse_scheduler
-from model_profiling.sweep.cells import (
-    CELLS,
-    NOT_EXPORTED,
-    NOT_MEASURED,
-    SweepRecord,
-    all_cells,
-    cells,
-    jobs,
-    read_sweep_record,
-    sweep_cost,
-)
 from model_profiling.sweep.device_queue import SweepProgress, Work
 from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import CellOutcome, open_sweep
@@ -58,40 +46,42 @@ def sweep_of(tmp_path: Path, **changed: Any) -> Any:
 
 def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
-    found = all_cells(sweep)
+    found = sweep_cells.all_cells(sweep)
     assert len(found) == 16 and len({each.cell.id for each in found}) == 16
     left_out = [each for each in found if each.state == "left out"]
     assert {each.reason for each in left_out} == {"exclude[0]: no times there"}
     assert all(each.cell.target == "emulated" and each.cell.threads == 2 for each in left_out)
-    assert len(cells(sweep)) == 12
-    assert [(job.id, len(job.cells)) for job in jobs(sweep)] == [
+    assert len(sweep_cells.cells(sweep)) == 12
+    assert [(job.id, len(job.cells)) for job in sweep_cells.jobs(sweep)] == [
         ("toy_cnn_xnnpack_fp32/host", 4),
         ("toy_cnn_xnnpack_fp32/emulated", 2),
         ("toy_cnn_xnnpack_int8/host", 4),
         ("toy_cnn_xnnpack_int8/emulated", 2),
     ]
-    assert list(dict.fromkeys(cell.program.name for cell in cells(sweep))) == [
+    assert list(dict.fromkeys(cell.program.name for cell in sweep_cells.cells(sweep))) == [
         "toy_cnn_xnnpack_fp32",
         "toy_cnn_xnnpack_int8",
     ]
-    record = SweepRecord(name="nightly", began="now", cells=found)
-    assert parse_record(SweepRecord, record_json(record), "here", "fix") == record
+    record = sweep_cells.SweepRecord(name="nightly", began="now", cells=found)
+    assert parse_record(sweep_cells.SweepRecord, record_json(record), "here", "fix") == record
 
 
 def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
     models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]
-    measured = cells(sweep_of(tmp_path, models=models, exclude=[]))
+    measured = sweep_cells.cells(sweep_of(tmp_path, models=models, exclude=[]))
     found = tuple(dict.fromkeys(cell.program for cell in measured))
     known = {program.name: (program.dtype, program.backend) for program in found}
     assert known[INT8.stem] == ("int8", "xnnpack") and known["elsewhere"] == (None, None)
     assert [name for name in known if name.startswith("edge")] == ["edgetam_image_encoder_xnnpack_fp32"]
     left_out = {
-        each.reason for each in all_cells(sweep_of(tmp_path, models=models)) if each.state == "left out"
+        each.reason
+        for each in sweep_cells.all_cells(sweep_of(tmp_path, models=models))
+        if each.state == "left out"
     }
     assert any(has(reason, "edgetam_image_encoder") and has(reason, "int8") for reason in left_out)
     only = sweep_of(tmp_path, models=models, exclude=[{"dtype": ["int8"]}, {"model": "elsewhere.pte"}])
-    assert {cell.program.name for cell in cells(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
+    assert {cell.program.name for cell in sweep_cells.cells(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +135,7 @@ def test_paths_start_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.Mon
     sweep = sweep_of(home, models=["own.pte", "make.py:model"], store="kept", exclude=[{"model": "own.pte"}])
     assert sweep.models == (str(home / "own.pte"), f"{home / 'make.py'}:model")
     assert sweep.store == str(home / "kept") and sweep.exclude[0].model == (str(home / "own.pte"),)
-    assert {cell.program.name for cell in cells(sweep)} == {
+    assert {cell.program.name for cell in sweep_cells.cells(sweep)} == {
         "make_model_xnnpack_fp32",
         "make_model_xnnpack_int8",
     }
@@ -177,24 +167,26 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
     sweep = sweep_of(
         tmp_path, models=["toy_cnn", PROGRAM.name], targets=["host", "emulated", "android:S"], dtypes=["fp32"]
     )
-    cost = {each.job.id: each for each in sweep_cost(jobs(sweep), tmp_path).jobs}
+    cost = {each.job.id: each for each in sweep_cells.sweep_cost(sweep_cells.jobs(sweep), tmp_path).jobs}
     known = cost[f"{PROGRAM.stem}/emulated"]
     assert known.launches == (2, 2) and known.seconds and known.bytes and not known.unknown
     assert cost["toy_cnn_xnnpack_fp32/emulated"].seconds is None
-    assert cost["toy_cnn_xnnpack_fp32/emulated"].unknown == NOT_EXPORTED
+    assert cost["toy_cnn_xnnpack_fp32/emulated"].unknown == sweep_cells.NOT_EXPORTED
     host, phone = cost[f"{PROGRAM.stem}/host"], cost[f"{PROGRAM.stem}/android-S"]
     assert host.launches == (6, 60) and host.seconds == 30 and phone.seconds == 30 + 4 * 12
-    alone = sweep_cost([each.job for each in (known, host, phone)], tmp_path)
+    alone = sweep_cells.sweep_cost([each.job for each in (known, host, phone)], tmp_path)
     assert alone.seconds(alone=True) == pytest.approx(max(78, 30 + known.seconds))
     assert alone.seconds(alone=False) == pytest.approx(78)
     slow = sweep_of(
         tmp_path, models=[PROGRAM.name], targets=["host"], exclude=[], schedule={"mode": "rounds"}
     )
-    (rounds,) = sweep_cost(jobs(slow), tmp_path).jobs
-    assert rounds.launches == (12, 12) and rounds.seconds is None and rounds.unknown == NOT_MEASURED
+    (rounds,) = sweep_cells.sweep_cost(sweep_cells.jobs(slow), tmp_path).jobs
+    assert (
+        rounds.launches == (12, 12) and rounds.seconds is None and rounds.unknown == sweep_cells.NOT_MEASURED
+    )
     shown = sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--outdir", tmp_path / "out")
     assert shown.returncode == 0 and "4 cells in 1 run on host" in shown.stdout
-    assert NOT_MEASURED in shown.stdout and not (tmp_path / "out").exists()
+    assert sweep_cells.NOT_MEASURED in shown.stdout and not (tmp_path / "out").exists()
     facts = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert len(facts["cells"]) == 4 and facts["runs"][0]["seconds"] is None
 
@@ -211,8 +203,8 @@ def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
     shutil.copy(INT8, tmp_path / INT8.name)
     sweep = sweep_of(tmp_path, models=[PROGRAM.name, INT8.name], targets=["host", "android:S"], exclude=[])
-    costs = {each.job.id: each for each in sweep_cost(jobs(sweep), tmp_path).jobs}
-    works = [Work(job) for job in jobs(sweep)]
+    costs = {each.job.id: each for each in sweep_cells.sweep_cost(sweep_cells.jobs(sweep), tmp_path).jobs}
+    works = [Work(job) for job in sweep_cells.jobs(sweep)]
     noted = Noted()
     shown = SweepProgress(noted, costs, alone=True)
     assert shown.seconds_left(works) == 2 * (30 + 4 * 12)
@@ -221,7 +213,7 @@ def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
             work.seconds_left = 5
     assert shown.seconds_left(works) == 60
     works[0].over = True
-    record = SweepRecord(name="x", began="now", cells=all_cells(sweep))
+    record = sweep_cells.SweepRecord(name="x", began="now", cells=sweep_cells.all_cells(sweep))
     record = replace(record, cells=(replace(record.cells[0], state="failed"), *record.cells[1:]))
     shown.show(record, works, [works[2].job])
     assert noted.said == (1, 16, f"1 failed; host: {works[2].job.program.name}", 30)
@@ -234,7 +226,7 @@ def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
 
 def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
     sweep, out = sweep_of(tmp_path), tmp_path / "out"
-    first, second, *_ = jobs(sweep)
+    first, second, *_ = sweep_cells.jobs(sweep)
     with open_sweep(out, sweep) as folder:
         with refused(InUseError, out), open_sweep(out, sweep):
             pass
@@ -243,18 +235,18 @@ def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
         folder.mark(second, "failed", "the phone is gone", "connect it")
         folder.mark(first, "failed", "too late")
         assert folder.record.counts() == {"done": 4, "failed": 2, "waiting": 6, "left out": 4}
-        assert read_sweep_record(out) == folder.record and not folder.waiting(first)
+        assert sweep_cells.read_sweep_record(out) == folder.record and not folder.waiting(first)
     with refused(InputError, out, "6 of 16 cells", fix="--resume"):
         open_sweep(out, sweep).__enter__()
     with refused(InputError, "settings (runs)"):
         open_sweep(out, sweep_of(tmp_path, runs=3), resume=True).__enter__()
     with open_sweep(out, sweep_of(tmp_path, notes="later"), resume=True) as folder:
         assert folder.record.counts() == {"done": 4, "waiting": 8, "left out": 4} and folder.waiting(second)
-        for job in (second, *jobs(sweep)[2:]):
+        for job in (second, *sweep_cells.jobs(sweep)[2:]):
             folder.mark(job, "failed", "no")
         folder.end()
     with open_sweep(out, sweep) as folder:
-        assert folder.moved is not None and read_sweep_record(folder.moved).ended
+        assert folder.moved is not None and sweep_cells.read_sweep_record(folder.moved).ended
         assert folder.record.counts() == {"waiting": 12, "left out": 4}
     with open_sweep(out, sweep, force=True) as folder:
         assert folder.moved is not None
@@ -298,13 +290,13 @@ def test_a_sweep_that_cannot_begin_moves_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("model_profiling.sweep.cluster._CONNECT_S", 0.5)
     sweep, out = sweep_of(tmp_path), tmp_path / "out"
     with open_sweep(out, sweep) as folder:
-        for job in jobs(sweep):
+        for job in sweep_cells.jobs(sweep):
             folder.mark(job, "failed", "no")
         folder.end()
-    before = (out / CELLS).read_bytes()
+    before = (out / sweep_cells.CELLS).read_bytes()
     with refused(SetupError, "127.0.0.1:1"):
         run_sweep(sweep, SweepOptions(out, parse_scheduler("127.0.0.1:1", None)))
-    assert (out / CELLS).read_bytes() == before and len(list(tmp_path.glob("out*"))) == 1
+    assert (out / sweep_cells.CELLS).read_bytes() == before and len(list(tmp_path.glob("out*"))) == 1
 
 
 def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> None:
@@ -324,10 +316,10 @@ def test_a_record_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> Non
     sweep = sweep_of(tmp_path)
     with open_sweep(tmp_path / "out", sweep):
         pass
-    path = tmp_path / "out" / CELLS
+    path = tmp_path / "out" / sweep_cells.CELLS
     path.write_text(path.read_text().replace('"run_dir": null', '"run_dir": "../../etc"', 1))
-    with refused(FormatError, CELLS, "../../etc"):
-        read_sweep_record(tmp_path / "out")
+    with refused(FormatError, sweep_cells.CELLS, "../../etc"):
+        sweep_cells.read_sweep_record(tmp_path / "out")
 
 
 @pytest.mark.parametrize(

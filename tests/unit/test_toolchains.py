@@ -1,8 +1,6 @@
 """Which compiler, mirror and package a machine is offered: on recorded answers of several distributions, and
 with stand-ins on the PATH for compilers that do not work."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What is run from the cache: only what nobody else can have put there, and only as it was made."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

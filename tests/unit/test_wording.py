@@ -1,7 +1,5 @@
 """Words for people: numbers, warnings, names that nothing obeys, JUnit for CI."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from decimal import Decimal
@@ -28,17 +26,8 @@ from model_profiling.core.formatting import (
     speedup,
     with_threads,
 )
+from model_profiling.report import document
 from model_profiling.report.comparison_document import Outcome, TestCase, junit_xml
-from model_profiling.report.document import (
-    Code,
-    Commands,
-    Figure,
-    Folded,
-    Heading,
-    Paragraph,
-    make_list,
-    make_table,
-)
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run.remarks import Diagnostic, Weight, name_series, warning_lines
 from model_profiling.run.series import Series
@@ -148,9 +137,6 @@ def test_numbers_that_are_no_measurement_are_never_made_a_range() -> None:
     ]
     (text,) = texts(*missing)
     assert text.count("is missing") == 4 and text.endswith("and 3 more")
-
-
-def test_each_failure_keeps_its_own_fix() -> None:
     failed = [
         Diagnostic(ON1, "failed", "no file", "make it"),
         Diagnostic(OFF1, "failed", "no room", "free some"),
@@ -245,18 +231,20 @@ def test_what_is_no_command_is_left_alone(text: str) -> None:
 
 def test_no_renderer_and_no_line_of_a_command_lets_it_through(capfd: pytest.CaptureFixture[str]) -> None:
     page = [
-        Heading(HOSTILE, 1),
-        Paragraph((HOSTILE, Code(HOSTILE))),
-        make_table(("name", HOSTILE), [(Code(HOSTILE), HOSTILE)]),
-        *make_list([HOSTILE]),
-        Commands((HOSTILE,)),
-        Figure(HOSTILE, HOSTILE),
-        Folded(HOSTILE, (Paragraph(HOSTILE),)),
+        document.Heading(HOSTILE, 1),
+        document.Paragraph((HOSTILE, document.Code(HOSTILE))),
+        document.make_table(("name", HOSTILE), [(document.Code(HOSTILE), HOSTILE)]),
+        *document.make_list([HOSTILE]),
+        document.Commands((HOSTILE,)),
+        document.Figure(HOSTILE, HOSTILE),
+        document.Folded(HOSTILE, (document.Paragraph(HOSTILE),)),
     ]
     for render in (render_markdown, render_terminal):
         assert_harmless(render(page))
         assert "\\u001b[2J" in render(page)
-    assert len(render_terminal([Paragraph("one\ntwo")]).splitlines()) == 1, "a name makes no second sentence"
+    assert len(render_terminal([document.Paragraph("one\ntwo")]).splitlines()) == 1, (
+        "a name makes no second sentence"
+    )
     assert_harmless(junit_xml("s", [TestCase(HOSTILE, HOSTILE, "failed", HOSTILE, HOSTILE)]))
     for show in (frame.say, frame.warn, frame.fail, PlainLines().stage):
         show(HOSTILE)

@@ -1,7 +1,5 @@
 """The zoo in PyTorch: what each network computes, its sizes, and the options it is named with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
