@@ -46,7 +46,7 @@ ADD = """
 import json, os, resource, sys, time
 from pathlib import Path
 from model_profiling.store.store import Store
-from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import Labels
 runs, store, tenths, singles = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 def spent(work):
     began, worked = time.perf_counter(), sum(os.times()[:4])

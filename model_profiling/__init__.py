@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from model_profiling.report.analysed import AnalysedRun
     from model_profiling.report.comparison_document import Comparison
     from model_profiling.report.tables import Records
-    from model_profiling.store.labels import Labels
     from model_profiling.store.query import Answer, Limits
+    from model_profiling.store.run_rows import Labels
     from model_profiling.store.store import Store
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
@@ -65,7 +65,7 @@ _PLACES = {
     "EagerModelBase": "models",
     "EventTable": "etdump",
     "ExportResult": "export",
-    "Labels": "store.labels",
+    "Labels": "store.run_rows",
     "Limits": "store.query",
     "ProfileOptions": "workflow.profile",
     "ProfileOutcome": "workflow.profile",

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.store.data_files import batch_of, write_table
-from model_profiling.store.index import Index, write_index
+from model_profiling.store.data_files import Index, batch_of, write_index, write_table
 from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES, Row, Value
 

@@ -171,7 +171,7 @@ def _shown(value: Plain) -> str:
 
 
 def _tell_views(name: str | None, *, as_json: bool) -> None:
-    from model_profiling.store.views import TABLES_AND_VIEWS, View
+    from model_profiling.store.tables import TABLES_AND_VIEWS, View
 
     if name is not None and name not in TABLES_AND_VIEWS:
         hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"

@@ -44,7 +44,7 @@ def add(
     Exits with 1 when a run could not be added; the others are.
     """
     from model_profiling.cli.progress import shown_progress
-    from model_profiling.store.labels import Labels
+    from model_profiling.store.run_rows import Labels
     from model_profiling.store.store import Store
 
     with shown_progress() as progress:

@@ -16,7 +16,7 @@ from model_profiling.report.history import HistorySeries, history_facts, series_
 from model_profiling.store.confined import ask_confined
 from model_profiling.store.query import Limits, Plain, json_value
 from model_profiling.store.store import Store
-from model_profiling.store.views import TABLES_AND_VIEWS, View
+from model_profiling.store.tables import TABLES_AND_VIEWS, View
 from model_profiling.workflow.history import HistoryQuestion, load_history
 
 _SECONDS, _MEMORY = 20.0, 512 << 20

@@ -1,11 +1,12 @@
 """Rows of a run's operators and categories, from the files of its analysis, because reading dumps takes a
-hundred times as long. If those are missing, or cover fewer dumps, the run is analysed now."""
+hundred times as long. If those are missing, or are of other dumps, the run is analysed now."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from model_profiling.analysis.run import RunAnalysis, analyse_run, pair_answer
@@ -54,7 +55,7 @@ class _SeriesFacts:
     experiment: str
     threads: int | None = None
     rounds: int = 0
-    """The number of dumps it was made from."""
+    """The number of dumps it was made from; the summary names the first."""
     ms: Mapping[str, float]
     share: Mapping[str, float]
     operators: tuple[_Operator, ...]
@@ -79,10 +80,6 @@ class _PairFacts:
     candidate: Series
     e2e: Speedup
     with_tracer: bool = False
-
-    @property
-    def answer(self) -> PairSpeedup:
-        return PairSpeedup(self.label, self.baseline, self.candidate, self.e2e, self.with_tracer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +114,7 @@ def analysis_rows(run: Run) -> AnalysisRows:
 
 
 def _kept(run: Run) -> _Summary | None:
-    """The kept summary, if it covers as many dumps of each series as the run has."""
+    """The kept summary, if it is of the dumps that the run has."""
     path = run.path / names.ANALYSIS
     if not is_there(path):
         return None
@@ -129,8 +126,12 @@ def _kept(run: Run) -> _Summary | None:
         return None  # of an earlier kit
     found = parse_record(_Summary, content, str(path), _FIX)
     known = {one.series: one.rounds for one in found.series}
-    dumps = Counter(dump.series for dump in run.dumps)
-    return found if all(known.get(series, 0) >= count for series, count in dumps.items()) else None
+    first = {run.path / dump.etdump for dump in found.per_etdump}
+    dumps: dict[Series, set[Path]] = {}
+    for dump in run.dumps:
+        dumps.setdefault(dump.series, set()).add(dump.path)
+    same = all(known.get(series, 0) >= len(paths) and paths & first for series, paths in dumps.items())
+    return found if same else None
 
 
 def _from_dumps(analysis: RunAnalysis) -> AnalysisRows:
@@ -158,17 +159,18 @@ def _from_files(run: Run, summary: _Summary) -> AnalysisRows:
         rest = _details(run, details.get(found.series))
         operators += _operator_rows(found, times, rest)
         categories += _category_rows(found, times)
-    told = {(pair.baseline, pair.candidate): pair.answer for pair in summary.pairs}
-    answers = speedup_table(_answer(run, pair, told) for pair in run.pairs)
+    told = {(pair.baseline, pair.candidate): pair for pair in summary.pairs}
+    answers = speedup_table(
+        _answer(run, pair, told.get((pair.baseline, pair.candidate))) for pair in run.pairs
+    )
     return AnalysisRows(tuple(operators), tuple(categories), answers.rows, summary.warnings)
 
 
-def _answer(run: Run, pair: Pair, told: Mapping[tuple[Series, Series], PairSpeedup]) -> PairSpeedup:
+def _answer(run: Run, pair: Pair, told: _PairFacts | None) -> PairSpeedup:
     """The run's own answer, else the analysis's; no ratio if the two may not be compared."""
-    found = told.get((pair.baseline, pair.candidate))
-    if run.comparison(pair) or found is None or (pair.not_comparable and found.speedup.ratio is not None):
+    if run.comparison(pair) or told is None or (pair.not_comparable and told.e2e.ratio is not None):
         return pair_answer(run, pair, None)
-    return found
+    return PairSpeedup(told.label, told.baseline, told.candidate, told.e2e, told.with_tracer)
 
 
 def _category_rows(found: _SeriesFacts, times: Times) -> Iterator[Row]:

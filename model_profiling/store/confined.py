@@ -23,8 +23,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.core.hints import needed
 from model_profiling.store.connection import in_memory, lock_down, make_views
-from model_profiling.store.data_files import arrow_schema, check_columns
-from model_profiling.store.index import FIX
+from model_profiling.store.data_files import FIX, arrow_schema, check_columns
 from model_profiling.store.query import Answer, Limits, asking, check_question
 from model_profiling.store.tables import TABLES, OnlyArrow
 

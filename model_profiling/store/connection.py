@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from model_profiling.core.errors import FormatError
 from model_profiling.core.hints import needed
-from model_profiling.store.index import FIX
-from model_profiling.store.tables import TABLES, Table
-from model_profiling.store.views import VIEWS
+from model_profiling.store.data_files import FIX
+from model_profiling.store.tables import TABLES, VIEWS, Table
 
 if TYPE_CHECKING:
     import duckdb

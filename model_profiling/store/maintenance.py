@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files
@@ -15,8 +15,18 @@ from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.store.connection import connect, rows_of
-from model_profiling.store.data_files import FOLDER, batches_in, merged, without_runs
-from model_profiling.store.index import DataFile, Index, checked_path, lock, read_index, write_index
+from model_profiling.store.data_files import (
+    FOLDER,
+    DataFile,
+    Index,
+    batches_in,
+    checked_path,
+    lock,
+    merged,
+    read_index,
+    without_runs,
+    write_index,
+)
 from model_profiling.store.tables import TABLES
 
 # Merging. Adding a run makes one file for each table, and a reader opens them all. Only files of similar size
@@ -114,25 +124,17 @@ class Repaired:
     """Whether anything was damaged."""
 
 
-@dataclass(slots=True)
-class _Findings:
-    index: Index
-    bad_files: dict[DataFile, str] = field(default_factory=dict)
-    bad_runs: dict[LeftOut, str] = field(default_factory=dict)
-    runs: int = 0
-
-
 def check_store(root: Path, progress: Progress | None = None) -> CheckList:
-    found = _examine(root, read_index(root), progress or Silent())
-    every = found.index.files
-    size = sum(one.bytes for one in every)
-    rows = {name: sum(one.rows for one in every if one.table == name) for name in TABLES}
-    written = f"{plural(len(every), 'file')}, {size:,} bytes, as they were written"
-    complete = f"{plural(found.runs, 'run')}, each with all its rows"
+    index = read_index(root)
+    bad_files, bad_runs, runs = _examine(root, index, progress or Silent())
+    size = sum(one.bytes for one in index.files)
+    rows = {name: sum(one.rows for one in index.of_table(name)) for name in TABLES}
+    written = f"{plural(len(index.files), 'file')}, {size:,} bytes, as they were written"
+    complete = f"{plural(runs, 'run')}, each with all its rows"
     return CheckList(
         (
-            check_unless([*found.bad_files.values()], "files", written, _REPAIR),
-            check_unless([*found.bad_runs.values()], "runs", complete, _REPAIR),
+            check_unless([*bad_files.values()], "files", written, _REPAIR),
+            check_unless([*bad_runs.values()], "runs", complete, _REPAIR),
             Check("rows", "pass", ", ".join(f"{name} {count:,}" for name, count in rows.items())),
         )
     )
@@ -142,20 +144,24 @@ def repair_store(root: Path, progress: Progress | None = None) -> Repaired:
     """Leave out unreadable files and the runs that lost rows with them; `compact` deletes the files later."""
     with lock(root):
         index = read_index(root)
-        found = _examine(root, index, progress or Silent())
-        if not (found.bad_files or found.bad_runs):
+        bad_files, bad_runs, _ = _examine(root, index, progress or Silent())
+        if not (bad_files or bad_runs):
             return Repaired(needed=False)
-        gone = [run.run_id for run in found.bad_runs]
+        gone = [run.run_id for run in bad_runs]
         kept: list[DataFile] = []
         for one in index.files:
-            if one not in found.bad_files:
+            if one not in bad_files:
                 kept += [one] if one.table == "tags" else without_runs(root, one, gone)
         write_index(root, index, index.changed(index.files, kept))
-    return Repaired(tuple(one.path for one in found.bad_files), tuple(found.bad_runs))
+    return Repaired(tuple(one.path for one in bad_files), tuple(bad_runs))
 
 
-def _examine(root: Path, index: Index, progress: Progress) -> _Findings:
-    found = _Findings(index)
+def _examine(
+    root: Path, index: Index, progress: Progress
+) -> tuple[dict[DataFile, str], dict[LeftOut, str], int]:
+    """Damaged files and incomplete runs, each with what is wrong, and the number of runs."""
+    bad_files: dict[DataFile, str] = {}
+    bad_runs: dict[LeftOut, str] = {}
     progress.stage("checking files")
     for place, one in enumerate(index.files):
         progress.advance(place, len(index.files), one.table)
@@ -164,21 +170,20 @@ def _examine(root: Path, index: Index, progress: Progress) -> _Findings:
         except ProfilingError as problem:
             wrong = problem.problem
         if wrong:
-            found.bad_files[one] = wrong
+            bad_files[one] = wrong
     sound = {
-        name: [str(root / one.path) for one in index.of_table(name) if one not in found.bad_files]
+        name: [str(root / one.path) for one in index.of_table(name) if one not in bad_files]
         for name in TABLES
     }
     with connect(sound) as made:
         for row in rows_of(made, _INCOMPLETE):
             run, counted = LeftOut(row["run_id"], row["run_dir"] or ""), row["counted"] or 0
-            found.bad_runs[run] = (
+            bad_runs[run] = (
                 f"run {run.run_id} is there twice"
                 if row["times"] > 1
                 else f"run {run.run_id} has {plural(counted, 'row')}, not {row['promised'] or 0}"
             )
-        found.runs = rows_of(made, "SELECT count(*) AS n FROM runs")[0]["n"]
-    return found
+        return bad_files, bad_runs, rows_of(made, "SELECT count(*) AS n FROM runs")[0]["n"]
 
 
 def _damage(root: Path, found: DataFile) -> str:

@@ -19,7 +19,7 @@ from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.core.safe_read import MOST_JSON, MOST_MAPPED, is_regular, is_there
 from model_profiling.runner.cache import cache_root, check_trusted
 from model_profiling.store.connection import as_moment, moment_of, without_patterns
-from model_profiling.store.index import INDEX, read_index
+from model_profiling.store.data_files import INDEX, read_index
 
 if TYPE_CHECKING:
     import duckdb

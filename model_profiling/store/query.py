@@ -27,7 +27,7 @@ from model_profiling.core.formatting import did_you_mean, plural
 from model_profiling.core.hints import needed
 from model_profiling.core.records import csv_line
 from model_profiling.store.connection import connect, lock_down
-from model_profiling.store.views import TABLES_AND_VIEWS
+from model_profiling.store.tables import TABLES_AND_VIEWS
 
 if TYPE_CHECKING:
     import duckdb

@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.kernels import kernel_named
-from model_profiling.core import files
+from model_profiling.core import files, process
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.facts.fact import row_cells
 from model_profiling.facts.runs import (
@@ -29,15 +31,16 @@ from model_profiling.run import Run, Series, names
 from model_profiling.run.comparability import device_of
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.analysis_rows import analysis_rows
-from model_profiling.store.connection import moment_of, month_of, now
-from model_profiling.store.labels import Labels
-from model_profiling.store.tables import Row, Value
+from model_profiling.store.connection import moment_of, now
+from model_profiling.store.tables import Row
 
 # The identity of a run, from what was measured: the same wherever the run is moved or copied to. A run that
 # was continued is another run, with the same beginning.
 
 _ID_LETTERS = 32
 """Hex digits of SHA-256: 128 bits, which no two runs share by chance."""
+ENDED = ("finished", "failed", "")
+"""States of a run that will not be continued; empty if it has no manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ class Identity:
     """The same for all states of a run that was continued."""
     processes: int
     """How many processes had ended in it: of two runs with the same beginning, the one with more is later."""
+    ended: bool
+
+    def covers(self, other: Identity) -> bool:
+        """Whether `other`, with the same beginning, has nothing that this one lacks."""
+        return self.run_id == other.run_id or (self.processes, self.ended) > (other.processes, other.ended)
 
 
 def identity_of(run: Run) -> Identity:
@@ -61,7 +69,11 @@ def identity_of(run: Run) -> Identity:
     beginning = [*_beginning(run), measured[:1]]
     states = [part.state for part in run.manifest.parts] if run.manifest else []
     content = [beginning, states, measured, [] if entries else _files(run)]
-    return Identity(_hash(content), _hash(beginning), len(entries))
+    return Identity(_hash(content), _hash(beginning), len(entries), _state(run) in ENDED)
+
+
+def _state(run: Run) -> str:
+    return (run.manifest.unfinished or "finished") if run.manifest else ""
 
 
 def _beginning(run: Run) -> list[object]:
@@ -92,21 +104,13 @@ _UNKNOWN = "unknown"
 _REPORT = Path(names.REPORT).with_suffix(names.HTML).name
 
 
-@dataclass(frozen=True, slots=True)
-class RunRows:
-    identity: Identity
-    run_dir: Path
-    month: str
-    """The month, such as 2026-11, by which its files are grouped."""
-    tables: Mapping[str, Sequence[Row]]
-    analysed: bool
-
-
-def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> RunRows:
-    """Rows for the store in `root`. An unreadable file is a FormatError or InputError that names it."""
+def rows_of_run(
+    run: Run, identity: Identity, labels: Labels, root: Path
+) -> tuple[Mapping[str, Sequence[Row]], bool]:
+    """Rows of each table for the store in `root`, and whether dumps had to be read for them. An unreadable
+    file is a FormatError or InputError that names it."""
     added = now()
     analysis = analysis_rows(run)
-    measured = moment_of(run.manifest.started) if run.manifest else None
     run_id = identity.run_id
     tables: dict[str, Sequence[Row]] = {
         "experiments": [row_cells(EXPERIMENT_FACTS, _experiment(run, series)) for series in run.series],
@@ -123,35 +127,26 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels, root: Path) -> Run
         "environment": list(_environment(run)),
     }
     tables = {name: [(run_id, *row) for row in rows] for name, rows in tables.items()}
-    told = _run(run, identity, labels, added=added, measured=measured, warnings=analysis.warnings)
+    told = _run(run, identity, labels, added, analysis.warnings)
     tables["runs"] = [(*told, sum(map(len, tables.values())), files.relative_posix(root, run.path))]
     tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
-    month = month_of(added if measured is None else measured)
-    return RunRows(identity, run.path, month, tables, analysis.analysed)
+    return tables, analysis.analysed
 
 
-def _run(
-    run: Run,
-    identity: Identity,
-    labels: Labels,
-    *,
-    added: int,
-    measured: int | None,
-    warnings: Sequence[str],
-) -> Row:
+def _run(run: Run, identity: Identity, labels: Labels, added: int, warnings: Sequence[str]) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
     parts = manifest.parts if manifest else ()
     before = next((part.machine.before for part in parts if part.machine.before), None)
     model, dtype, backend = variant_of(run)
-    platform = run.platform
-    place = labels.device or platform or _UNKNOWN
+    measured = moment_of(manifest.started) if manifest else None
+    place = labels.device or run.platform or _UNKNOWN
     return (
         identity.run_id, labels.name or f"{_program(run) or _UNKNOWN}/{place}", added, measured, model, dtype,
         backend, manifest.model_sha256 if manifest else "",
         (manifest.model_bytes or None) if manifest else None,
-        labels.device or device.name, device.title, device.target, platform, before.cpu if before else "",
+        labels.device or device.name, device.title, device.target, run.platform, before.cpu if before else "",
         before.cores if before else None, manifest.has_sme2 if manifest else None, run.times.value,
-        (manifest.unfinished or "finished") if manifest else "",
+        _state(run),
         (manifest.executorch.version or "") if manifest else "",
         manifest.kit_version if manifest else "", (manifest.runner.build_id or "") if manifest else "",
         before.os if before else "", labels.commit or "", labels.branch or "", labels.dirty, labels.sweep,
@@ -220,14 +215,12 @@ def _environment(run: Run) -> Iterator[Row]:
     for part in run.manifest.parts if run.manifest else ():
         for taken, facts in (("before", part.machine.before), ("after", part.machine.after)):
             for name, value in _flat("", facts) if facts else ():
-                number = (
-                    float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-                )
-                text = str(value)
-                yield taken, name, text.lower() if isinstance(value, bool) else text, number
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                yield taken, name, text, float(value) if is_number else None
 
 
-def _flat(prefix: str, told: object) -> Iterator[tuple[str, Value]]:
+def _flat(prefix: str, told: object) -> Iterator[tuple[str, str | int | float | bool]]:
     """Yield each known fact under its dotted name."""
     if dataclasses.is_dataclass(told) and not isinstance(told, type):
         told = {field.name: getattr(told, field.name) for field in dataclasses.fields(told)}
@@ -241,3 +234,71 @@ def _flat(prefix: str, told: object) -> Iterator[tuple[str, Value]]:
         yield prefix, " ".join(map(str, told))
     elif isinstance(told, str | int | float | bool):
         yield prefix, told
+
+
+# Labels, which are not measured: the commit, the branch, tags, a name for the machine.
+
+_LONGEST = 200
+_GIT_S = 10.0
+_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
+_BRANCHES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BUILDKITE_BRANCH", "GIT_BRANCH")
+"""Variables of GitHub Actions, GitLab, Buildkite and Jenkins; the first that is set counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What whoever adds runs says about them; None means to find out, empty means nothing."""
+
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    tags: tuple[str, ...] = ()
+    device: str | None = None
+    """Names the machine instead of its CPU."""
+    sweep: str = ""
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        for told in (self.commit, self.branch, self.device, self.sweep, self.name):
+            if told is not None and (len(told) > _LONGEST or not told.isprintable()):
+                raise InputError(f"{told[:40]!r} cannot label a run", f"give up to {_LONGEST} plain letters")
+        for tag in self.tags:
+            check_tag(tag)
+
+
+def check_tag(tag: str) -> str:
+    """Return `tag` if it is one word: it is typed on command lines, where `-` before it removes it."""
+    if not tag or tag.startswith("-") or len(tag) > _LONGEST or not tag.isprintable() or " " in tag:
+        raise InputError(f"{tag[:40]!r} is no tag", "give one word that does not begin with '-'")
+    return tag
+
+
+def with_commit(labels: Labels, folder: Path | None = None) -> Labels:
+    """Return `labels` with the commit and branch: as given, else from CI, else from git in `folder`."""
+    if labels.commit is not None:
+        return replace(labels, branch=labels.branch or "")
+    commit, branch = _first_set(_COMMITS), _first_set(_BRANCHES)
+    if commit:
+        return replace(labels, commit=commit, branch=labels.branch or branch)
+    here = folder or Path.cwd()
+    found = _git(here, "rev-parse", "HEAD")
+    if not found:
+        return replace(labels, commit="", branch=labels.branch or "")
+    named = labels.branch or _git(here, "rev-parse", "--abbrev-ref", "HEAD")
+    changed = bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
+    dirty = changed if labels.dirty is None else labels.dirty
+    return replace(labels, commit=found, branch="" if named == "HEAD" else named, dirty=dirty)
+
+
+def _first_set(variables: tuple[str, ...]) -> str:
+    found = next((value for name in variables if (value := os.environ.get(name, "").strip())), "")
+    return found[:_LONGEST] if found.isprintable() else ""
+
+
+def _git(folder: Path, *words: str) -> str:
+    try:
+        said = process.run(("git", "-C", str(folder), *words), timeout=_GIT_S)
+    except SetupError:
+        return ""
+    lines = said.stdout.strip()
+    return lines[:_LONGEST] if said.ok and lines[:_LONGEST].replace("\n", "").isprintable() else ""

@@ -20,8 +20,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_there
 from model_profiling.store.connection import connect, now, rows_of
-from model_profiling.store.index import INDEX, Index, checked_path, lock, read_index, write_index
-from model_profiling.store.labels import Labels, check_tag, with_commit
+from model_profiling.store.data_files import INDEX, Index, checked_path, lock, read_index, write_index
 from model_profiling.store.places import fetch_store, is_remote, store_address, store_command
 from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, open_answer
 from model_profiling.store.tables import TABLES
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from model_profiling.store.adding import Added
     from model_profiling.store.maintenance import Compacted, Repaired
+    from model_profiling.store.run_rows import Labels
 
 
 _FEWEST_LETTERS = 4
@@ -85,6 +85,7 @@ class Store:
         self._check_writable()
         from model_profiling.run.folders import expand_runs
         from model_profiling.store.adding import Adder
+        from model_profiling.store.run_rows import Labels, with_commit
 
         named = [as_path(run_dir) for run_dir in run_dirs]
         folders = [path for path in named if not path.is_file()]
@@ -109,6 +110,7 @@ class Store:
         """Give runs tags, or remove them."""
         self._check_writable()
         from model_profiling.store.adding import add_tags
+        from model_profiling.store.run_rows import check_tag
 
         sign = "-" if remove else ""
         named = [f"{sign}{check_tag(tag)}" for tag in tags]

@@ -17,7 +17,7 @@ from model_profiling.run import names
 from model_profiling.run.journal import moment
 from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.store.adding import Added
-from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep.cells import Job, SweepRecord
 from model_profiling.sweep.folder import CellOutcome, cell_outcomes

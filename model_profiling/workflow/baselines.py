@@ -18,9 +18,8 @@ from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison, headline
 from model_profiling.run import Run, Times, names
 from model_profiling.run.comparability import device_of
-from model_profiling.store.labels import Labels
 from model_profiling.store.places import store_command
-from model_profiling.store.run_rows import Identity, identity_of, variant_of
+from model_profiling.store.run_rows import Identity, Labels, identity_of, variant_of
 from model_profiling.store.store import Store
 from model_profiling.workflow.compare import asked_gates, compare_sides
 from model_profiling.workflow.sides import load_measurement

@@ -14,7 +14,7 @@ from said import says
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.run import Times
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 from model_profiling.workflow import stored_side as workflow_stored_side
 from model_profiling.workflow.baselines import (

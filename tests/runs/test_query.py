@@ -24,8 +24,7 @@ from model_profiling import Limits, Store
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.process import Completed
 from model_profiling.store.confined import ask_confined
-from model_profiling.store.tables import TABLES
-from model_profiling.store.views import TABLES_AND_VIEWS, VIEWS
+from model_profiling.store.tables import TABLES, TABLES_AND_VIEWS, VIEWS
 
 Sme2prof = Callable[..., Completed]
 ENDLESS = "WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM x) SELECT {} FROM x"

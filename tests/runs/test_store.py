@@ -22,9 +22,9 @@ from model_profiling.run import Run, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest, TargetFacts
 from model_profiling.runner.machine import DeviceState
-from model_profiling.store.index import read_index
-from model_profiling.store.labels import Labels, with_commit
+from model_profiling.store.data_files import read_index
 from model_profiling.store.places import Places
+from model_profiling.store.run_rows import Labels, with_commit
 from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES
 from model_profiling.workflow.analyse import analyse
@@ -42,6 +42,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     # What an analysis wrote is taken from its files; only 0.1.0 wrote too little.
     assert [run.analysed for run in added.runs] == [False, False, False, False, True]
     return made
+
+
+def test_an_analysis_of_as_many_other_dumps_is_made_again(tmp_path: Path) -> None:
+    home = shutil.copytree(ARM, tmp_path / "run")
+    edit(home / names.ANALYSIS, lambda kept: kept["per_etdump"][0].update(etdump="on/another.etdump"))
+    (added,) = Store.open(tmp_path / "store", make=True).add([home], NO_COMMIT).runs
+    assert added.analysed
 
 
 def of_run(store: Store, table: str, home: Path) -> list[dict[str, object]]:

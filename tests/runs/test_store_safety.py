@@ -20,8 +20,8 @@ from recorded_runs import edit
 from model_profiling.cli.main import main
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.files import sha256
-from model_profiling.store.index import read_index
-from model_profiling.store.labels import Labels
+from model_profiling.store.data_files import read_index
+from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 
 NO_COMMIT = Labels(commit="")
@@ -30,7 +30,7 @@ ADDS = """
 import os, signal, sys
 from pathlib import Path
 from model_profiling.store import adding, analysis_rows, maintenance
-from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 import pyarrow.parquet, pydantic, scipy.special
 

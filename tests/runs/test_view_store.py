@@ -19,7 +19,7 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64
 from model_profiling.report.document import plain
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun, answers
 from model_profiling.run import Times
-from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 from model_profiling.workflow.history import store_contents
 from model_profiling.workflow.view import page_to_view
