@@ -309,9 +309,7 @@ def test_a_timeline_says_the_same_as_its_dump(analysed: Path) -> None:
     ]
 
 
-def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understood(
-    analysed: Path, tmp_path: Path
-) -> None:
+def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understood(analysed, tmp_path) -> None:
     dump = next((analysed / "linux_sme2_on").glob("*.etdump"))
     rows = rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
     rows.sort(key=lambda row: (int(row["node_id"]), int(row["run_index"])))
@@ -351,9 +349,7 @@ def test_one_damaged_dump_of_a_folder_is_a_warning_and_a_named_one_is_refused(
     "column, value",
     [("start_us", "inf"), ("start_us", "1e30"), ("run_index", str(2**40)), ("category", "Magic")],
 )
-def test_a_timeline_with_nonsense_in_a_row_is_refused_by_name(
-    column: str, value: str, analysed: Path, tmp_path: Path
-) -> None:
+def test_a_timeline_with_nonsense_in_a_row_is_refused_by_name(column, value, analysed, tmp_path) -> None:
     rows = rows_of(next(analysed.rglob("*_all_runs_timeline.csv")))
     next(row for row in rows if row["kind"])[column] = value
     spoiled = tmp_path / "spoiled_timeline.csv"

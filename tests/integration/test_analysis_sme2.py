@@ -32,9 +32,7 @@ def run_dir(exported, tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("with_program", [True, False])
-def test_operators_that_moved_to_sme2_kernels_are_paired(
-    run_dir: tuple[Path, Path], with_program: bool
-) -> None:
+def test_operators_that_moved_to_sme2_kernels_are_paired(run_dir, with_program) -> None:
     folder, pte = run_dir
     analysis = analyse(folder, model=pte if with_program else None)
     assert [dump.dump.sme2 for dump in analysis.dumps] == [False, True]

@@ -6,17 +6,15 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ON_ARM, ROOT, Artifact
+from conftest import ON_ARM, ROOT
 from virtual_phone import VirtualPhone
 
-from model_profiling.core.process import Completed
 from model_profiling.runner.features import host_features
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
@@ -69,12 +67,7 @@ def _is(entry: dict[str, Any], experiment: str) -> bool:
 
 
 @pytest.fixture
-def found(
-    arm_phone: VirtualPhone,
-    exported: Callable[..., Artifact],
-    script: Callable[..., Completed],
-    tmp_path: Path,
-) -> tuple[Found, Found]:
+def found(arm_phone: VirtualPhone, exported, script, tmp_path: Path) -> tuple[Found, Found]:
     """The example's run on a phone, and the same experiments under emulation, both made at once."""
     raw = json.loads(EXAMPLE.read_text())
     raw |= {"model": str(exported("toy_cnn", "fp32").pte)}

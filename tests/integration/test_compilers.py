@@ -86,9 +86,7 @@ def test_the_distributions_compiler_is_unpacked_where_none_is_installed(exported
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_when_nothing_can_be_had_every_way_that_was_tried_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_nothing_can_be_had_every_way_that_was_tried_is_named(tmp_path, monkeypatch) -> None:
     if compilers.gcc_source(this_platform()) is None:
         missing("apt with a mirror of Debian or Ubuntu")
     offline = tmp_path / "offline.conf"

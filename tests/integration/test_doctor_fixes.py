@@ -87,9 +87,7 @@ def test_a_compiler_that_is_not_there(cli) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 @pytest.mark.usefixtures("emulated")
-def test_an_emulator_that_is_damaged_in_the_cache(
-    tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_emulator_that_is_damaged_in_the_cache(tmp_path, cli, monkeypatch) -> None:
     """Whatever else emulation needs is there already, so that only QEMU is fetched."""
     cache = tmp_path / "cache"
     cache.mkdir()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Artifact, missing
+from conftest import missing
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -32,9 +31,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def dumps(
-    exported: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Path, Path]]:
+def dumps(exported, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
     """Each case's dump and ETRecord, from real executions."""
     folder = tmp_path_factory.mktemp("dumps")
     made = {}
@@ -53,9 +50,7 @@ def dumps(
 
 
 @pytest.fixture(scope="module")
-def inspected(
-    warm_words: list[str], dumps: dict[str, tuple[Path, Path]]
-) -> dict[str, list[tuple[str, str, int, list[float]]]]:
+def inspected(warm_words, dumps) -> dict[str, list[tuple[str, str, int, list[float]]]]:
     """What Inspector says of each dump; of the toy's also when it is given the ETRecord."""
     words = {case: str(dump) for case, (dump, _) in dumps.items()}
     words["toy fp32 with ETRecord"] = "=".join(map(str, dumps["toy fp32"]))
@@ -67,11 +62,7 @@ def inspected(
 
 @pytest.mark.quick
 @pytest.mark.parametrize("case", [*CASES, "toy fp32 with ETRecord"])
-def test_every_event_is_what_inspector_says(
-    case: str,
-    dumps: dict[str, tuple[Path, Path]],
-    inspected: dict[str, list[tuple[str, str, int, list[float]]]],
-) -> None:
+def test_every_event_is_what_inspector_says(case, dumps, inspected) -> None:
     frame = read_etdump(dumps[case.removesuffix(" with ETRecord")][0]).to_pandas()
     ours = defaultdict(list)
     for row in frame.itertuples():
@@ -81,9 +72,7 @@ def test_every_event_is_what_inspector_says(
     assert len(frame) > 5 * frame.loc[frame["block"] == "Execute", "run_index"].nunique()
 
 
-def test_delegates_log_whole_microseconds_back_to_back_inside_their_call(
-    dumps: dict[str, tuple[Path, Path]],
-) -> None:
+def test_delegates_log_whole_microseconds_back_to_back_inside_their_call(dumps) -> None:
     table = read_etdump(dumps["19 delegates"][0])
     inside = table.is_delegated
     assert inside.sum() == RUNS * 165

@@ -125,9 +125,7 @@ def test_the_portable_backend_delegates_nothing(exported: Callable[..., object])
     assert facts["accuracy"]["lowering"]["ok"]
 
 
-def test_the_same_seed_gives_the_same_bytes(
-    sme2prof: Run, exported: Callable[..., object], tmp_path: Path
-) -> None:
+def test_the_same_seed_gives_the_same_bytes(sme2prof, exported, tmp_path: Path) -> None:
     first = exported("toy_cnn", "fp16")
     done = sme2prof("export", "toy_cnn", "--dtype", "fp16", "--outdir", tmp_path, "--save-graph")
     assert done.returncode == 0, done.stderr
@@ -154,22 +152,10 @@ def test_int8_is_calibrated_on_what_the_user_gives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words, error",
     [
-        (
-            ["branching"],
-            r"torch\.export .*'unseen_branching'.* at unseen\.py:\d+ in forward: if doubled",
-        ),
-        (
-            ["word_beside"],
-            r"'unseen_word_beside' returns a str\b",
-        ),
-        (
-            ["singular"],
-            r"linalg_svd.* Core ATen .* at unseen\.py:\d+ in forward: return torch\.linalg",
-        ),
-        (
-            ["spectrum"],
-            r"aten\.abs\.default .*complex64.* at unseen\.py:\d+ in forward.*; ",
-        ),
+        (["branching"], r"torch\.export .*'unseen_branching'.* at unseen\.py:\d+ in forward: if doubled"),
+        (["word_beside"], r"'unseen_word_beside' returns a str\b"),
+        (["singular"], r"linalg_svd.* Core ATen .* at unseen\.py:\d+ in forward: return torch\.linalg"),
+        (["spectrum"], r"aten\.abs\.default .*complex64.* at unseen\.py:\d+ in forward.*; "),
         (["total"], r"ETRecord .*item.* at unseen\.py:\d+ in forward: return x \* x\.sum"),
         (["mixed_dtype", "--dtype", "fp16"], r"\bfp16: .* at unseen\.py:\d+ in forward"),
         (["wrong_inputs"], r"example inputs: RuntimeError"),
@@ -181,15 +167,10 @@ def test_int8_is_calibrated_on_what_the_user_gives(tmp_path: Path) -> None:
         (["linear", "--dtype", "int8", "--backend", "portable"], r"portable .*int8;"),
         (["linear", "--name", "a/b"], r"'a/b' cannot name a model"),
         (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:misshapen_batches"], r"failed at batch 0"),
-        (
-            ["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_batches"],
-            r"calibration .* no inputs",
-        ),
+        (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_batches"], r"calibration .* no inputs"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_no_file(
-    words: list[str], error: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line_and_leaves_no_file(words: list[str], error: str, tmp_path, capfd) -> None:
     """In this process: loading torch and ExecuTorch anew for each would take longer than the rest."""
     out = tmp_path / "out"
     assert main(["export", f"{UNSEEN}:{words[0]}", *words[1:], "--outdir", str(out)]) == 2
@@ -202,16 +183,8 @@ def test_bad_input_is_one_line_and_leaves_no_file(
 @pytest.mark.parametrize(
     "factory, dtype, error",
     [
-        (
-            "logarithm",
-            "fp32",
-            r"NaN .*example inputs, .*aten\.log\.default at unseen",
-        ),
-        (
-            "masked",
-            "fp32",
-            r"aten\.softmax\.int at unseen\.py:\d+ in forward: return torch\.softmax",
-        ),
+        ("logarithm", "fp32", r"NaN .*example inputs, .*aten\.log\.default at unseen"),
+        ("masked", "fp32", r"aten\.softmax\.int at unseen\.py:\d+ in forward: return torch\.softmax"),
         (
             "large",
             "fp16",
@@ -261,9 +234,7 @@ def test_an_unwritable_folder_is_said(sme2prof: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_export_leaves_no_half_file(
-    number: signal.Signals, tmp_path: Path, warm_words: list[str]
-) -> None:
+def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_path, warm_words) -> None:
     """The program is stopped the moment its first part file appears, between making and renaming it."""
     child = subprocess.Popen(
         [*warm_words, "-m", "model_profiling", "export", "toy_cnn", "--outdir", str(tmp_path)],
@@ -281,9 +252,7 @@ def test_an_interrupted_export_leaves_no_half_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_documented_script_does_the_same(
-    script: Run, exported: Callable[..., object], tmp_path: Path
-) -> None:
+def test_the_documented_script_does_the_same(script, exported, tmp_path: Path) -> None:
     done = script("export/export_model.py", "--model", "toy_cnn", "--quantize", "--outdir", tmp_path)
     assert done.returncode == 0, done.stderr
     made = tmp_path / "toy_cnn_xnnpack_int8.pte"

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import anyio
 import pytest
 from assistant import Assistant, assistant
-from conftest import ROOT, Artifact
+from conftest import ROOT
 from documents import blocks_of, missing_line
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -296,9 +296,7 @@ def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(
-    client: Assistant, root: Path, exported: Callable[..., Artifact]
-) -> None:
+def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client, root, exported) -> None:
     program = root / "my_toy_cnn.pte"
     shutil.copy(exported("toy_cnn").pte, program)
     heard: list[str] = []
@@ -393,9 +391,7 @@ def test_outputs_stay_inside_the_root(tmp_path: Path) -> None:
         root.outputs("toy_cnn", None)
 
 
-def test_without_the_extra_one_line_says_what_to_install(
-    sme2prof: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_extra_one_line_says_what_to_install(sme2prof, monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "mcp_types", None)  # a part of its SDK
     monkeypatch.delitem(sys.modules, "model_profiling.mcp_server.server")
     done = sme2prof("mcp", "--root", tmp_path)
@@ -424,9 +420,7 @@ def test_a_driven_command_ends_with_who_drives_it() -> None:
     child.stderr.close()
 
 
-def test_a_job_that_ignores_its_end_takes_what_it_measures_along(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_job_that_ignores_its_end_takes_what_it_measures_along(monkeypatch, tmp_path) -> None:
     told = tmp_path / "pid"
     code = (
         "import signal; from model_profiling.core import process\n"

@@ -64,9 +64,7 @@ def test_names_that_cannot_be_had(name: str, error: str, here: Path, sme2prof: R
     assert list(here.iterdir()) == []
 
 
-def test_in_a_clone_it_is_made_where_the_kit_looks(
-    here: Path, sme2prof: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_clone_it_is_made_where_the_kit_looks(here: Path, sme2prof, monkeypatch) -> None:
     """With a copy of the layout: nothing is written into this repository."""
     kit = here / "model_profiling" / "models"
     kit.mkdir(parents=True)
@@ -92,9 +90,7 @@ def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) 
     assert absent.returncode == 2 and "folder 'absent'" in absent.stderr
 
 
-def test_the_example_passes_its_own_test_and_the_check_names_what_is_spoilt(
-    here: Path, sme2prof: Run, tmp_path: Path
-) -> None:
+def test_the_example_passes_its_own_test_and_the_check_names_what_is_spoilt(here, sme2prof, tmp_path) -> None:
     """One export for its own test, one with an operator put back outside, one that fails."""
     sme2prof("onboard", "my_net", "--json")
     registry.add_place(here)

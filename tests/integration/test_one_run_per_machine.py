@@ -14,12 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Artifact, missing
+from conftest import ROOT, missing
 from ssh_server import SshServer
-from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.process import Completed
 from model_profiling.targets import TargetChoice, open_target, parse_target
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.android import AndroidTarget
@@ -43,14 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     server.stop()
 
 
-def test_a_phone_serves_one_run_at_a_time(
-    adb: AdbServer,
-    phones: Callable[..., VirtualPhone],
-    exported: Callable[..., Artifact],
-    sme2prof: Callable[..., Completed],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", adb.environment["PATH"])
     one, other = phones("One"), phones("Other")
     pte = exported("toy_cnn", "fp32").pte

@@ -5,27 +5,17 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from conftest import ON_ARM, Artifact
-from virtual_phone import VirtualPhone
+from conftest import ON_ARM
 
-from model_profiling.core.process import Completed
 
 BATTERY = "/sys/class/power_supply/battery"
 
 
 @pytest.mark.skipif(not ON_ARM, reason="times of an emulated phone are no latencies, so nothing is metered")
 @pytest.mark.parametrize("charging", [False, True])
-def test_energy_is_measured_from_the_battery_alone(
-    phone: VirtualPhone,
-    exported: Callable[..., Artifact],
-    cli: Callable[..., Completed],
-    tmp_path: Path,
-    charging: bool,
-) -> None:
+def test_energy_is_measured_from_the_battery_alone(phone, exported, cli, tmp_path, charging: bool) -> None:
     phone.write(f"{BATTERY}/status", "Charging" if charging else "Discharging")
     run = tmp_path / "run"
     config = {

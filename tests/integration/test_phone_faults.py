@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM, ROOT, Artifact, missing
+from conftest import ON_ARM, ROOT, missing
 from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.process import Completed
 from model_profiling.core.progress import Silent
 from model_profiling.pipeline.open_run import ReadyTarget, measure_together, open_run
 from model_profiling.pipeline.start import Start
@@ -52,9 +51,7 @@ def own_state(adb: AdbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def shared(
-    adb: AdbServer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[VirtualPhone]:
+def shared(adb, tmp_path_factory, request) -> Iterator[VirtualPhone]:
     """One phone for all: the kit's runner is sent once."""
     qemu = None if ON_ARM else request.getfixturevalue("emulated").qemu.path
     try:
@@ -145,14 +142,7 @@ def journals() -> list[Path]:
 
 
 @pytest.fixture
-def bench(
-    request: pytest.FixtureRequest,
-    used: VirtualPhone,
-    adb: AdbServer,
-    exported: Callable[..., Artifact],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Bench:
+def bench(request, used: VirtualPhone, adb, exported, tmp_path, monkeypatch) -> Bench:
     """Asked for indirectly with the power mode."""
     noticed, wait = threading.Event(), Shell.wait_until_back
 
@@ -311,12 +301,7 @@ def named(row: object) -> str | None:
     return "-".join(f"{fault.__name__}_{moment.__name__}" for fault, moment in row)
 
 
-@pytest.mark.parametrize(
-    ("bench", "faults"),
-    [*ALL_IN_ONE_RUN, *EACH_ALONE],
-    indirect=["bench"],
-    ids=named,
-)
+@pytest.mark.parametrize(("bench", "faults"), [*ALL_IN_ONE_RUN, *EACH_ALONE], indirect=["bench"], ids=named)
 def test_a_phone_that_is_lost_and_comes_back(bench: Bench, faults: Sequence[tuple[Fault, Moment]]) -> None:
     target = bench.target()
     with meanwhile(bench, faults):
@@ -449,9 +434,7 @@ def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: p
 
 @pytest.mark.parametrize("bench", ["boost"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_a_run_that_is_ended_from_outside(
-    bench: Bench, number: signal.Signals, sme2prof: Callable[..., Completed], tmp_path: Path
-) -> None:
+def test_a_run_that_is_ended_from_outside(bench: Bench, number: signal.Signals, sme2prof, tmp_path) -> None:
     """Ctrl-C and a terminal that is closed end a run in order; one that is killed has the next command put
     things back."""
     raw = bench.config.model_dump(mode="json") | {"experiments": [{"name": "long", "runs": 100_000}]}

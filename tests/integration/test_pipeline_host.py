@@ -64,9 +64,7 @@ def checked(raw: Raw) -> ProfileConfig:
 
 
 @pytest.fixture
-def cli(
-    sme2prof: Callable[..., process.Completed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., process.Completed]:
+def cli(sme2prof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., process.Completed]:
     """The command in this process, working in the test's folder: starting Python anew takes longer than most
     runs here. Those that are to be killed are started by the tests themselves."""
     monkeypatch.chdir(tmp_path)
@@ -359,10 +357,7 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
     manifest = load(tmp_path / "run" / "manifest.json")
     assert manifest["state"] == "interrupted" and manifest["sessions"][0]["end"] == "KeyboardInterrupt"
     journal = Journal(tmp_path / "run")
-    measured, begun = (
-        {entry.step.key for entry in journal.entries()},
-        journal.rounds_begun(["one", "two"]),
-    )
+    measured, begun = ({entry.step.key for entry in journal.entries()}, journal.rounds_begun(["one", "two"]))
     raw = load(tmp_path / "c.json")
     # A round that was begun cannot be taken back: one experiment would have it and the other not.
     raw["schedule"]["rounds"] = begun - 1
@@ -390,9 +385,7 @@ def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:
         child.communicate(timeout=30)
 
 
-def test_a_full_disk_is_one_line_and_the_run_continues(
-    exported, cli, tiny_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_one_line_and_the_run_continues(exported, cli, tiny_disk, tmp_path) -> None:
     raw = raw_config(
         exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2, "budget_s": 0.1}
     )

@@ -103,9 +103,7 @@ def test_a_config_can_ask_for_rounds(exported, tmp_path: Path) -> None:
     assert held.status == "pass" and all(entry.told for entry in timings(outcome.run_dir))
 
 
-def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(
-    exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(exported, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("model_profiling.targets.host.available_memory", lambda: 1 << 20)
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2)
     outcome = measured(raw)
@@ -224,9 +222,7 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
         (("{pte}", "{pte}", "--resume", "--force"), "give one of them"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(
-    exported, sme2prof: Run, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_compared_is_one_line(exported, sme2prof, tmp_path, words, said) -> None:
     names = {"pte": str(exported("toy_cnn", "fp32").pte), "folder": str(tmp_path)}
     done = sme2prof("compare", *(word.format(**names) for word in words))
     assert done.returncode == 2 and said in done.stderr
@@ -245,9 +241,7 @@ def test_one_that_crashes_costs_the_others_no_launch(exported, tmp_path: Path) -
     assert found.speedup.unit == "launch" and not any(line.kind == "no_lockstep" for line in outcome.warnings)
 
 
-def test_only_one_experiment_is_part_of_a_run_and_the_rest_follows(
-    exported, sme2prof: Run, tmp_path: Path
-) -> None:
+def test_only_one_experiment_is_part_of_a_run_and_the_rest_follows(exported, sme2prof, tmp_path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5)
     (tmp_path / "c.json").write_text(json.dumps(raw))
     assert sme2prof("run", tmp_path / "c.json", "--only", "one").returncode == 0

@@ -120,9 +120,7 @@ def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) 
         assert any("x" in cell for cell in medians["fp16"])
 
 
-def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(
-    exported, cli, tmp_path: Path
-) -> None:
+def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exported, cli, tmp_path) -> None:
     made = exported("toy_cnn", "fp32")
     program = tmp_path / made.pte.name
     for path in (made.pte, made.etrecord, made.summary):
@@ -188,9 +186,7 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["toy_cnn", "--precision", "5"], "--precision"),
     ],
 )
-def test_a_wrong_word_ends_in_one_line(
-    sme2prof, exported, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_word_ends_in_one_line(sme2prof, exported, words, said, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     pte = exported("toy_cnn", "fp32").pte
     done = sme2prof("profile", *(word.format(pte=pte) for word in words))

@@ -91,9 +91,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("-fno-plt", "-Wl,-z,norelro"), "00 1"),
     ],
 )
-def test_a_call_is_led_elsewhere_and_back(
-    program: Path, flags: tuple[str, ...], jump_and_closed: str
-) -> None:
+def test_a_call_is_led_elsewhere_and_back(program, flags, jump_and_closed) -> None:
     library = program.with_name("library.so")
     made = [*build.find_compiler().command, "-shared", "-fPIC", *flags, program.with_name("library.cpp")]
     done = process.run([*made, "-o", library], timeout=60)

@@ -11,7 +11,6 @@ from said import says
 from virtual_phone import VirtualPhone
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.process import Completed
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
@@ -55,13 +54,7 @@ def journals() -> list[Path]:
 
 
 @pytest.mark.parametrize(("mode", "scale", "awake"), [("boost", "0", "15"), ("app", "1", "1")])
-def test_a_mode_is_set_and_everything_put_back(
-    phone: VirtualPhone,
-    open_phone: Callable[..., AndroidTarget],
-    mode: PowerMode,
-    scale: str,
-    awake: str,
-) -> None:
+def test_a_mode_is_set_and_everything_put_back(phone, open_phone, mode, scale, awake) -> None:
     use(phone)
     target = open_phone(phone, mode)
     with target.held_ready():
@@ -75,19 +68,14 @@ def test_a_mode_is_set_and_everything_put_back(
         assert phone.path("/data/props").read_text().count(journal.stem) == 1, (
             "named after the phone's own number"
         )
-        with (
-            pytest.raises(InputError, match="in use"),
-            open_phone(phone).held_ready(),
-        ):
+        with pytest.raises(InputError, match="in use"), open_phone(phone).held_ready():
             pass
     assert phone.settings() == USED
     assert not journals()
     assert target.take_notes() == ()
 
 
-def test_what_somebody_else_sets_meanwhile_is_left_and_said(
-    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
-) -> None:
+def test_what_somebody_else_sets_meanwhile_is_left_and_said(phone, open_phone) -> None:
     use(phone)
     target = open_phone(phone)
     with target.held_ready():
@@ -98,9 +86,7 @@ def test_what_somebody_else_sets_meanwhile_is_left_and_said(
     assert re.search(r"low_power .*to 2 .*somebody else.*\b1\b", note)
 
 
-def test_a_phone_that_lets_nobody_change_its_settings(
-    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
-) -> None:
+def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None:
     use(phone)
     phone.refuse_settings()
     refused = pytest.raises(SetupError, match=r"WRITE_SECURE_SETTINGS")
@@ -111,12 +97,7 @@ def test_a_phone_that_lets_nobody_change_its_settings(
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "reboot"])
-def test_a_lost_cable_is_made_good_by_whoever_comes_next(
-    phone: VirtualPhone,
-    open_phone: Callable[..., AndroidTarget],
-    sme2prof: Callable[..., Completed],
-    meanwhile: str,
-) -> None:
+def test_a_lost_cable_is_made_good_by_whoever_comes_next(phone, open_phone, sme2prof, meanwhile) -> None:
     use(phone)
     target = open_phone(phone)
     said = pytest.raises(SetupError, match=r"gone; .*power settings .*next command")
@@ -140,11 +121,7 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(
     assert phone_settings() == ()
 
 
-def test_a_command_that_fails_after_putting_things_back_says_so(
-    phone: VirtualPhone,
-    open_phone: Callable[..., AndroidTarget],
-    sme2prof: Callable[..., Completed],
-) -> None:
+def test_a_command_that_fails_after_putting_things_back_says_so(phone, open_phone, sme2prof) -> None:
     use(phone)
     with pytest.raises(SetupError), open_phone(phone).held_ready():
         phone.pull_out()
@@ -158,9 +135,7 @@ def test_a_command_that_fails_after_putting_things_back_says_so(
     assert error.startswith("error: ")
 
 
-def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(
-    phone: VirtualPhone, open_phone: Callable[..., AndroidTarget]
-) -> None:
+def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(phone, open_phone) -> None:
     target = open_phone(phone)
     with target.held_ready():
         phone.kill_adbd()

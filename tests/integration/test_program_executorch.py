@@ -21,11 +21,7 @@ from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 
 VIEW = Path(__file__).with_name("executorch_view.py")
-MODELS = [
-    ("toy_cnn", "int8"),
-    ("toy_cnn", "fp32"),
-    ("mobilenet_v3_small", "fp16"),
-]
+MODELS = [("toy_cnn", "int8"), ("toy_cnn", "fp32"), ("mobilenet_v3_small", "fp16")]
 OTHERS = Path(__file__).resolve().parents[1] / "models"
 SEVERAL = """
 import torch
@@ -52,9 +48,7 @@ def several():
 
 
 @pytest.fixture(scope="module")
-def views(
-    warm_words: list[str], exported: Callable[..., Artifact]
-) -> dict[tuple[str, str], dict[str, list[dict[str, object]]]]:
+def views(warm_words: list[str], exported) -> dict[tuple[str, str], dict[str, list[dict[str, object]]]]:
     """Each program as ExecuTorch's own readers show it."""
     words = {case: str(exported(*case).pte) for case in MODELS}
     done = process.run([*warm_words, VIEW, "programs", *words.values()], timeout=300)
@@ -64,11 +58,7 @@ def views(
 
 
 @pytest.mark.parametrize("case", MODELS)
-def test_every_node_is_what_executorchs_schema_says(
-    case: tuple[str, str],
-    exported: Callable[..., Artifact],
-    views: dict[tuple[str, str], dict[str, list[dict[str, object]]]],
-) -> None:
+def test_every_node_is_what_executorchs_schema_says(case, exported, views) -> None:
     method = read_program(exported(*case).pte).methods[0]
     view = views[case]
     assert [step.name for step in method.operators] == view["operators"]
@@ -149,9 +139,7 @@ def test_other_architectures_align_too(model: str, exported: Callable[..., Artif
     assert sum(len(nodes) for _, _, nodes in events) == sum(len(each.nodes) for each in method.delegates)
 
 
-def test_operators_with_several_outputs_count_each_tensor_once(
-    exported: Callable[..., Artifact], tmp_path: Path
-) -> None:
+def test_operators_with_several_outputs_count_each_tensor_once(exported, tmp_path: Path) -> None:
     """As torch's schemas have them: what is returned is no input, and what is written is written once."""
     # Programs are kept by the file's name, so it changes with the model.
     file = tmp_path / f"several_{hashlib.sha256(SEVERAL.encode()).hexdigest()[:8]}.py"

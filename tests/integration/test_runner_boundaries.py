@@ -73,9 +73,7 @@ def test_the_whole_inference_is_accounted_for(traced: Outcome) -> None:
                 assert (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all()
 
 
-def test_without_a_trace_nothing_is_asked_for_and_nothing_kept(
-    host: HostTarget, exported, tmp_path: Path
-) -> None:
+def test_without_a_trace_nothing_is_asked_for_and_nothing_kept(host: HostTarget, exported, tmp_path) -> None:
     outcome = host.execute(Job(exported(OPERATORS, "fp32").pte, runs=2), tmp_path, "job")
     assert outcome.boundaries is None and outcome.result.boundaries_unavailable == "not asked for"
     assert "--boundaries" not in outcome.log.read_text()

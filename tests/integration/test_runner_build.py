@@ -20,7 +20,6 @@ from model_profiling.runner import build, sdk
 from model_profiling.runner.cache import cached
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.host import HostTarget
 
 SOURCES = Path(build.__file__).parent
 STRICT = ("-Wall", "-Wextra", "-Werror")
@@ -55,9 +54,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(
-    own_cache: Path, lend_objects: Callable[..., None]
-) -> None:
+def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_cache, lend_objects) -> None:
     lend_objects(own_cache, sdk.installed_sdk(), build.find_compiler())
     home = build.built_runner(sdk.installed_sdk(), build.find_compiler())[0].parent
 
@@ -117,9 +114,7 @@ def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
         build.build_runner(there)
 
 
-def test_where_a_runner_is_kept_changes_with_what_goes_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_runner_is_kept_changes_with_what_goes_in(tmp_path, monkeypatch) -> None:
     wheel, compiler = sdk.installed_sdk(), build.find_compiler()
 
     def kept(wheel: sdk.Sdk = wheel, compiler: build.Compiler = compiler) -> Path:
@@ -147,9 +142,7 @@ def test_the_sources_compile_without_a_warning_also_as_one(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are counted on Linux")
-def test_without_glibc_the_runner_compiles_and_says_that_kernels_are_not_counted(
-    arm: HostTarget | EmulatedTarget, tmp_path: Path
-) -> None:
+def test_without_glibc_the_runner_compiles_and_says_that_kernels_are_not_counted(arm, tmp_path) -> None:
     header, source, binary = tmp_path / "not_glibc.h", tmp_path / "asks.cpp", tmp_path / "asks"
     header.write_text(NOT_GLIBC)
     source.write_text(ASKS_FOR_COUNTS)

@@ -15,7 +15,7 @@ from conftest import ON_ARM
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import features
-from model_profiling.targets import Job, Outcome, Target
+from model_profiling.targets import Job, Outcome
 from model_profiling.targets.host import HostTarget
 
 Run = Callable[..., Outcome]
@@ -37,9 +37,7 @@ def run(host: HostTarget, tmp_path: Path) -> Run:
     return execute
 
 
-def test_every_execution_is_timed_and_the_circumstances_are_told(
-    run: Run, exported, host: HostTarget
-) -> None:
+def test_every_execution_is_timed_and_the_circumstances_are_told(run, exported, host) -> None:
     outcome = run(exported("toy_cnn", "fp32").pte, runs=7, warmup=2)
     result = outcome.result
     assert len(result.iterations_ns) == 7 and min(result.iterations_ns) > 10_000
@@ -133,9 +131,7 @@ def test_input_files_arrive_and_nan_and_infinity_are_counted(run: Run, exported,
     assert (inverse.nan, inverse.inf) == (0, 3)
 
 
-def test_features_are_what_the_system_reports_and_go_off_when_asked(
-    arm: Target, exported, tmp_path: Path
-) -> None:
+def test_features_are_what_the_system_reports_and_go_off_when_asked(arm, exported, tmp_path) -> None:
     pte, present = exported("toy_cnn", "fp32").pte, set(arm.facts().features)
     everything = arm.execute(Job(pte), tmp_path, "all").result
     assert set(everything.features_present) == present

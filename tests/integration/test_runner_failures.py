@@ -15,7 +15,7 @@ from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.runner.compilers import find_compiler
-from model_profiling.targets import Job, Target
+from model_profiling.targets import Job
 from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import LocalTransport, Route, execute
@@ -68,9 +68,7 @@ def preload(text: str, language: str, folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def shimmed(
-    arm: HostTarget | EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> HostTarget | EmulatedTarget:
+def shimmed(arm, tmp_path, monkeypatch) -> HostTarget | EmulatedTarget:
     """A Linux machine with Arm's features, and the shim in front of its cpuinfo."""
     if sys.platform != "linux":
         pytest.skip("the shim is for Linux")
@@ -94,9 +92,7 @@ def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
     return copy
 
 
-def test_masking_is_refused_when_cpuinfo_has_another_layout(
-    shimmed: Target, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masking_is_refused_when_cpuinfo_has_another_layout(shimmed, exported, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SHIM_SHIFT", "1")
     pte = exported("toy_cnn", "fp32").pte
     with pytest.raises(RunError, match=r"switched off.*(operating system|\d+)"):
@@ -128,9 +124,7 @@ def one_experiment(pte: Path, run_dir: Path, target: str) -> ProfileConfig:
     return config
 
 
-def test_a_feature_reported_but_not_usable_is_a_named_crash(
-    shimmed: HostTarget | EmulatedTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feature_reported_but_not_usable_is_a_named_crash(shimmed, exported, tmp_path, monkeypatch) -> None:
     assert shimmed.build is not None
     transport = LocalTransport()
     if isinstance(shimmed, EmulatedTarget):
@@ -153,9 +147,7 @@ def test_a_run_without_end_is_stopped_at_its_limit(host: HostTarget, exported, t
         host.execute(job, tmp_path, "job")
 
 
-def test_a_stopped_run_takes_its_children_along(
-    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_takes_its_children_along(host: HostTarget, exported, tmp_path, monkeypatch) -> None:
     """A launcher whose child knows no limit: the whole process group is killed."""
     assert host.build is not None
     launcher, note = tmp_path / "launcher.sh", tmp_path / "pid"
@@ -303,9 +295,7 @@ def test_a_standard_output_that_is_full(host: HostTarget) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
-def test_an_error_nobody_foresaw_is_one_line(
-    host: HostTarget, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_nobody_foresaw_is_one_line(host: HostTarget, exported, tmp_path, monkeypatch) -> None:
     preload(THROWING_SHIM, "c++", tmp_path, monkeypatch)
     with pytest.raises(RunError, match="thrown by the test"):
         host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")

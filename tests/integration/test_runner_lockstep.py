@@ -252,9 +252,7 @@ def test_a_launch_that_takes_too_long_says_so(launch: Launch, toy: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["by the kernel", "by the end of the socket"])
-def test_a_parent_that_is_killed_leaves_no_child(
-    start: Start, toy: Path, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_that_is_killed_leaves_no_child(start, toy, how, tmp_path, monkeypatch) -> None:
     if how == "by the end of the socket" and sys.platform == "linux":
         source, library = tmp_path / "shim.c", tmp_path / "shim.so"
         source.write_text("int prctl(int option, ...) { (void)option; return 0; }\n")
@@ -299,9 +297,7 @@ def test_a_program_whose_outputs_change_cannot_take_turns(launch: Launch, export
 
 
 @LINUX_ONLY
-def test_children_of_one_program_that_put_out_different_shapes(
-    start: Start, exported, toy: Path, tmp_path: Path
-) -> None:
+def test_children_of_one_program_that_put_out_different_shapes(start, exported, toy, tmp_path) -> None:
     """The file is exchanged when one child has it open and the other has not begun."""
     pte, other = tmp_path / "m.pte", tmp_path / "other.pte"
     pte.write_bytes(toy.read_bytes())
@@ -341,9 +337,7 @@ def test_words_that_make_no_launch(start: Start, words: list[object], said: str)
     assert re.match(rf"sme2prof-runner: .*{said}", error), error
 
 
-def test_what_no_launch_can_do_is_refused_before_it_starts(
-    launch: Launch, host: HostTarget, toy: Path, tmp_path: Path
-) -> None:
+def test_what_no_launch_can_do_is_refused_before_it_starts(launch, host, toy, tmp_path) -> None:
     with pytest.raises(InputError, match="kernels"):
         launch(Job(toy), Job(toy, kernels=True), cycles=1)
     for wrong in ({}, {"cycles": 0}, {"budget_s": -1.0}, {"cycles": 1, "turn_length": 0}):

@@ -93,9 +93,7 @@ def damaged_programs(whole: bytes) -> Iterator[bytes]:
         yield bytes(content)
 
 
-def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
-    sanitized: build.RunnerBuild, exported, tmp_path: Path
-) -> None:
+def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(sanitized, exported, tmp_path) -> None:
     pte = exported("toy_cnn", "fp32").pte
     dump, result = tmp_path / "x.etdump", tmp_path / "x.json"
     outputs = ("--output-prefix", tmp_path / "x")
@@ -125,9 +123,7 @@ def test_a_whole_and_a_refused_program_are_run_without_fault_or_leak(
         assert told.boundaries_unavailable is None and read_timed(dump).clock == EXACT
 
 
-def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
-    sanitized: build.RunnerBuild, exported, tmp_path: Path
-) -> None:
+def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(sanitized, exported, tmp_path) -> None:
     pte, typed = exported("toy_cnn", "fp32").pte, exported(TYPED, "fp16", "portable").pte
     cut, result, dump = (tmp_path / name for name in ("cut.pte", "x.json", "x.etdump"))
     cut.write_bytes(pte.read_bytes()[:100_000])
@@ -149,18 +145,14 @@ def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(
     assert told.boundaries_unavailable is not None or not read_timed(dump).remarks
 
 
-def test_inputs_and_outputs_of_every_type_are_handled_without_fault(
-    sanitized: build.RunnerBuild, exported, tmp_path: Path
-) -> None:
+def test_inputs_and_outputs_of_every_type_are_handled_without_fault(sanitized, exported, tmp_path) -> None:
     pte = exported(TYPED, "fp16", "portable").pte
     for fill in ("random", "ones"):
         done = run(sanitized, "--model", pte, "--fill", fill, "--output-prefix", tmp_path / fill)
         assert done.ok and len(list(tmp_path.glob(f"{fill}*.bin"))) == 6, done.tail(40)
 
 
-def test_no_damaged_program_makes_the_runner_misbehave(
-    sanitized: build.RunnerBuild, exported, tmp_path: Path
-) -> None:
+def test_no_damaged_program_makes_the_runner_misbehave(sanitized, exported, tmp_path) -> None:
     whole = exported("toy_cnn", "fp32").pte.read_bytes()
     refused = 0
     for number, content in enumerate(damaged_programs(whole)):
@@ -217,9 +209,7 @@ def test_no_damaged_program_makes_the_runner_misbehave(
         (["--model", "PTE", "--output-prefix", "gone/x"], 8, "cannot write gone/x0.bin"),
     ],
 )
-def test_arguments_nobody_should_give(
-    sanitized: build.RunnerBuild, exported, tmp_path: Path, words: list[str], code: int, said: str
-) -> None:
+def test_arguments_nobody_should_give(sanitized, exported, tmp_path, words, code, said) -> None:
     meant = {"PTE": exported("toy_cnn", "fp32").pte, "FOLDER": tmp_path}
     done = run(sanitized, *(meant.get(word, word) for word in words))
     assert REPORT.search(done.stderr) is None, done.tail(40)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 from model_profiling.analysis.kernels import executed_kernels
 from model_profiling.analysis.sampling import disagreements, sampled_entries
-from model_profiling.core import process
 from model_profiling.run import names
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget
@@ -60,9 +58,7 @@ def test_with_sme2_the_kernels_seen_are_the_kernels_counted(emulated: EmulatedTa
     assert len(multiplied) >= 2 and all(operator >= 0 for _, operator in multiplied)
 
 
-def test_a_run_shows_inside_its_operators(
-    exported, tmp_path: Path, sme2prof: Callable[..., process.Completed]
-) -> None:
+def test_a_run_shows_inside_its_operators(exported, tmp_path: Path, sme2prof) -> None:
     pte = exported("toy_cnn", "fp32").pte
     words = ("--target", "host", "--mode", "rounds", "--rounds", 1, "--runs", 2, "--sample", "--quiet")
     done = sme2prof("profile", pte, *words, "--outdir", tmp_path)

@@ -207,9 +207,7 @@ class TestFetch:
         assert (dest / SUBMODULE / "CMakeLists.txt").is_file()
         toolchain.check_checkout(dest)
 
-    def test_a_complete_checkout_is_left_alone_without_the_network(
-        self, origin: Path, checkout: Path
-    ) -> None:
+    def test_a_complete_checkout_is_left_alone_without_the_network(self, origin, checkout) -> None:
         shutil.rmtree(origin.parent)
         assert fetch_source(f"file://{origin}", "v0.0.1", checkout) == git(checkout, "rev-parse", "HEAD")
 
@@ -308,16 +306,12 @@ class TestToolchain:
             ),
         ],
     )
-    def test_a_compiler_without_sme2_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int, does: str, problem: str
-    ) -> None:
+    def test_a_compiler_without_sme2_is_refused(self, tmp_path, monkeypatch, major, does, problem) -> None:
         monkeypatch.setenv("CC", str(clang_that_says(tmp_path / "clang", major, does)))
         with pytest.raises(SetupError, match=problem):
             toolchain.find_compiler()
 
-    def test_no_compiler_and_a_wrong_one_say_so(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_compiler_and_a_wrong_one_say_so(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(SetupError, match="no C compiler found"):
             toolchain.find_compiler()
@@ -325,17 +319,13 @@ class TestToolchain:
         with pytest.raises(SetupError, match="compiler no-such-compiler"):
             toolchain.find_compiler()
 
-    def test_an_unsuitable_cc_gives_way_to_a_suitable_one(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_unsuitable_cc_gives_way_to_a_suitable_one(self, tmp_path, monkeypatch) -> None:
         program(tmp_path / "cc", "printf '#define __GNUC__ 12\\n'")
         good = clang_that_says(tmp_path / "clang-20", 20, "exit 0")
         monkeypatch.setenv("PATH", f"{tmp_path}")
         assert toolchain.find_compiler().c == good
 
-    def test_an_old_cmake_is_refused_and_a_newer_one_behind_it_found(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_old_cmake_is_refused_and_a_newer_one_behind_it_found(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
         program(tmp_path / "old" / "cmake", "echo cmake version 3.25.1")
         monkeypatch.setenv("PATH", f"{tmp_path / 'old'}")
@@ -348,9 +338,7 @@ class TestToolchain:
         program(tmp_path / "new" / "ninja", "exit 0")
         assert toolchain.find_cmake().path == tmp_path / "new" / "cmake"
 
-    def test_a_python_without_torchgen_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_python_without_torchgen_is_refused(self, tmp_path, monkeypatch) -> None:
         bare = program(tmp_path / "python", f'exec "{sys.executable}" -I -S "$@"')
         monkeypatch.setattr(sys, "executable", str(bare))
         with pytest.raises(SetupError, match="cannot import torchgen"):
@@ -492,9 +480,7 @@ class TestBuild:
         assert not (checkout / "cmake-out" / HERE / "executor_runner").exists()
 
     @pytest.mark.parametrize("order", [("", "-sme2-off"), ("-sme2-off", "")], ids=["on first", "off first"])
-    def test_a_flag_that_only_one_of_a_pair_has_is_refused(
-        self, checkout: Path, tools: Tools, order: tuple[str, str]
-    ) -> None:
+    def test_a_flag_that_only_one_of_a_pair_has_is_refused(self, checkout, tools, order) -> None:
         names = [f"{HERE}{suffix}" for suffix in order]
         with pytest.raises(SetupError, match=rf"{HERE} .*{HERE}-sme2-off .*\b1 files.*kernels\.c"):
             make(checkout, names, tools, defines=["STANDIN_CONFOUND=ON"])
@@ -519,9 +505,7 @@ class TestBuild:
             with pytest.raises(InputError, match="is in use by another run"):
                 make(checkout, [HERE], tools)
 
-    def test_a_step_that_hangs_is_ended(
-        self, checkout: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_step_that_hangs_is_ended(self, checkout: Path, tools: Tools, monkeypatch) -> None:
         monkeypatch.setattr(build, "_CONFIGURE_LIMIT", 2.0)
         with pytest.raises(SetupError, match="took longer than 2 s"):
             make(checkout, [HERE], tools, defines=["STANDIN_SLEEP=60"])
@@ -556,9 +540,7 @@ def macho(machine: int) -> bytes:
         (macho(0x01000007), ""),
     ],
 )
-def test_a_program_that_cannot_run_here_is_known_by_its_header(
-    tmp_path: Path, content: bytes, verified: str
-) -> None:
+def test_a_program_that_cannot_run_here_is_known_by_its_header(tmp_path, content, verified) -> None:
     preset = next(preset for preset in runner_presets().values() if not preset.runs_here)
     with pytest.raises(SetupError, match="the build left no"):
         build.verify_binary(tmp_path / "runner", preset)
@@ -606,9 +588,7 @@ class TestScript:
             (("--jobs", "0"), "--jobs 0"),
         ],
     )
-    def test_bad_input_is_one_line(
-        self, script: Script, checkout: Path, arguments: tuple[str, ...], problem: str
-    ) -> None:
+    def test_bad_input_is_one_line(self, script, checkout, arguments, problem) -> None:
         done = script(*arguments, EXECUTORCH_DIR=str(checkout))
         assert done.returncode == 2
         assert done.stderr.startswith("error: ") and problem in done.stderr and done.stderr.count("\n") == 1
@@ -625,14 +605,7 @@ class TestScript:
         assert git(checkout, "status", "--porcelain", "--ignored") == ""
 
     @needs_sme2_compiler
-    def test_from_nothing_to_two_runners(
-        self,
-        script: Script,
-        origin: Path,
-        cmake: toolchain.Cmake,
-        request: pytest.FixtureRequest,
-        tmp_path: Path,
-    ) -> None:
+    def test_from_nothing_to_two_runners(self, script, origin, cmake, request, tmp_path) -> None:
         """This machine's own, or Android's on a machine that is not Arm; the sources are fetched."""
         del cmake
         checkout = tmp_path / "executorch"

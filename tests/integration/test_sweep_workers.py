@@ -161,9 +161,7 @@ def session_of(server: DeviceServer, ask: VisitAsk) -> tuple[str, str | None]:
     return manifest.sessions[-1].end, manifest.sessions[-1].problem
 
 
-def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(
-    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(exported, tmp_path, monkeypatch) -> None:
     server = DeviceServer("one", tmp_path / "worker", (HERE,), exports=False)
     models = [tmp_path / f"{name}.pte" for name in ("first", "second")]
     for model in models:

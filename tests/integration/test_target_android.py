@@ -139,8 +139,7 @@ def test_two_phones_at_once_with_the_shipped_config(
 
 
 @pytest.mark.skipif(
-    not ON_ARM,
-    reason="headroom is projected from latencies, which an emulated phone has not",
+    not ON_ARM, reason="headroom is projected from latencies, which an emulated phone has not"
 )
 def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, sme2prof, tmp_path) -> None:
     pte = exported("toy_cnn", "fp32").pte
@@ -237,10 +236,7 @@ def test_a_phone_that_runs_nothing_from_its_folder_says_so(arm_phone, exported, 
     [
         ("unauthorized", "unlock"),
         ("offline", "unplug"),
-        (
-            "no permissions (user in plugdev group; are your udev rules wrong?); see [url]",
-            "udev",
-        ),
+        ("no permissions (user in plugdev group; are your udev rules wrong?); see [url]", "udev"),
         ("recovery", "start Android"),
     ],
 )

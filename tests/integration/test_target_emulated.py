@@ -37,9 +37,7 @@ def saved_outputs(result: Path) -> list[OutputFile]:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-def test_sme2_kernels_run_when_on_and_none_when_off(
-    emulated: EmulatedTarget, exported, tmp_path: Path, dtype: str
-) -> None:
+def test_sme2_kernels_run_when_on_and_none_when_off(emulated, exported, tmp_path, dtype) -> None:
     pte = exported("toy_cnn", dtype).pte
     keep = {"warmup": 0, "kernels": True, "etdump": True, "save_outputs": True}
     on = emulated.execute(Job(pte, **keep), tmp_path, "on")  # type: ignore[arg-type]
@@ -79,9 +77,7 @@ def test_counts_follow_the_executions(emulated: EmulatedTarget, exported, tmp_pa
     assert untouched.result.outputs[0].checksum == once.result.outputs[0].checksum
 
 
-def test_the_ladder_reaches_sme_between_sme2_and_neon(
-    emulated: EmulatedTarget, exported, tmp_path: Path
-) -> None:
+def test_the_ladder_reaches_sme_between_sme2_and_neon(emulated: EmulatedTarget, exported, tmp_path) -> None:
     pte = exported("toy_cnn", "int8").pte
     seen = []
     for number, rung in enumerate(features.ladder(emulated.facts().features)[:3]):
@@ -99,9 +95,7 @@ def test_facts_say_it_is_emulated(emulated: EmulatedTarget) -> None:
     assert facts.versions["qemu"]
 
 
-def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(
-    emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(emulated, tmp_path, monkeypatch) -> None:
     try:
         archive = apt.own_archive("")
         if archive.suite != "bookworm":
@@ -124,9 +118,7 @@ def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(
         qemu.find_qemu(emulated.build.path, emulated.sysroot)
 
 
-def test_no_qemu_and_no_way_to_get_one(
-    emulated: EmulatedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_qemu_and_no_way_to_get_one(emulated: EmulatedTarget, tmp_path, monkeypatch) -> None:
     assert emulated.build is not None
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)

@@ -66,9 +66,7 @@ def of_release(runner: Path, number: str) -> Path:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
-def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(
-    runner: Path, exported, tmp_path: Path
-) -> None:
+def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(runner: Path, exported, tmp_path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, runs=4, warmup=2, runner_path=of_release(runner, "1_0"))
     outcome = HostTarget().execute(job, tmp_path, "old")
     told = outcome.log.read_text()

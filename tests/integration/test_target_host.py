@@ -50,15 +50,7 @@ def test_cpu_names() -> None:
         (set(), "x86_64", "linux", "emulated", "emulated", "not an Arm CPU"),
     ],
 )
-def test_what_auto_means(
-    monkeypatch: pytest.MonkeyPatch,
-    present: set[str],
-    machine: str,
-    system: str,
-    main: str,
-    evidence: str,
-    said: str,
-) -> None:
+def test_what_auto_means(monkeypatch, present, machine, system, main, evidence, said) -> None:
     monkeypatch.setattr(targets, "host_features", lambda: frozenset(present))
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)

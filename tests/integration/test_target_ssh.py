@@ -61,9 +61,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def connect(
-    server: SshServer, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., SshTarget]]:
+def connect(server: SshServer, there: Path, monkeypatch) -> Iterator[Callable[..., SshTarget]]:
     """`connect("board")`: a target behind the server, not prepared yet."""
     monkeypatch.setenv("SME2PROF_SSH", server.ssh)
     opened: list[SshTarget] = []

@@ -4,7 +4,6 @@ and run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder squee
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -31,12 +30,9 @@ OUTSIDE = {"transformer_encoder": {"aten.embedding"}, "decoder_lm": {"aten.embed
 
 
 @pytest.mark.parametrize(
-    ("model", "dtype"),
-    [pytest.param(*each, id=f"{Path(each[0]).name}-{each[1]}") for each in ALL],
+    ("model", "dtype"), [pytest.param(*each, id=f"{Path(each[0]).name}-{each[1]}") for each in ALL]
 )
-def test_exported_whole_and_run(
-    model: str, dtype: str, exported: Callable[..., object], tmp_path: Path
-) -> None:
+def test_exported_whole_and_run(model: str, dtype: str, exported, tmp_path: Path) -> None:
     made = exported(model, dtype)
     record = json.loads(made.summary.read_text())  # type: ignore[attr-defined]
     assert record["accuracy"]["lowering"]["ok"]
@@ -64,9 +60,7 @@ def test_an_export_with_a_checkpoint_is_made_again_when_the_checkpoint_changes(t
     assert find_or_export(spec, dtype="fp32", outdir=tmp_path).stat().st_mtime_ns > made
 
 
-def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(request) -> None:
     request.addfinalizer(partial(registry.keep_entries, dict(registry._entries)))
     register_model(
         "only_floats", "nowhere:Model", dtypes=("fp32",), not_supported={"int8": "its answers are angles"}
