@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 
 
-class Encoder(nn.Module):
-    """A two-layer transformer encoder over token ids."""
+def of(
+    network: Callable[[], nn.Module], *inputs: object
+) -> Callable[[], tuple[nn.Module, tuple[object, ...]]]:
+    def make() -> tuple[nn.Module, tuple[object, ...]]:
+        return network(), deepcopy(inputs)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(100, 32)
-        layer = nn.TransformerEncoderLayer(32, nhead=4, dim_feedforward=64, batch_first=True, dropout=0.0)
-        self.layers = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.layers(self.embed(tokens)))
+    return make
 
 
 class UNet(nn.Module):
@@ -35,19 +31,6 @@ class UNet(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         skip = self.down(image)
         return self.out(torch.cat([skip, self.up(self.middle(skip))], dim=1))
-
-
-class Tagger(nn.Module):
-    """An LSTM with two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(8, 16, batch_first=True)
-        self.head = nn.Linear(16, 4)
-
-    def forward(self, sequence: Tensor) -> tuple[Tensor, Tensor]:
-        states, (last, _) = self.lstm(sequence)
-        return self.head(states), last
 
 
 class Branching(nn.Module):
@@ -148,68 +131,8 @@ class WithKeyword:
         return {"scale": torch.tensor(2.0)}
 
 
-def encoder() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Encoder(), (torch.randint(0, 100, (1, 16)),)
-
-
-def unet() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return UNet(), (torch.randn(1, 3, 32, 32),)
-
-
-def lstm() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Tagger(), (torch.randn(1, 6, 8),)
-
-
-def keyword() -> WithKeyword:
-    return WithKeyword()
-
-
 def linear() -> tuple[nn.Module, Tensor]:
     return nn.Linear(8, 8), torch.randn(2, 8)
-
-
-def branching() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Branching(), (torch.ones(3),)
-
-
-def logarithm() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Logarithm(), (torch.tensor([-1.0, 2.0]),)
-
-
-def masked() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Masked(), (torch.ones(2, 3),)
-
-
-def word_beside() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return WordBeside(), (torch.ones(3),)
-
-
-def singular() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Singular(), (torch.ones(3, 3),)
-
-
-def spectrum() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Spectrum(), (torch.ones(8),)
-
-
-def total() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Sum(), (torch.ones(3),)
-
-
-def choice() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Choice(), (torch.randn(2, 5),)
-
-
-def large() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Large(), (torch.ones(4),)
-
-
-def mixed_dtype() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return MixedDtype(), (torch.randn(2, 4),)
-
-
-def wrong_inputs() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return nn.Linear(8, 8), (torch.randn(2, 5),)
 
 
 def raises() -> None:
@@ -267,26 +190,6 @@ class Broken:
         return (torch.randn(2),)
 
 
-def counter() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Counter(), (torch.ones(3),)
-
-
-def in_place() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return InPlace(), (torch.ones(3),)
-
-
-def nested() -> tuple[nn.Module, tuple[object, ...]]:
-    return Nested(), ((torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})
-
-
-def double() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return nn.Linear(8, 8).double(), (torch.randn(2, 8, dtype=torch.float64),)
-
-
-def broken() -> Broken:
-    return Broken()
-
-
 def leaves() -> None:
     raise SystemExit(0)
 
@@ -297,3 +200,22 @@ def list_batches() -> Iterator[list[Tensor]]:
 
 def no_iterator() -> None:
     raise RuntimeError("the data is not here")
+
+
+unet = of(UNet, torch.randn(1, 3, 32, 32))
+branching = of(Branching, torch.ones(3))
+logarithm = of(Logarithm, torch.tensor([-1.0, 2.0]))
+masked = of(Masked, torch.ones(2, 3))
+word_beside = of(WordBeside, torch.ones(3))
+singular = of(Singular, torch.ones(3, 3))
+spectrum = of(Spectrum, torch.ones(8))
+total = of(Sum, torch.ones(3))
+choice = of(Choice, torch.randn(2, 5))
+large = of(Large, torch.ones(4))
+mixed_dtype = of(MixedDtype, torch.randn(2, 4))
+wrong_inputs = of(lambda: nn.Linear(8, 8), torch.randn(2, 5))
+counter = of(Counter, torch.ones(3))
+in_place = of(InPlace, torch.ones(3))
+nested = of(Nested, (torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})
+double = of(lambda: nn.Linear(8, 8).double(), torch.randn(2, 8, dtype=torch.float64))
+keyword, broken = WithKeyword, Broken

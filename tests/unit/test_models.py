@@ -172,7 +172,7 @@ def test_a_factory_is_named_by_file_or_by_module(monkeypatch: pytest.MonkeyPatch
     "reference, facts",
     [
         ("nowhere.py:make", ("nowhere.py", "path/file.py:factory")),
-        (f"{UNSEEN}:absent", ("'absent'", "encoder")),
+        (f"{UNSEEN}:absent", ("'absent'", "linear")),
         (f"{UNSEEN}", (UNSEEN, "factory")),
         (f"{UNSEEN}:", (UNSEEN, "factory")),
         ("no_such_package.models:make", ("no_such_package.models", "ModuleNotFoundError")),
