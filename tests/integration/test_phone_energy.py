@@ -9,7 +9,6 @@ import threading
 import pytest
 from conftest import ON_ARM
 
-
 BATTERY = "/sys/class/power_supply/battery"
 
 
