@@ -286,12 +286,9 @@ def cli(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., process
     def call(*words: object, timeout: float = 300, cwd: Path | None = None, **env: str) -> process.Completed:
         cold = sys.platform != "linux" or any(name.startswith("PYTHON") for name in env)
         python: list[str] = [sys.executable] if cold else request.getfixturevalue("warm_words")
-        return process.run(
-            [*python, "-m", "model_profiling", *(str(word) for word in words)],
-            timeout=timeout,
-            cwd=cwd or tmp_path,
-            env={"PYTHONPATH": str(ROOT), **env},
-        )
+        argv = [*python, "-m", "model_profiling", *(str(word) for word in words)]
+        own = {"PYTHONPATH": str(ROOT), **env}
+        return process.run(argv, timeout=timeout, cwd=cwd or tmp_path, env=own)
 
     return call
 
@@ -342,12 +339,8 @@ def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
         exports = path in ("export/export_model.py", "scripts/run_quick_test.py")
         warm = exports or sys.platform == "linux"
         python: list[str] = request.getfixturevalue("warm_words") if warm else [sys.executable]
-        return process.run(
-            [*python, f"model_profiling/{path}", *(str(word) for word in words)],
-            timeout=timeout,
-            cwd=ROOT,
-            env=env,
-        )
+        argv = [*python, f"model_profiling/{path}", *(str(word) for word in words)]
+        return process.run(argv, timeout=timeout, cwd=ROOT, env=env)
 
     return call
 

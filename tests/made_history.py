@@ -55,13 +55,8 @@ def made_store(folder: Path, series: Sequence[Made], seed: int = 1) -> Store:
             name = f"{number:02}{place:04}".ljust(32, "a")
             at = BEGIN + timedelta(days=place, minutes=number)
             moment = round(at.timestamp() * 1e6)
-            told = {
-                "run_id": name,
-                "measured_at": moment,
-                "added_at": moment,
-                "commit": sha256(b"%d" % place).hexdigest()[:40],
-                **about,
-            }
+            commit = sha256(b"%d" % place).hexdigest()[:40]
+            told = {"run_id": name, "measured_at": moment, "added_at": moment, "commit": commit, **about}
             rows["runs"].append(_row("runs", {"name": f"toy_cnn/{place}", "begun": name, **told}))
             median = level * float(np.exp(made.noise * chance.normal())) if made.times == "hardware" else None
             about_it: dict[str, Value] = {

@@ -18,9 +18,8 @@ from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
 
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "data" / "runs"
-ARM, EMULATED, X86_64, SME2 = (
-    DATA / name for name in ("arm_without_sme2", "emulated_sme2", "x86_64", "sme2_hardware")
-)
+ARM, EMULATED = DATA / "arm_without_sme2", DATA / "emulated_sme2"
+X86_64, SME2 = DATA / "x86_64", DATA / "sme2_hardware"
 OLD = DATA / "kit_0_1_0"
 PROGRAM = DATA / "programs" / "small_cnn_xnnpack_fp16.pte"
 INT8 = DATA / "programs" / "small_cnn_xnnpack_int8.pte"
@@ -162,3 +161,19 @@ def slow_down(run_dir: Path, factor: float, only: str = "*") -> None:
 
     for path in run_dir.rglob(f"{only}_robust_stats.json"):
         edit(path, slow)
+
+
+def put(path: Path, place: str, value: object) -> None:
+    """Give one place of a JSON file, as `results.0.kernels`, another value."""
+
+    def change(content: Json) -> None:
+        at: Any = content
+        *way, last = (int(key) if key.isdigit() else key for key in place.split("."))
+        for key in way:
+            at = at[key]
+        if isinstance(at, list):
+            at[last : last + 1] = [value]
+        else:
+            at[last] = value
+
+    edit(path, change)

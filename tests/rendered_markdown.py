@@ -62,11 +62,8 @@ class Page(HTMLParser):
     @property
     def shape(self) -> list[tuple[str, tuple[tuple[str, str | None], ...]]]:
         """Its elements without code, which a name may be shown as, and without what stands for pictures."""
-        return [
-            (tag, tuple(pair for pair in attributes if pair[0] != "alt"))
-            for tag, attributes in self.elements
-            if tag != "code"
-        ]
+        shown = [element for element in self.elements if element[0] != "code"]
+        return [(tag, tuple(pair for pair in attributes if pair[0] != "alt")) for tag, attributes in shown]
 
 
 def rendered(text: str) -> Page:

@@ -83,12 +83,7 @@ def find_sshd() -> tuple[Path, Path]:
         with apt.packages_of(archive, "install openssh-server") as packages:
             unpack_closure(packages, ["openssh-server"], into / "unpacked", into / "lib")
 
-    home = cached(
-        cache_root() / "tests" / f"{archive.suite}-sshd",
-        make,
-        "openssh-server",
-        fetch=True,
-    )
+    home = cached(cache_root() / "tests" / f"{archive.suite}-sshd", make, "openssh-server", fetch=True)
     return home / "unpacked/usr/sbin/sshd", home / "lib"
 
 

@@ -250,11 +250,8 @@ def _distance(cell: str, said: float | None) -> float:
 
 
 def _series_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
-    named = [
-        each
-        for each in files.at(table.view)["operators"]
-        if each["name"] == row["operator"] and _fits(row["ms"], each["ms"])
-    ]
+    called = (each for each in files.at(table.view)["operators"] if each["name"] == row["operator"])
+    named = [each for each in called if _fits(row["ms"], each["ms"])]
     assert named, f"{dict(row)} is no operator of {table.view}"
     yield "ms", [named[0]["ms"]]
     yield "share", [named[0]["share"]]
@@ -263,11 +260,8 @@ def _series_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
 def _untimed_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     place = files.at(table.view)
     series = files.sides(place)[1] if "baseline" in place else place
-    named = [
-        each
-        for each in series["operators"]
-        if each["name"] == row["operator"] and each["module_path"] in (row["module"], "")
-    ]
+    called = (each for each in series["operators"] if each["name"] == row["operator"])
+    named = [each for each in called if each["module_path"] in (row["module"], "")]
     assert named, f"{dict(row)} is no operator of {table.view}"
     nearest = min(named, key=lambda each: abs(each["flops"] / 1e6 - float(row["million operations"])))
     yield "million operations", [nearest["flops"] / 1e6]
@@ -313,19 +307,14 @@ def _path(table: Shown, place: int) -> str:
 def _timeline(table: Shown, files: Files, row: Row, __: int) -> Told:
     file, _, run = table.source.partition("#run=")
     with (files.folder / file).open(encoding="utf-8") as stream:
-        events = [
-            each for each in csv.DictReader(stream) if each["run_index"] == run and each["level"] != "outside"
-        ]
-    zero = next(float(each["start_us"]) for each in events if each["name"] == "Method::execute")
-    takes, starts = float(row["takes ms"]), float(row["starts at ms"])
-    near = min(
-        events,
-        key=lambda each: (
-            abs(float(each["duration_ms"]) - takes) + abs((float(each["start_us"]) - zero) / 1e3 - starts)
-        ),
-    )
-    yield "starts at ms", [(float(near["start_us"]) - zero) / 1e3]
-    yield "takes ms", [float(near["duration_ms"])]
+        rows = [each for each in csv.DictReader(stream) if each["run_index"] == run]
+    zero = next(float(each["start_us"]) for each in rows if each["name"] == "Method::execute")
+    inside = (each for each in rows if each["level"] != "outside")
+    events = [((float(each["start_us"]) - zero) / 1e3, float(each["duration_ms"])) for each in inside]
+    starts, takes = float(row["starts at ms"]), float(row["takes ms"])
+    start, took = min(events, key=lambda event: abs(event[0] - starts) + abs(event[1] - takes))
+    yield "starts at ms", [start]
+    yield "takes ms", [took]
 
 
 def _backends(_: Shown, files: Files, row: Row, __: int) -> Told:
@@ -380,10 +369,8 @@ def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
     elif "SME2" in row["what the evidence says"]:
         yield "what the evidence says", [2]
     labels = [name for name in calls if name.startswith(("Convolution", "Fully Connected"))]
-    yield (
-        "matrix operators on SME",
-        [sum(calls[name] for name in labels if "PF16" in name), sum(calls[name] for name in labels)],
-    )
+    on_sme = sum(calls[name] for name in labels if "PF16" in name)
+    yield "matrix operators on SME", [on_sme, sum(calls[name] for name in labels)]
 
 
 def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Told:

@@ -43,13 +43,12 @@ def tables(found: Opened) -> Iterator[tuple[Shown, bool]]:
     """Every table with every choice of every explorer, and whether a chart's numbers are in it."""
     seen = set()
     choosers = found.page.locator(".explorer .controls label:has-text('xperiment') select")
-    most = max(
-        (choosers.nth(place).locator("option").count() for place in range(choosers.count())), default=1
-    )
+    counts = [choosers.nth(place).locator("option").count() for place in range(choosers.count())]
+    most = max(counts, default=1)
     for choice in range(most):
         for place in range(choosers.count()):
             chooser = choosers.nth(place)
-            if choice < chooser.locator("option").count():
+            if choice < counts[place]:
                 chooser.select_option(str(choice))
         found.ask(_OPEN)
         found.page.wait_for_timeout(30)
@@ -124,10 +123,8 @@ def _in_no_file(table: Shown, known: Known) -> Iterator[str]:
 def test_what_a_row_opens_is_in_the_summary(opened: Open, written: Written) -> None:
     found = opened(written("sme2_hardware"))
     found.ask("for (const each of document.querySelectorAll('.open')) each.click()")
-    series = {
-        f"{each['experiment']}, {each['threads']} thread": each
-        for each in Files(found.folder).analysis["series"]
-    }
+    told = Files(found.folder).analysis["series"]
+    series = {f"{each['experiment']}, {each['threads']} thread": each for each in told}
     sides = found.ask(_FACTS)
     assert len(sides) == 22
     for side in sides:
@@ -153,21 +150,14 @@ def assert_facts(facts: dict[str, str], operator: Json) -> None:
         if name not in facts:
             assert not any(operator[key] for key in keys)
             continue
-        scale = scales.get(
-            name, 1e-6 if facts[name].endswith("MB") else 1e-3 if facts[name].endswith("kB") else 1
-        )
+        scale = scales.get(name) or {"MB": 1e-6, "kB": 1e-3}.get(facts[name][-2:], 1)
         shown = re.findall(r"\d+(?:\.\d+)?", facts[name])
         for text, key in zip(shown, keys, strict=True):
             digit = 10.0 ** -len(text.partition(".")[2])
-            assert abs(float(text) - operator[key] * scale) <= 0.51 * digit, (
-                name,
-                facts[name],
-                operator[key],
-            )
+            assert abs(float(text) - operator[key] * scale) <= 0.51 * digit, (name, text, operator[key])
     assert facts["output"] == " x ".join(map(str, operator["output_shape"]))
-    assert facts.get("inputs", "") == ", ".join(
-        " x ".join(map(str, shape)) for shape in operator["input_shapes"]
-    )
+    shapes = [" x ".join(map(str, shape)) for shape in operator["input_shapes"]]
+    assert facts.get("inputs", "") == ", ".join(shapes)
 
 
 def _sentences(found: Opened) -> list[str]:

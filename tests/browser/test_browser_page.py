@@ -97,10 +97,8 @@ def test_the_first_screen_shows_the_answer_and_contents_lead_to_sections(opened,
 @pytest.mark.quick
 def test_a_button_turns_light_and_dark(opened: Open, written: Written) -> None:
     found = opened(written("sme2_hardware"))
-    ground, ink = (
-        "getComputedStyle(document.body).backgroundColor",
-        "getComputedStyle(document.querySelector('.drawing text')).fill",
-    )
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('.drawing text')).fill"
     light = found.ask(ground), found.ask(ink)
     button = found.page.locator("#theme")
     assert button.inner_text() == "Dark colours"

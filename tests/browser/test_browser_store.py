@@ -87,11 +87,8 @@ def test_slower_ones_stand_first_and_filters_leave_what_is_asked(
     assert card == "resnet50 xnnpack fp16"
     assert found.texts(".matrix tbody td:first-child:visible") == ["resnet50 xnnpack fp16"]
     assert found.page.locator(".matrix thead th:visible").count() == 3
-    own = [
-        run
-        for run in contents.runs
-        if (run.model, run.format, run.device) == (*PROGRAMS[3], "Phone B (a81c)")
-    ]
+    asked = (*PROGRAMS[3], "Phone B (a81c)")
+    own = [run for run in contents.runs if (run.model, run.format, run.device) == asked]
     assert found.texts("#runs .count") == [f"{len(own)} of {len(contents.runs):,} runs"]
     found.page.get_by_role("button", name="Clear").click()
     choose("select[name=dates]").select_option("last 7 days")
@@ -104,16 +101,12 @@ def test_a_run_is_pointed_at_and_followed_by_mouse_and_keyboard(
     opened: Open, page: Path, contents: StoreContents
 ) -> None:
     reports = {run.id: run for run in contents.runs}
-    history = next(
-        each for each in contents.histories if each.key in contents.headlines and each.key.model == "resnet50"
-    )
+    told = (each for each in contents.histories if each.key in contents.headlines)
+    history = next(each for each in told if each.key.model == "resnet50")
     newest, oldest = reports[history.points[-1].run_id], reports[history.points[0].run_id]
     found = opened(page)
-    card = (
-        found.page.locator(".card", has_text="resnet50 xnnpack fp32")
-        .filter(has_text=history.key.device_name)
-        .first
-    )
+    cards = found.page.locator(".card", has_text="resnet50 xnnpack fp32")
+    card = cards.filter(has_text=history.key.device_name).first
     link = card.locator("svg a")
     svg = card.locator("svg")
     box = svg.bounding_box()
@@ -150,28 +143,12 @@ def test_the_runs_are_all_there_and_sorted_by_a_click(opened, page: Path, conten
 
 def test_hostile_names_are_only_names(opened: Open, tmp_path: Path) -> None:
     made = made_store(PROGRAMS[:1], {"Phone": 1.0}, 40)
-    runs = tuple(
-        replace(
-            run,
-            model=HOSTILE,
-            device=HOSTILE,
-            commit=HOSTILE,
-            tags=(HOSTILE,),
-            report=f"../{HOSTILE}/report.html",
-        )
-        for run in made.runs
-    )
-    histories = tuple(
-        replace(each, key=replace(each.key, model=HOSTILE, device_name=HOSTILE, experiment=HOSTILE))
-        for each in made.histories
-    )
-    spoilt = replace(
-        made,
-        name=HOSTILE,
-        runs=runs,
-        histories=histories,
-        headlines=frozenset(each.key for each in histories),
-    )
+    words = {"model": HOSTILE, "device": HOSTILE, "commit": HOSTILE, "tags": (HOSTILE,)}
+    runs = tuple(replace(run, **words, report=f"../{HOSTILE}/report.html") for run in made.runs)
+    named = {"model": HOSTILE, "device_name": HOSTILE, "experiment": HOSTILE}
+    histories = tuple(replace(each, key=replace(each.key, **named)) for each in made.histories)
+    headlines = frozenset(each.key for each in histories)
+    spoilt = replace(made, name=HOSTILE, runs=runs, histories=histories, headlines=headlines)
     found = opened(_written(tmp_path, spoilt))
     assert not found.complaints and len(found.requests) == 1
     assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0

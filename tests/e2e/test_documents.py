@@ -78,21 +78,15 @@ def _run(clone: Clone, block: Block) -> None:
     machine = block.output_mark.partition(":")[2].strip()
     if block.output and machine in ("", described_machine()):
         lost = missing_line(block.output, done.stdout + done.stderr)
-        assert not lost, (
-            f"{block.where} shows this line, which does not come: {lost!r}\n{done.stdout}\n{done.stderr}"
-        )
+        assert not lost, f"this line of the page does not come: {lost!r}\n{said}"
 
 
 def test_every_block_of_a_walk_that_is_not_run_says_why() -> None:
-    reasons = {block.where: block.mark for page in pages() for block in blocks_of(page) if block.mark}
+    blocks = [block for page in pages() for block in blocks_of(page)]
+    reasons = {block.where: block.mark for block in blocks if block.mark}
     known = re.compile(r"not run: \w.*|may answer no")
     assert {where: mark for where, mark in reasons.items() if not known.fullmatch(mark)} == {}
-    shells = {
-        block.where
-        for page in pages()
-        for block in blocks_of(page)
-        if block.language in ("sh", "shell", "console")
-    }
+    shells = {block.where for block in blocks if block.language in ("sh", "shell", "console")}
     assert not shells, "commands stand in ```bash blocks"
 
 
@@ -216,12 +210,8 @@ def _options_of_command(name: str, sub: str) -> frozenset[str]:
     commands = [command]
     if isinstance(command, click.Group):
         commands += [command.commands[sub]] if sub in command.commands else list(command.commands.values())
-    options = {
-        option
-        for each in commands
-        for param in each.params
-        for option in (*param.opts, *param.secondary_opts)
-    }
+    params = [param for each in commands for param in each.params]
+    options = {option for param in params for option in (*param.opts, *param.secondary_opts)}
     return frozenset(options | {"--help", "--debug", "--version"})
 
 

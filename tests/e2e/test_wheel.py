@@ -99,9 +99,8 @@ def test_links_of_the_published_description_lead_to_files_of_the_repository(buil
     text = metadata["Description"] or str(metadata.get_payload())  # type: ignore[attr-defined]
     assert metadata["Description-Content-Type"] == "text/markdown"
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert len(targets) == len(
-        re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(targets) == len(re.findall(r"\]\(([^)\s]+)\)", readme))
     tag = "HEAD" if "dev" in model_profiling.__version__ else f"v{model_profiling.__version__}"
     for target in targets:
         if not target.startswith(PROJECT["urls"]["Repository"]):
@@ -171,9 +170,8 @@ def test_the_agent_skills_come_along(built: Built, readers: Environment) -> None
     assert done.ok, done.stderr
     for skill in list_skills():
         for path, text in skill.files.items():
-            assert (readers.work / ".claude" / "skills" / skill.name / path).read_text(
-                encoding="utf-8"
-            ) == text
+            installed = readers.work / ".claude" / "skills" / skill.name / path
+            assert installed.read_text(encoding="utf-8") == text
     shutil.rmtree(readers.work / ".claude")
 
 
@@ -185,20 +183,15 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
         assert done.stderr.rstrip().endswith(fix), done.stderr
     told = readers.run("sme2prof", "doctor", "--json")
     assert told.returncode == 1
-    fixes = {
-        check["name"]: check["fix"]
-        for check in json.loads(told.stdout)["checks"]
-        if check["status"] == "fail"
-    }
+    checks = json.loads(told.stdout)["checks"]
+    fixes = {check["name"]: check["fix"] for check in checks if check["status"] == "fail"}
     assert fixes["ExecuTorch SDK"] == fixes["runner"] == fix
     assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK", "runner"}
     wrong = {"model": "m.pte", "output_root": "o", "experiments": [{"name": "a", "runner_path": "none"}]}
     (readers.work / "c.json").write_text(json.dumps(wrong))
     checked = readers.run("sme2prof", "config", "check", "c.json")
-    assert (
-        f"({readers.python} -m model_profiling.runner.source_build build)" in checked.stdout + checked.stderr
-    )
-    assert ".sh" not in checked.stdout + checked.stderr
+    said = checked.stdout + checked.stderr
+    assert f"({readers.python} -m model_profiling.runner.source_build build)" in said and ".sh" not in said
     (readers.work / "no.log").write_text("nothing\n")
     words = ("--xnntrace", "no.log", "--out", "k.csv", "--model-id", "m")
     told = readers.run("sme2prof-xnntrace-to-kernels", *words)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from recorded_runs import Json, copied, edit
+from recorded_runs import Json, copied, edit, put
 
 from model_profiling.core import process
 from model_profiling.runner.cache import cache_root
@@ -63,24 +63,15 @@ def lay_traps(run_dir: Path, outside: Path) -> None:
     (run_dir / "sitecustomize.py").write_text("import os; os.mkdir('imported')\n")
 
 
-def refused(run_dir: Path) -> None:
-    edit(
-        run_dir / "manifest.json",
-        lambda manifest: manifest["results"][0]["outputs"][0].update(file="/dev/zero"),
-    )
-
-
 @pytest.mark.slow
 def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> None:
-    first, second, third = (
-        copied(arm_home, tmp_path / name) / "runs" / "xnnpack_fp16" for name in ("first", "second", "third")
-    )
+    first, second, third = (copied(arm_home, tmp_path / name) / "runs" / "xnnpack_fp16" for name in "abc")
     hostile, other, wrong = first / "linux", second / "linux", third / "linux"
     outside, out, scratch, home = (tmp_path / name for name in ("outside", "out", "scratch", "home"))
     for folder in (outside, out, scratch, home):
         folder.mkdir()
     lay_traps(hostile, outside)
-    refused(wrong)
+    put(wrong / "manifest.json", "results.0.outputs.0.file", "/dev/zero")
     before = sorted(outside.rglob("*"))
     read = [
         ["analyze", str(hostile)],
@@ -103,22 +94,15 @@ def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> 
         ["ask", str(hostile)],
     ]
     plan = tmp_path / "plan.json"
-    plan.write_text(
-        json.dumps(
-            {
-                "commands": [*read, *not_read],
-                "own": list(map(str, (first, out, scratch, wrong))),
-                "read": list(map(str, (second, KIT, cache_root()))),
-            }
-        )
-    )
+    own, readable = (first, out, scratch, wrong), (second, KIT, cache_root())
+    folders = {"own": list(map(str, own)), "read": list(map(str, readable))}
+    plan.write_text(json.dumps({"commands": [*read, *not_read], **folders}))
     environment = {
         "TMPDIR": str(scratch), "HOME": str(home), "SME2PROF_CACHE": str(cache_root()),
         "PYTHONPATH": str(KIT.parent), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1",
     }  # fmt: skip
-    done = process.run(
-        [sys.executable, "-X", "utf8", str(SCRIPT), str(plan)], timeout=300, cwd=hostile, env=environment
-    )
+    argv = [sys.executable, "-X", "utf8", str(SCRIPT), str(plan)]
+    done = process.run(argv, timeout=300, cwd=hostile, env=environment)
     assert done.ok, done.tail()
     answers = json.loads(done.stdout)
     assert [answer for answer in answers if answer["touched"]] == []
@@ -128,10 +112,8 @@ def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> 
         assert answer["code"] == (1 if answer["command"][0] == "validate" else 0), answer
     for answer in answers[len(read) :]:
         assert answer["code"] == (1 if answer["command"][0] == "validate" else 2), answer
-        why = (
-            ".hidden is a link" if answer["command"][0] == "ask" else "results.0.outputs.0.file: '/dev/zero'"
-        )
-        assert why in answer["said"], answer
+        asked = answer["command"][0] == "ask"
+        assert (".hidden is a link" if asked else "0.outputs.0.file: '/dev/zero'") in answer["said"], answer
     assert sorted(outside.rglob("*")) == before
     for trace in ("unpickled", "imported", "ran"):
         assert not list(tmp_path.rglob(trace))

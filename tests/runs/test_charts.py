@@ -114,14 +114,11 @@ def test_every_chart_compiles_without_a_warning_and_is_drawn(
 
 def test_a_picture_holds_nothing_unseen(on_sme2: Charts) -> None:
     chart = on_sme2["speedups"]
-    hostile = replace(chart, title="t\u202e", spec={**chart.spec, "datasets": {"rows": rows_named(chart)}})
+    named = [{**row, "_label": "a\x1b\u202eb"} for row in rows(chart)]
+    hostile = replace(chart, title="t\u202e", spec={**chart.spec, "datasets": {"rows": named}})
     svg = draw_svg(hostile)
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert "\\u001b" in svg and "\\u202e" in svg and not {"\x1b", "\u202e"} & set(svg)
-
-
-def rows_named(chart: Chart) -> list[dict[str, object]]:
-    return [{**row, "_label": "a\x1b\u202eb"} for row in rows(chart)]
 
 
 def test_a_chart_leaves_its_width_and_the_colour_of_its_text_to_the_page(on_sme2: Charts) -> None:
@@ -215,9 +212,8 @@ def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme
     path, segments = rows(chart, "path"), rows(chart, "segments")
     largest = next(row["category"] for row in segments if row["side"] == "after" and row["largest"])
     followed = [row for row in segments if row["category"] == largest]
-    assert [(row["_start"], row["_end"]) for row in path] == [
-        (row["_start"], row["_end"]) for row in followed
-    ]
+    ours, theirs = ([(row["_start"], row["_end"]) for row in rows] for rows in (path, followed))
+    assert ours == theirs
     assert largest in chart.title and largest in chart.summary
 
 
@@ -334,17 +330,13 @@ def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
 
 def side(dtype: str, ms: float | None, projected: Projected | None = None) -> DtypeSide:
     latency = Latency(Series("on", 1), ms, ms * 0.9, ms * 1.2) if ms else None
-    return DtypeSide(
-        dtype=dtype, program="p.pte", latency=latency, projected=projected, work=Work(2_000_000, 5_000)
-    )
+    work = Work(2_000_000, 5_000)
+    return DtypeSide(dtype=dtype, program="p.pte", latency=latency, projected=projected, work=work)
 
 
 def test_number_formats_are_compared_by_time_or_by_work() -> None:
-    timed = (
-        side("fp32", 7.5, Projected(1.5, 3.0, "usual")),
-        side("int8", 2.5),
-        replace(side("fp16", 3.0), problem="no"),
-    )
+    failed = replace(side("fp16", 3.0), problem="no")
+    timed = (side("fp32", 7.5, Projected(1.5, 3.0, "usual")), side("int8", 2.5), failed)
     chart = dtypes_chart(Dtypes(model="m", cpu="N1", machine="arm", sides=timed))
     assert chart is not None and [row["median"] for row in rows(chart)] == [7.5, 2.5]
     assert [(row["from"], row["to"]) for row in rows(chart, "projected")] == [(1.5, 3.0)]
@@ -360,9 +352,8 @@ def test_number_formats_are_compared_by_time_or_by_work() -> None:
 
 def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
     values = [1 + number % 97 / 100 for number in range(9_000)]
-    many = LatencySamples(
-        Series("a", 1), summarize(values), [values[at : at + 90] for at in range(0, 9_000, 90)], "launch", "f"
-    )
+    launches = [values[at : at + 90] for at in range(0, 9_000, 90)]
+    many = LatencySamples(Series("a", 1), summarize(values), launches, "launch", "f")
     for chart in (latency_chart([many], "t"), over_time_chart([many])):
         assert chart is not None and len(json.dumps(chart.spec)) < 200_000
         assert "of 9,000 inferences" in json.dumps(chart.spec)
@@ -396,9 +387,7 @@ def test_names_from_files_stay_data(arm: ReportData) -> None:
     assert len(shown) <= 90 and shown.isprintable() and "\ufffd" in shown
     assert arm.headline is not None and arm.headline.dumps is not None
     series = arm.headline.dumps
-    spoilt = replace(
-        series, operators=tuple(replace(operator, name=HOSTILE) for operator in series.operators)
-    )
+    spoilt = replace(series, operators=tuple(replace(each, name=HOSTILE) for each in series.operators))
     pair = replace(arm.pairs[0], pair=replace(arm.pairs[0].pair, label=HOSTILE))
     samples = [replace(found, series=Series(HOSTILE, 1)) for found in latency_samples(arm)]
     charts = (

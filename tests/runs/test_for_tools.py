@@ -199,10 +199,8 @@ def test_a_trace_has_a_track_for_each_run_whose_slices_nest_and_add_up_to_end_to
             own = [found.width - sum(inside.width for inside in found.inside) for found in root.all()]
             assert sum(own) == root.width
             assert own == [found.arguments["self time ns"] for found in root.all()]
-        by_category = [
-            sum(found.width for found in root.all() if found.category == "Convolution")
-            for root in runs.values()
-        ]
+        drawn = ([each for each in root.all() if each.category == "Convolution"] for root in runs.values())
+        by_category = [sum(each.width for each in found) for found in drawn]
         (convolution,) = (part for name, part in series.parts.items() if name == "Convolution")
         assert by_category == convolution.tolist()
 

@@ -211,27 +211,21 @@ def test_runs_of_0_1_0_are_answered_by_the_emulated_run_beside_them() -> None:
     assert not outlook(OLD / "emulated").projections
 
 
-def _emulated() -> tuple[RunAnalysis, tuple[str, ...]]:
-    analysis = recorded(EMULATED)
-    return analysis, tuple(operator.name for operator in analysis.series[0].operators)
-
-
-def test_a_label_without_a_called_kernel_proves_nothing() -> None:
-    analysis, names = _emulated()
-    uses = operator_kernels(names)
-    proof = prove_operators(analysis.series[0], uses, sme_verdict(uses, traced=False))
-    assert proof.not_tested and not any(operator.on_sme for operator in proof.operators)
-
-
 @pytest.mark.parametrize(
-    "kernel",
-    ["kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa", "kai_run_lhs_pack_x16p2vlx2_x16_sme"],
+    ("kernel", "tested"),
+    [
+        ("", False),
+        ("kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa", True),  # of another type
+        ("kai_run_lhs_pack_x16p2vlx2_x16_sme", True),  # it only packs
+    ],
 )
-def test_a_kernel_of_another_type_or_one_that_only_packs_proves_no_operator(kernel: str) -> None:
-    analysis, names = _emulated()
-    uses = (*executed_kernels({kernel: 7}), *operator_kernels(names))
-    proof = prove_operators(analysis.series[0], uses, sme_verdict(uses, traced=True))
-    assert proof.operators and not any(operator.on_sme for operator in proof.operators)
+def test_a_label_without_its_kernel_called_proves_nothing(kernel: str, tested: bool) -> None:
+    series = recorded(EMULATED).series[0]
+    labels = operator_kernels(tuple(operator.name for operator in series.operators))
+    uses = (*executed_kernels({kernel: 7} if kernel else {}), *labels)
+    proof = prove_operators(series, uses, sme_verdict(uses, traced=tested))
+    assert not any(operator.on_sme for operator in proof.operators)
+    assert proof.operators if tested else proof.not_tested
 
 
 def test_where_no_sme_kernel_was_called_every_operator_misses_it() -> None:
@@ -365,21 +359,9 @@ def _node(kind: str, dtype: str, weights: str) -> GraphNode:
         ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "one name"),
         ("Fully Connected (NC, QP8, F32, QB4W) GEMM #1", "FullyConnected", "qdint8", "qbint4", "per block"),
         ("Fully Connected (NC, QD8, F16, QC8W) GEMM #1", "FullyConnected", "qdint8", "qcint8", "gives fp16"),
-        (
-            "Fully Connected (NC, F32, QC8W) GEMM #1",
-            "FullyConnected",
-            "fp32",
-            "qcint8",
-            "inputs that are not",
-        ),
+        ("Fully Connected (NC, F32, QC8W) GEMM #1", "FullyConnected", "fp32", "qcint8", "that are not"),
         ("Convolution (NHWC, QD8, F32, QC8W) IGEMM #1", "Conv2d", "qdint8", "qcint8", "at run time"),
-        (
-            "Batch Matrix Multiply (NC, QS8) GEMM #1",
-            "BatchMatrixMultiply",
-            "qint8",
-            "qint8",
-            "two activations",
-        ),
+        ("Batch Matrix Multiply (NC, QS8) GEMM #1", "BatchMatrixMultiply", "qint8", "qint8", "activations"),
         ("Convolution (NHWC, QC8) IGEMM #1", "DepthwiseConv2d", "qint8", "qcint8", "runs as IGEMM"),
         ("Fully Connected (NC, F16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),
         ("Fully Connected (NC, PF16) GEMM #1", "FullyConnected", "fp16", "fp16", ""),

@@ -53,10 +53,8 @@ def test_changes_are_told_with_commits_and_what_else_changed(store: Store, sme2p
     assert change["earliest"] <= STEP_AT <= change["latest"]
     assert change["low"] < 0.04 < change["high"]
     assert change["also_changed"] == ["ExecuTorch 1.5.0 -> 1.5.1"]
-    assert (
-        f"commit {change['run']['commit'][:10]}, after commit {change['run_before']['commit'][:10]}"
-        in told.stdout
-    )
+    at, before = (change[run]["commit"][:10] for run in ("run", "run_before"))
+    assert f"commit {at}, after commit {before}" in told.stdout
     second = by_name["neoverse-n1-2", "linux_sme2_off"]
     assert [each["change"] > 0 for each in second["changes"]] == [False, True]
     # The rate is told with every history that was judged, and nothing is claimed of one that is too short.

@@ -9,11 +9,11 @@ import resource
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorded_runs import DATA, PROGRAM, Json, copied, edit
+from recorded_runs import DATA, PROGRAM, Json, copied, edit, put
 from said import says
 
 from model_profiling.core.errors import ProfilingError
@@ -70,20 +70,6 @@ def said(run_dir: Path) -> str:
     return "\n".join(check.found for check in wrong)
 
 
-def in_results(change: Callable[[Json], object]) -> Callable[[Path], None]:
-    return lambda run_dir: edit(run_dir / "manifest.json", lambda content: change(content["results"][0]))
-
-
-def in_journal(change: Callable[[Json], object]) -> Callable[[Path], None]:
-    def apply(run_dir: Path) -> None:
-        path = run_dir / "journal.jsonl"
-        entries = [json.loads(line) for line in path.read_text().splitlines()]
-        change(next(entry for entry in entries if entry["kind"] == "evidence"))
-        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-
-    return apply
-
-
 @pytest.mark.slow
 def test_a_bundle_lies_here_and_unpacks_into_one_folder(run_dir: Path, tmp_path: Path, monkeypatch) -> None:
     """Its name is made of the run's words."""
@@ -91,9 +77,7 @@ def test_a_bundle_lies_here_and_unpacks_into_one_folder(run_dir: Path, tmp_path:
     here.mkdir()
     monkeypatch.chdir(here)
     for platform in ("../../evil", "/../../evil", "..\\..\\evil", "a\n\x1b[31m", "x" * 300):
-        edit(
-            run_dir / "manifest.json", lambda content, said=platform: content["target"].update(platform=said)
-        )
+        put(run_dir / "manifest.json", "target.platform", platform)
         bundle = write_bundle(run_dir, diagnosis={})
         assert [path.resolve() for path in here.iterdir()] == [bundle.path.resolve()]
         assert re.fullmatch(r"[\w.-]+_bundle\.zip", bundle.path.name)
@@ -169,71 +153,54 @@ def test_a_program_is_not_reached_through_a_link(run_dir: Path, outside: Path) -
     (run_dir / ".real").mkdir()
     (run_dir / ".real" / "link").symlink_to(outside)
     for named in (".hidden/secret.pte", "/.hidden/secret.pte", ".real/link/secret.pte"):
-        edit(run_dir / "manifest.json", lambda content, said=named: content.update(model=said))
+        put(run_dir / "manifest.json", "model", named)
         assert Run.open(run_dir).programs().named() is None
 
 
-LEADING_OUT: dict[str, tuple[Callable[[Path], None], str]] = {
-    "an output that is a device": (
-        in_results(lambda result: result["outputs"][0].update(file="/dev/zero")),
-        "results.0.outputs.0.file: '/dev/zero'",
-    ),
-    "an output above": (
-        in_results(lambda result: result["outputs"][0].update(file="../../../../outside/passwd")),
-        "results.0.outputs.0.file: '../../../../outside/passwd'",
-    ),
-    "a dump elsewhere": (
-        in_results(lambda result: result.update(etdump=str(DATA / "a.etdump"))),
-        "results.0.etdump",
-    ),
-    "a round elsewhere": (
-        in_results(lambda result: result["etdump_rounds"].append("rounds/../../../../a.etdump")),
-        "results.0.etdump_rounds.6",
-    ),
-    "boundaries elsewhere": (
-        in_results(lambda result: result.update(boundaries=["/a"])),
-        "results.0.boundaries.0",
-    ),
-    "kernels elsewhere": (in_results(lambda result: result.update(kernels="../a.csv")), "results.0.kernels"),
-    "latencies elsewhere": (in_results(lambda result: result.update(latency="/a.json")), "results.0.latency"),
-    "samples elsewhere": (in_results(lambda result: result.update(samples="/a.json")), "results.0.samples"),
-    "an experiment that is a way out": (
-        in_results(lambda result: result.update(experiment="../../../outside")),
-        "results.0.experiment",
-    ),
-    "a file no system has": (in_results(lambda result: result.update(log="a\0b")), "results.0.log"),
-    "a log of the journal's": (
-        in_journal(lambda entry: entry.update(log="/etc/passwd_xnntrace.log")),
-        "log: '/etc/passwd_xnntrace.log'",
-    ),
-    "an output of the journal's": (
-        in_journal(lambda entry: entry["outputs"][0].update(file="../../x")),
-        "outputs.0.file: '../../x'",
-    ),
-    "a hidden folder, which may hold links": (
-        in_results(lambda result: result.update(kernels=".hidden/a.csv")),
-        "results.0.kernels: '.hidden/a.csv'",
-    ),
-    "a hidden folder of the journal's": (
-        in_journal(lambda entry: entry.update(log=".hidden/a.log")),
-        "log: '.hidden/a.log'",
-    ),
-    "a hidden experiment": (
-        in_results(lambda result: result.update(experiment=".hidden")),
-        "results.0.experiment: '.hidden'",
-    ),
-    "an experiment of the journal's": (in_journal(lambda entry: entry.update(experiment="/a")), "experiment"),
-}
+# What a run's files may name that leads out of it: of the manifest's first result, and of the journal's
+# first line of evidence.
+LEADING_OUT = [
+    ("outputs.0.file", "/dev/zero"),
+    ("outputs.0.file", "../../../../outside/passwd"),
+    ("etdump", str(DATA / "a.etdump")),
+    ("etdump_rounds.5", "rounds/../../../../a.etdump"),
+    ("boundaries.0", "/a"),
+    ("kernels", "../a.csv"),
+    ("kernels", ".hidden/a.csv"),  # which may hold links
+    ("latency", "/a.json"),
+    ("samples", "/a.json"),
+    ("log", "a\0b"),  # a name that no system has
+    ("experiment", "../../../outside"),
+    ("experiment", ".hidden"),
+]
+IN_JOURNAL = [
+    ("log", "/etc/passwd_xnntrace.log"),
+    ("log", ".hidden/a.log"),
+    ("outputs.0.file", "../../x"),
+    ("experiment", "/a"),
+]
 
 
-@pytest.mark.parametrize("name", LEADING_OUT)
-def test_a_path_that_leads_out_is_named_and_not_followed(run_dir: Path, outside: Path, name: str) -> None:
-    spoil, where = LEADING_OUT[name]
-    spoil(run_dir)
-    assert where in said(run_dir)
-    if not name.endswith("journal's"):
-        with pytest.raises(ProfilingError, match=r"manifest\.json: results\.0\."):
-            write_analysis(analyse(run_dir))
+@pytest.mark.parametrize(("place", "value"), LEADING_OUT)
+def test_a_path_that_leads_out_is_named_and_not_followed(
+    run_dir: Path, outside: Path, place: str, value: str
+) -> None:
+    put(run_dir / "manifest.json", f"results.0.{place}", value)
+    assert f"results.0.{place}: {value!r}" in said(run_dir)
+    with pytest.raises(ProfilingError, match=r"manifest\.json: results\.0\."):
+        write_analysis(analyse(run_dir))
+    assert [path.name for path in outside.iterdir()] == ["passwd"]
+
+
+@pytest.mark.parametrize(("place", "value"), IN_JOURNAL)
+def test_nor_is_one_of_the_journal(run_dir: Path, outside: Path, place: str, value: str) -> None:
+    path, line = run_dir / "journal.jsonl", run_dir.with_name("line.json")
+    lines = path.read_text().splitlines()
+    at = next(at for at, entry in enumerate(lines) if json.loads(entry)["kind"] == "evidence")
+    line.write_text(lines[at])
+    put(line, place, value)
+    path.write_text("\n".join([*lines[:at], line.read_text(), *lines[at + 1 :]]) + "\n")
+    assert f"{place}: {value!r}" in said(run_dir)
     assert [path.name for path in outside.iterdir()] == ["passwd"]
 
 
@@ -258,18 +225,10 @@ def sparse(path: Path) -> None:
 
 
 FILES = (
-    "manifest.json",
-    "metrics.json",
-    "journal.jsonl",
-    "analysis_summary.json",
-    "program_graph.json",
-    "*_t1.etdump",
-    "*_r3.etdump_round",
-    "*_output0.bin",
-    "*_robust_stats.json",
-    "*_kernels.csv",
+    "manifest.json", "metrics.json", "journal.jsonl", "analysis_summary.json", "program_graph.json",
+    "*_t1.etdump", "*_r3.etdump_round", "*_output0.bin", "*_robust_stats.json", "*_kernels.csv",
     "*_exec_e2e.csv",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -330,13 +289,13 @@ def test_the_program_is_not_looked_for_where_the_manifest_says(run_dir: Path, ou
     (run_dir / "program_graph.json").unlink()
     assert analyse(run_dir).model == str(program)
     elsewhere = program.rename(outside / program.name)
-    edit(run_dir / "manifest.json", lambda manifest: manifest.update(model=str(elsewhere)))
+    put(run_dir / "manifest.json", "model", str(elsewhere))
     run = Run.open(run_dir)
     assert run.programs().named() is None and analyse(run).model is None
     # Where the user names it, it is taken.
     assert analyse(run, model=elsewhere).model == str(elsewhere)
     for model in ("/etc/passwd", "../../../../outside/passwd", "a\0.pte"):
-        edit(run_dir / "manifest.json", lambda manifest, model=model: manifest.update(model=model))
+        put(run_dir / "manifest.json", "model", model)
         try:
             assert Run.open(run_dir).programs().named() is None
         except ProfilingError as problem:

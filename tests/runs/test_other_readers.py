@@ -42,9 +42,8 @@ def inferences_ms(timeline: list[dict[str, str]]) -> list[float]:
 
 def test_every_dump_that_a_glob_finds_is_a_series_of_its_own(run_dir: Path) -> None:
     manifest = load(run_dir / "manifest.json")
-    assert [str(path.relative_to(run_dir)) for path in dumps(run_dir)] == sorted(
-        result["etdump"] for result in manifest["results"]
-    )
+    named = sorted(result["etdump"] for result in manifest["results"])
+    assert [str(path.relative_to(run_dir)) for path in dumps(run_dir)] == named
     assert list(run_dir.glob("*/rounds/*")), "later rounds are kept, under another ending"
     for pattern in ("*_all_runs_timeline.csv", "*_run0_timeline.csv", "*_ops_stats.csv"):
         assert len(list(run_dir.glob(f"**/{pattern}"))) == len(manifest["results"])
@@ -55,9 +54,8 @@ def test_the_manifest_names_its_config_and_results(run_dir: Path) -> None:
     manifest = load(run_dir / "manifest.json")
     assert isinstance(manifest["model"], str) and isinstance(manifest["results"], list)
     config = json.loads(Path(manifest["config"]).read_text())
-    assert {entry["name"] for entry in config["experiments"]} == {
-        result["experiment"] for result in manifest["results"]
-    }
+    named = {entry["name"] for entry in config["experiments"]}
+    assert named == {result["experiment"] for result in manifest["results"]}
     assert all(entry["runner_path"] for entry in config["experiments"])
     assert manifest["executorch"]["sha"]
 

@@ -72,19 +72,12 @@ def test_a_replay_measures_what_was_recorded(name: str, tmp_path: Path) -> None:
     assert len(target.jobs) == len(after.entries())
     for entry in after.entries():
         (same,) = [found for found in before.entries() if found.step == entry.step]
-        assert (entry.turns_ns, entry.kernels, entry.features_present, entry.kernels_note) == (
-            same.turns_ns,
-            same.kernels,
-            same.features_present,
-            same.kernels_note,
-        )
+        for fact in ("turns_ns", "kernels", "features_present", "kernels_note"):
+            assert getattr(entry, fact) == getattr(same, fact)
         if entry.etdump:
             assert (run_dir / entry.etdump).read_bytes() == (recorded / str(same.etdump)).read_bytes()
-    known = {
-        found["experiment"]: found
-        for found in load(recorded / "metrics.json")["latencies"]
-        if found["threads"] == 1
-    }
+    kept = load(recorded / "metrics.json")["latencies"]
+    known = {found["experiment"]: found for found in kept if found["threads"] == 1}
     for found in load(run_dir / "metrics.json")["latencies"]:
         assert_same_figures(found["end_to_end_ms"], known[found["experiment"]]["end_to_end_ms"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import headings, lines, section, table, tables
-from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, dumps_in, edit, load, replay
+from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, dumps_in, edit, load, put, replay
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document
@@ -169,10 +169,8 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
     linux = load(emulated.parent / "linux" / "metrics.json")
     for spoilt in ("nothing", "metrics", "manifest"):
         if spoilt == "metrics":
-            edit(
-                emulated / "metrics.json",
-                lambda metrics: metrics.update(latencies=linux["latencies"], times="hardware"),
-            )
+            put(emulated / "metrics.json", "latencies", linux["latencies"])
+            put(emulated / "metrics.json", "times", "hardware")
         if spoilt == "manifest":
             (emulated / "manifest.json").unlink()
         data = gather_report(emulated)
@@ -270,10 +268,7 @@ def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
 def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
     before = verdict(gather_report(run_dir))
 
-    def spoil(metrics: Json) -> None:
-        metrics["parity"][0]["parity"]["verdict"] = "mismatch"
-
-    edit(run_dir / "metrics.json", spoil)
+    put(run_dir / "metrics.json", "parity.0.parity.verdict", "mismatch")
     data = gather_report(run_dir)
     told = verdict(data)
     todo, new, question = (sentence for sentence in told if sentence not in before)
@@ -286,11 +281,9 @@ def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
 def test_outputs_that_differ_spoil_what_sme2_changes(sme2: ReportData) -> None:
     told = answers(sme2)
     own = sme2.evidence[0]
-    spoilt = [
-        replace(found, parity=replace(found.parity, verdict="mismatch")) if found.parity else found
-        for found in own.parity
-    ]
-    data = replace(sme2, evidence=(replace(own, parity=tuple(spoilt)),))
+    (found,) = own.parity
+    spoilt = replace(found, parity=replace(found.parity, verdict="mismatch"))
+    data = replace(sme2, evidence=(replace(own, parity=(spoilt,)),))
     assert "outputs differ" not in " ".join(told.sentences)
     assert "outputs differ" in answers(data).what_sme2_changes
     assert make_badge(data).message == "outputs differ", "no green badge for wrong results"

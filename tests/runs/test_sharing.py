@@ -27,22 +27,12 @@ from model_profiling.workflow.scrubbed_copy import ShareOptions
 
 HOME = "/home/annabel.lee/Secret Project"
 SECRETS = (
-    "annabel",
-    "Secret Project",
-    "R5CT90ABCDE",
-    "raven-host",
-    "corp.example",
-    "192.168.7.31",
-    "ravenbuild7",
-    "3f0c9a52-77aa",
-    "torch.flatten(self.features(image)",
-    "self.classifier(mixed",
-)
-DIAGNOSIS = {
-    "schema_version": 1,
-    "ok": True,
-    "checks": [{"name": "Python", "found": f"{HOME}/.venv/bin/python"}],
-}
+    "annabel", "Secret Project", "R5CT90ABCDE", "raven-host", "corp.example", "192.168.7.31", "ravenbuild7",
+    "3f0c9a52-77aa", "torch.flatten(self.features(image)", "self.classifier(mixed",
+)  # fmt: skip
+_FOUND = {"name": "Python", "found": f"{HOME}/.venv/bin/python"}
+DIAGNOSIS = {"schema_version": 1, "ok": True, "checks": [_FOUND]}
+FIGURES = ("Latency", "Where the time goes", "Kernels", "Numerical parity")
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +46,10 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.suffix in (".json", ".jsonl", ".csv", ".md"):
             path.write_text(path.read_text().replace("/home/user", HOME))
     edit(run_dir / "manifest.json", _make_private)
-    log = next(run_dir.glob("*/*_t1.log"))
     said = (
-        f"$ adb -s R5CT90ABCDE shell run --model {HOME}/x.pte",
-        "Linux raven-host 6.1.0, at 192.168.7.31:5555",
+        f"$ adb -s R5CT90ABCDE shell run --model {HOME}/x.pte\nLinux raven-host 6.1.0, at 192.168.7.31:5555"
     )
-    log.write_text("\n".join(said))
+    next(run_dir.glob("*/*_t1.log")).write_text(said)
     return run_dir
 
 
@@ -74,11 +62,8 @@ def _make_private(manifest: Json) -> None:
     for moment in ("before", "after"):
         facts = manifest["machine"][moment]
         facts["os"] = "Maker Phone 1, Android 15, kernel Linux 6.1.0-ravenbuild7"
-        facts["device"] = {
-            "model": "Phone 1",
-            "soc": "Chip 9",
-            "boot_id": "3f0c9a52-77aa-4b0e-9df2-1b2a4c6d8e90",
-        }
+        booted = "3f0c9a52-77aa-4b0e-9df2-1b2a4c6d8e90"
+        facts["device"] = {"model": "Phone 1", "soc": "Chip 9", "boot_id": booted}
 
 
 def secrets_in(content: bytes) -> list[str]:
@@ -106,19 +91,16 @@ def unpacked(bundle: Bundle, to: Path) -> Path:
 
 def figures(run_dir: Path) -> list[object]:
     page = run_document(gather_report(run_dir))
-    parts = ("Latency", "Where the time goes", "Kernels", "Numerical parity")
-    return [tables(section(page, heading)) for heading in parts]
+    return [tables(section(page, heading)) for heading in FIGURES]
 
 
 def test_a_shared_page_holds_nothing_private_and_the_same_figures(private: Path, shared: Shared) -> None:
     written = sorted(path for path in shared.path.parent.rglob("*") if path.is_file())
     assert {path.suffix for path in written} >= {".md", ".html"}
-    assert {path.name: secrets_in(path.read_bytes()) for path in written} == {
-        path.name: [] for path in written
-    }
+    assert not [path.name for path in written if secrets_in(path.read_bytes())]
     original = gather_report(private)
     own, copied = (run_document(data) for data in (original, shared.runs[0]))
-    for heading in ("Latency", "Where the time goes", "Kernels", "Numerical parity"):
+    for heading in FIGURES:
         assert tables(section(own, heading)) == tables(section(copied, heading)), heading
     assert verdict(shared.runs[0]) == verdict(original) and headings(own) == headings(copied)
 
@@ -150,9 +132,7 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
     assert wanted | {"doctor.json", "report.html"} <= set(packed)
     assert {found.name for found in bundle.files} == set(packed)
     assert len(dumps_in(home)) == len(dumps_in(private)) > 1
-    assert {
-        name: secrets_in(path.read_bytes()) for name, path in packed.items() if secrets_in(path.read_bytes())
-    } == {}
+    assert not [name for name, path in packed.items() if secrets_in(path.read_bytes())]
     assert [name for name in packed if "annabel" in name or "R5CT" in name] == []
     listed = load(home / "shared.json")
     assert any("names of operators" in entry["what"] for entry in listed["files"])
@@ -164,9 +144,8 @@ def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundl
 def test_an_unpacked_bundle_is_the_run_again(private: Path, bundle: Bundle, tmp_path: Path, sme2prof) -> None:
     home = unpacked(bundle, tmp_path / "private")
     done = sme2prof("report", home, "--out", tmp_path / "again.html", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == list(
-        verdict(gather_report(private))
-    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["verdict"] == list(verdict(gather_report(private)))
     made = write_bundle(ARM, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
     again = unpacked(made, tmp_path / "unpacked")
     assert figures(again) == figures(ARM)
@@ -214,9 +193,8 @@ def test_proof_that_lies_beside_a_run_travels_with_it(tmp_path: Path) -> None:
     (run_dir / "evidence.json").unlink()
     made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
     home = unpacked(made, tmp_path / "unpacked")
-    assert load(home / "evidence.json")["kernels"] and verdict(gather_report(home)) == verdict(
-        gather_report(run_dir)
-    )
+    assert load(home / "evidence.json")["kernels"]
+    assert verdict(gather_report(home)) == verdict(gather_report(run_dir))
 
 
 def test_dumps_alone_keep_their_meaning(tmp_path: Path) -> None:
@@ -309,32 +287,25 @@ def test_what_may_not_be_read_is_said(private: Path, tmp_path: Path, monkeypatch
     ("text", "shown"),
     [
         ("see /home/ann/x/net.py:22 and /home/ann/x/b.py", "see folder-1/net.py:22 and folder-1/b.py"),
-        (
-            "/proc/cpuinfo, /sys/devices/soc0, GB/s and/or 3/4",
-            "/proc/cpuinfo, /sys/devices/soc0, GB/s and/or 3/4",
-        ),
+        ("/proc/cpuinfo, /sys/devices/soc0, GB/s and/or 3/4", None),
         ("--model=/opt/acme/m.pte", "--model=folder-1/m.pte"),
         ("/v/lib/python3/site-packages/torch/nn/conv.py:3", "site-packages/torch/nn/conv.py:3"),
-        ("https://docs.example.org/a/b", "https://docs.example.org/a/b"),
+        ("https://docs.example.org/a/b", None),
         ("C:\\Users\\ann\\m.pte", "folder-1/m.pte"),
         ("mail ann@corp.example, 10.0.0.7:5555", "mail address-1, address-2"),
-        (
-            "kernel 5.15.167.4-microsoft-standard-WSL2, 1.5.1",
-            "kernel 5.15.167.4-microsoft-standard-WSL2, 1.5.1",
-        ),
+        ("kernel 5.15.167.4-microsoft-standard-WSL2, 1.5.1", None),
         ("~/models/m.pte", "folder-1/m.pte"),
         ("file:///home/ann/x/net.py", "file://folder-1/net.py"),
         ("?path=%2Fhome%2Fann%2Fnet.py&x", "?path=folder-1/net.py&x"),
         (r'{"p": "\/home\/ann\/net.py"}', '{"p": "folder-1/net.py"}'),
         (r"\\ann\share\m.pte", "folder-1/m.pte"),
         ("from fe80::1ff:fe23:4567:890a at 12:30:45", "from address-1 at 12:30:45"),
-        ("c10::List, std::add, 2026-01-02T10:20:30", "c10::List, std::add, 2026-01-02T10:20:30"),
+        ("c10::List, std::add, 2026-01-02T10:20:30", None),
     ],
 )
-def test_private_things_are_known_by_their_form(text: str, shown: str) -> None:
-    scrubber = Scrubber()
-    assert scrubber.text(text) == shown
-    assert not re.search(r"ann\b", shown)
+def test_private_things_are_known_by_their_form(text: str, shown: str | None) -> None:
+    found = Scrubber().text(text)
+    assert found == (text if shown is None else shown) and not re.search(r"ann\b", found)
 
 
 def test_a_quoted_path_is_replaced_with_its_spaces() -> None:

@@ -98,10 +98,8 @@ def test_experiments_are_told_of_the_same_whole() -> None:
 
 
 def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None:
-    made = {
-        run_dir: {each.id for each in analysed(run_dir).findings} & IDS
-        for run_dir in (FP16, INT8, ARM, EMULATED, X86_64, SME2)
-    }
+    runs = FP16, INT8, ARM, EMULATED, X86_64, SME2
+    made = {run_dir: {each.id for each in analysed(run_dir).findings} & IDS for run_dir in runs}
     assert made[FP16] == {"misses-sme2", "sme2-risk"}
     assert made[INT8] == {"misses-sme2", "sme2-risk", "precision-not-as-asked"}
     assert not made[ARM] | made[EMULATED] | made[X86_64] | made[SME2]
@@ -120,9 +118,7 @@ def test_an_int8_program_tells_what_ran_in_fp32() -> None:
     assert found is not None
     says(found.title, "2 of 12 matrix operators", "fp32")
     assert [concern.operator.kind for concern in found.concerns] == ["matmul", "matmul"]
-    assert all(
-        concern.where == f"paths.py:{line}" for concern, line in zip(found.concerns, (28, 29), strict=True)
-    )
+    assert [concern.where for concern in found.concerns] == ["paths.py:28", "paths.py:29"]
     assert precision_not_as_asked(with_sme2(FP16)) is None
 
 

@@ -165,9 +165,8 @@ def test_a_run_that_was_continued_replaces_what_it_was(tmp_path: Path) -> None:
         assert store.rows("SELECT run_id, supersedes, state FROM runs") == [
             {"run_id": third.run_id, "supersedes": second.run_id, "state": "finished"}
         ]
-        assert store.rows("SELECT count(*) AS n, count(DISTINCT round) AS r FROM rounds") == [
-            {"n": 6, "r": 6}
-        ]
+        counted = store.rows("SELECT count(*) AS n, count(DISTINCT round) AS r FROM rounds")
+        assert counted == [{"n": 6, "r": 6}]
         assert store.rows("SELECT run_id, tag FROM tags") == [{"run_id": third.run_id, "tag": "kept"}]
         (late,) = Store.open(store.root).add([steps[1]], NO_COMMIT).runs
         assert (late.outcome, late.run_id) == ("an earlier state of one that is there", third.run_id)

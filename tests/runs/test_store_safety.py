@@ -105,9 +105,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def held(store: Path) -> list[str]:
-    return [
-        str(row["run_dir"]) for row in Store.open(store).rows("SELECT run_dir FROM runs ORDER BY run_dir")
-    ]
+    rows = Store.open(store).rows("SELECT run_dir FROM runs ORDER BY run_dir")
+    return [str(row["run_dir"]) for row in rows]
 
 
 @pytest.mark.slow
@@ -151,9 +150,8 @@ def test_a_kill_at_any_moment_leaves_a_store_that_reads(
     store.compact(grace_s=-60)
     named = {found.path for found in read_index(store.root).files}
     on_disk = (path for path in (store.root / "data").rglob("*") if path.is_file())
-    assert {path.relative_to(store.root).as_posix() for path in on_disk} == named, (
-        "what the dead left is gone"
-    )
+    # What the dead left is gone.
+    assert {path.relative_to(store.root).as_posix() for path in on_disk} == named
 
 
 @pytest.fixture(scope="module")

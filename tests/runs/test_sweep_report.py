@@ -35,12 +35,8 @@ def swept(arm_home: Path, sme2_home: Path, tmp_path_factory: pytest.TempPathFact
     raw = {"name": "three", "models": [str(PROGRAM)], "targets": TARGETS, "exclude": exclude}
     (place / "sweep.json").write_text(json.dumps(raw))
     sweep = load_sweep(place / "sweep.json")
-    runs = "runs/xnnpack_fp16"
-    measured = {
-        "host": arm_home / runs / "linux",
-        "emulated": arm_home / runs / "emulated",
-        "ssh:fast": sme2_home / runs / "linux",
-    }
+    arm, sme2 = (home / "runs" / "xnnpack_fp16" for home in (arm_home, sme2_home))
+    measured = {"host": arm / "linux", "emulated": arm / "emulated", "ssh:fast": sme2 / "linux"}
     with open_sweep(place / "out", sweep) as folder:
         for job in jobs(sweep):
             if job.target in measured:
@@ -60,10 +56,8 @@ def broken(process: Process) -> None:
 def test_every_cell_ends_once_with_its_reason(swept: SweepFolder) -> None:
     assert swept.record.counts() == {"done": 6, "failed": 1, "left out": 1}
     (failed,) = (each for each in swept.record.cells if each.state == "failed")
-    assert (failed.cell.target, failed.reason, failed.fix) == (
-        "android:GONE", "there is no device GONE", "connect it",
-    )  # fmt: skip
-    assert failed.run_dir is None
+    assert (failed.cell.target, failed.run_dir) == ("android:GONE", None)
+    assert (failed.reason, failed.fix) == ("there is no device GONE", "connect it")
     done = {each.cell.target: each.run_dir for each in swept.record.cells if each.state == "done"}
     assert done["ssh:fast"] == f"runs/{PROGRAM.stem}/ssh-fast"
 
@@ -78,23 +72,15 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
     assert "ssh:fast" in speedup and "faster" in speedup
     lines = [line for line in below.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
     by_rung = {tuple(cell.strip() for cell in line.split("|")[2:5:2]): line for line in lines}
-    assert set(by_rung) == {
-        ("host", "baseline"),
-        ("emulated", "on"),
-        ("emulated", "off"),
-        ("ssh:fast", "on"),
-        ("ssh:fast", "off"),
-        ("android:GONE", "on"),
-    }
+    switched = {(target, switch) for target in ("emulated", "ssh:fast") for switch in ("on", "off")}
+    assert set(by_rung) == {("host", "baseline"), *switched, ("android:GONE", "on")}
     linked = re.findall(r"\]\(([^)]*)\)", page)
     assert len(linked) == 8 and all((swept.path / file).is_file() for file in linked)
     assert "SME2 ran" in by_rung["emulated", "on"]
     for switch in ("on", "off"):
         assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
-    assert {(row.first.cell.target, row.rung) for row in concluded.found.fastest} == {
-        ("host", "baseline"),
-        ("ssh:fast", "on"),
-    }
+    fastest = {(row.first.cell.target, row.rung) for row in concluded.found.fastest}
+    assert fastest == {("host", "baseline"), ("ssh:fast", "on")}
     assert (swept.path / "report.html").is_file() and (swept.path / "combined_report.html").is_file()
     assert concluded.added is None
 

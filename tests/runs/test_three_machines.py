@@ -86,15 +86,12 @@ def test_an_arm_cpu_without_sme2_opens_with_baseline_headroom_and_bottleneck(pro
     assert re.match(r"1\.\d+ ms .*\(linux_baseline, 1 thread\)\.", told.where_time_goes)
     assert re.search(r"Convolution .*\(7\d\.\d%\)", told.where_time_goes)
     # A projection comes first and is called one; what emulation proved is said beside it.
-    assert re.match(
-        r"Projected.* \d\.\d\dx to \d\.\d\dx .*emulation.* 5 of 5 matrix operators", told.what_sme2_changes
-    )
+    said = told.what_sme2_changes
+    assert re.match(r"Projected.* \d\.\d\dx to \d\.\d\dx .*emulation.* 5 of 5 matrix operators", said)
     assert load(main.run_dir / "analysis_summary.json")["sme2_headroom"]["kind"] == "projection"
     opening = (main.run_dir / "report.md").read_text().split("\n\n")[1:4]
-    assert opening == [
-        f"**{question}** {answer}"
-        for question, answer in zip((WHERE, SME2_CHANGES, NEXT), main.verdict, strict=False)
-    ]
+    asked = zip((WHERE, SME2_CHANGES, NEXT), main.verdict, strict=False)
+    assert opening == [f"**{question}** {answer}" for question, answer in asked]
     (question,) = main.data.not_tested
     assert question.next in told.what_next and not any(question.next in note for note in told.notes)
     assert "Neoverse-N1" in question.because and question.next.startswith("sme2prof profile")
@@ -169,9 +166,8 @@ def test_an_emulated_run_made_later_answers_the_earlier_one(profiled: Profiled) 
     early = profiled(ARM, broken=SetupError("no network", "connect it")).main
     assert len(early.data.not_tested) == 2
     profiled(ARM, "emulated")
-    assert [question.what for question in gather_report(early.run_dir).not_tested] == [
-        "What SME2 changes in latency"
-    ]
+    (left,) = gather_report(early.run_dir).not_tested
+    assert left.what == "What SME2 changes in latency"
 
 
 def test_a_cpu_that_is_no_arm_cpu_is_emulated_and_gives_no_latency(profiled: Profiled) -> None:

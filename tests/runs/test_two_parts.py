@@ -45,9 +45,8 @@ def assert_both_parts(
     data = gather_report(run_dir)
     run, manifest = data.run, data.run.manifest
     assert manifest is not None and manifest.unfinished is None
-    assert {part.experiments for part in manifest.parts} == {
-        tuple(series.experiment for series in part) for part in (timed, traced)
-    }
+    asked = {tuple(series.experiment for series in part) for part in (timed, traced)}
+    assert {part.experiments for part in manifest.parts} == asked
     assert set(run.series) == {*timed, *traced} and not run.warnings
     assert [run.times_of(series) for series in timed] == [Times.HARDWARE] * len(timed)
     assert [run.times_of(series) for series in traced] == [Times.TRACED] * len(traced)

@@ -14,8 +14,6 @@ from model_profiling.core.errors import InputError, SetupError
 from model_profiling.runner import build
 from model_profiling.validation.validate import validate_pipeline
 
-Json = dict[str, object]
-
 
 def write(folder: Path, **more: object) -> Path:
     experiment = {"name": "linux_sme2_on", "sme2": "on", "runs": 10, "warmup": 3, "threads": [1]}
@@ -36,9 +34,8 @@ def test_what_a_config_needs_is_looked_for(tmp_path: Path) -> None:
 def test_what_is_missing_is_named_with_its_cure(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     runner = {"name": "own_sme2_on", "runner_path": "executorch/cmake-out/x/executor_runner"}
-    found = validate_pipeline(
-        write(tmp_path, model="nowhere.pte", output_root="file/run", experiments=[runner])
-    )
+    wrong = {"model": "nowhere.pte", "output_root": "file/run", "experiments": [runner]}
+    found = validate_pipeline(write(tmp_path, **wrong))
     failed = {check.name: check for check in found.checks if check.status == "fail"}
     assert set(failed) == {"model", "runners", "output directory"}
     assert all(check.fix for check in failed.values())

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorded_runs import DATA, INT8, Json, copied, edit, load
+from recorded_runs import DATA, INT8, Json, copied, edit, load, put
 
 from model_profiling.core.check import Check
 from model_profiling.etdump import boundaries_beside, read_etdump
@@ -18,24 +18,10 @@ from model_profiling.validation.validate import validate
 
 OTHER = DATA.parent / "etdump" / "three_delegates.etdump"
 CHECKS = [
-    "manifest",
-    "JSON files",
-    "state",
-    "files",
-    "program",
-    "same program",
-    "journal",
-    "latencies",
-    "comparisons",
-    "no latency",
-    "kernels",
-    "sampling",
-    "outputs",
-    "dumps",
-    "closure",
-    "analysis",
+    "manifest", "JSON files", "state", "files", "program", "same program", "journal", "latencies",
+    "comparisons", "no latency", "kernels", "sampling", "outputs", "dumps", "closure", "analysis",
     "CSV files",
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -73,10 +59,6 @@ def test_a_real_run_is_valid(sme2_home: Path, arm_home: Path) -> None:
         assert skipped(run_dir) == left_out
 
 
-def in_manifest(change: Callable[[Json], object]) -> Callable[[Path], None]:
-    return lambda run_dir: edit(run_dir / "manifest.json", change)
-
-
 def in_json(pattern: str, change: Callable[[Json], object]) -> Callable[[Path], None]:
     return lambda run_dir: edit(only(run_dir, pattern), change)
 
@@ -96,10 +78,6 @@ def removed(pattern: str) -> Callable[[Path], None]:
 def other_program(run_dir: Path) -> None:
     with next(run_dir.parents[2].glob("artifacts/*_fp16.pte")).open("ab") as stream:
         stream.write(b"\0")
-
-
-def doubled_round(stats: Json) -> None:
-    stats["end_to_end_rounds_ms"][0] = [2 * value for value in stats["end_to_end_rounds_ms"][0]]
 
 
 def consistently_slower(run_dir: Path) -> None:
@@ -123,18 +101,6 @@ def consistently_slower(run_dir: Path) -> None:
     )
 
 
-def wrong_verdict(metrics: Json) -> None:
-    metrics["comparisons"][0]["speedup"].update(verdict="faster", ratio=1.01, low=0.9, high=1.2)
-
-
-def other_verdict(summary: Json) -> None:
-    summary["pairs"][0]["e2e"].update(verdict="slower")
-
-
-def not_allowed(manifest: Json) -> None:
-    manifest["pairs"][0]["not_comparable"] = "the CPUs differ"
-
-
 def backwards_time(run_dir: Path) -> None:
     """Make the first inference that counts in a dump end before it began."""
     path = only(run_dir, "*_t1.etdump")
@@ -147,22 +113,46 @@ def backwards_time(run_dir: Path) -> None:
 
 
 NO_INVOCATIONS = b"SME2PBND" + struct.pack("<IIQ", 1, 0, 0)
+UNSURE = {"verdict": "faster", "ratio": 1.01, "low": 0.9, "high": 1.2}
+
+# The file, the place of it that is given another value, the check that must find it, what that must name.
+EDITED = [
+    ("manifest.json", "schema_version", 7, "manifest", "schema_version"),
+    ("manifest.json", "state", "interrupted", "state", "interrupted"),
+    ("manifest.json", "results.0.etdump_turn_length", 3, "dumps", "linux_sme2_on_t1.etdump"),
+    ("manifest.json", "schedule.rounds_done", 5, "latencies", "6 launches"),
+    ("manifest.json", "pairs.0.not_comparable", "the CPUs differ", "comparisons", "the CPUs differ"),
+    ("program_graph.json", "sha256", "0" * 64, "program", "program_graph.json"),
+    ("*_robust_stats.json", "end_to_end_ms.median", 0.5, "latencies", "linux_sme2_off"),
+    ("*_robust_stats.json", "end_to_end_rounds_ms.0.0", 9.5, "latencies", "linux_sme2_off"),
+    ("metrics.json", "latencies.0.end_to_end_ms.mean", 1.0, "latencies", "metrics.json"),
+    ("metrics.json", "comparisons.0.baseline.threads", 3, "comparisons", "SME2"),
+    ("analysis_summary.json", "per_etdump.0.e2e_ms", 1e-3, "analysis", "e2e_ms"),
+    ("analysis_summary.json", "per_etdump.0.categories_ms.Data Movement", 99.0, "analysis", "Data Movement"),
+    ("analysis_summary.json", "pairs.0.e2e.verdict", "slower", "analysis", "slower"),
+    ("analysis_summary.json", "pairs", [], "analysis", "SME2"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "place", "value", "check", "names"), EDITED)
+def test_what_was_edited_is_found_with_its_cure(
+    run_dir: Path, pattern: str, place: str, value: object, check: str, names: str
+) -> None:
+    put(only(run_dir, pattern), place, value)
+    assert_found(run_dir, check, names)
+
+
+def assert_found(run_dir: Path, check: str, names: str) -> None:
+    found = failed(run_dir)
+    assert check in found, found
+    assert names in found[check].found and found[check].fix
+
 
 # What is spoilt, the check that must find it, and what that must name.
 BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a manifest cut short": (in_bytes("manifest.json", lambda raw: raw[:-9]), "manifest", "manifest.json"),
-    "a manifest of another format": (
-        in_manifest(lambda manifest: manifest.update(schema_version=7)),
-        "manifest",
-        "schema_version",
-    ),
-    "a run that was interrupted": (
-        in_manifest(lambda manifest: manifest.update(state="interrupted")),
-        "state",
-        "interrupted",
-    ),
     "an experiment that failed": (
-        in_manifest(lambda manifest: manifest["results"][1].update(state="failed", problem="crashed")),
+        in_json("manifest.json", lambda made: made["results"][1].update(state="failed", problem="crashed")),
         "state",
         "crashed",
     ),
@@ -171,12 +161,9 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a missing dump": (removed("*_r3.etdump*"), "files", "_r3.etdump"),
     "a missing output": (removed("*_output0.bin"), "outputs", "_output0.bin"),
     "a missing journal": (removed("journal.jsonl"), "files", "journal.jsonl"),
+    "a missing summary": (removed("analysis_summary.json"), "analysis", "analysis_summary.json"),
+    "a missing CSV file": (removed("*_ops_stats.csv"), "CSV files", "_ops_stats.csv"),
     "a program exported again": (other_program, "program", "small_cnn_xnnpack_fp16.pte"),
-    "the graph of another program": (
-        in_json("program_graph.json", lambda graph: graph.update(sha256="0" * 64)),
-        "program",
-        "program_graph.json",
-    ),
     "a dump cut short": (in_bytes("*_r2.etdump*", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
     "the boundaries of another dump": (
@@ -189,52 +176,17 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "dumps",
         "_t1.etdump.boundaries is damaged",
     ),
-    "runs that are missing": (
-        in_manifest(lambda manifest: manifest["results"][0].update(etdump_turn_length=3)),
-        "dumps",
-        "linux_sme2_on_t1.etdump",
-    ),
     "time that runs backwards": (backwards_time, "closure", "_t1.etdump"),
-    "statistics that were edited": (
-        in_json("*_robust_stats.json", lambda stats: stats["end_to_end_ms"].update(median=0.5)),
-        "latencies",
-        "linux_sme2_off",
-    ),
-    "latencies that were edited": (
-        in_json("*_robust_stats.json", doubled_round),
-        "latencies",
-        "linux_sme2_off",
-    ),
     "latencies that were edited with their statistics": (consistently_slower, "latencies", "journal.jsonl"),
     "a round left out": (
         in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
         "latencies",
         "5 launches",
     ),
-    "an experiment with more rounds than the run": (
-        in_manifest(lambda manifest: manifest["schedule"].update(rounds_done=5)),
-        "latencies",
-        "6 launches",
-    ),
-    "metrics of another run": (
-        in_json("metrics.json", lambda metrics: metrics["latencies"][0]["end_to_end_ms"].update(mean=1.0)),
-        "latencies",
-        "metrics.json",
-    ),
     "a verdict its interval does not give": (
-        in_json("metrics.json", wrong_verdict),
+        in_json("metrics.json", lambda metrics: metrics["comparisons"][0]["speedup"].update(UNSURE)),
         "comparisons",
         "faster",
-    ),
-    "a verdict on what may not be compared": (
-        in_manifest(not_allowed),
-        "comparisons",
-        "the CPUs differ",
-    ),
-    "a comparison nobody asked for": (
-        in_json("metrics.json", lambda metrics: metrics["comparisons"][0]["baseline"].update(threads=3)),
-        "comparisons",
-        "SME2",
     ),
     "outputs that differ": (
         in_bytes("linux_sme2_on/*_output0.bin", lambda raw: struct.pack("<e", 9.0) * (len(raw) // 2)),
@@ -242,27 +194,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "linux_sme2_on",
     ),
     "an output cut short": (in_bytes("*_output0.bin", lambda raw: raw[:-4]), "outputs", "_output0.bin"),
-    "a summary that was edited": (
-        in_json("analysis_summary.json", lambda summary: summary["per_etdump"][0].update(e2e_ms=1e-3)),
-        "analysis",
-        "e2e_ms",
-    ),
-    "a category that was edited": (
-        in_json(
-            "analysis_summary.json",
-            lambda summary: summary["per_etdump"][0]["categories_ms"].update({"Data Movement": 99.0}),
-        ),
-        "analysis",
-        "Data Movement",
-    ),
-    "another verdict in the summary": (in_json("analysis_summary.json", other_verdict), "analysis", "slower"),
-    "a pair left out of the summary": (
-        in_json("analysis_summary.json", lambda summary: summary.update(pairs=[])),
-        "analysis",
-        "SME2",
-    ),
-    "a missing summary": (removed("analysis_summary.json"), "analysis", "analysis_summary.json"),
-    "a missing CSV file": (removed("*_ops_stats.csv"), "CSV files", "_ops_stats.csv"),
     "a CSV file that was edited": (
         in_bytes("*_all_runs_timeline.csv", lambda raw: raw.replace(b",Execute,", b",Executed,", 1)),
         "CSV files",
@@ -297,9 +228,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
 def test_what_is_broken_is_found_with_its_cure(run_dir: Path, name: str) -> None:
     spoil, check, names = BROKEN[name]
     spoil(run_dir)
-    found = failed(run_dir)
-    assert check in found, found
-    assert names in found[check].found and found[check].fix
+    assert_found(run_dir, check, names)
 
 
 @pytest.mark.parametrize("program_is_here", [True, False])

@@ -149,11 +149,8 @@ def test_a_run_that_was_kept_aside_keeps_its_own_report(tmp_path: Path) -> None:
 
 def test_elsewhere_links_are_relative_to_the_page(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "a page" / "list.html"
-    (run, *_) = (
-        run
-        for run in store_contents(Store.open(home / "store"), out.parent).runs
-        if run.report.endswith(".html")
-    )
+    contents = store_contents(Store.open(home / "store"), out.parent)
+    (run, *_) = (run for run in contents.runs if run.report.endswith(".html"))
     assert (out.parent / run.report).resolve() == home / "runs" / SME2.name / "report.html"
     assert page_to_view(home / "store", out).path == out and out.is_file()
 
