@@ -57,16 +57,8 @@ class MadeModel:
         self, module: str, line: int, target: str = "", code: str = "", kind: str = "", call: str = ""
     ) -> int:
         handle = len(self.refs) + 1
-        self.refs[handle] = SourceRef(
-            handle,
-            target=target,
-            module_path=module,
-            module_class=kind,
-            file="/home/user/net.py",
-            line=line,
-            code=code,
-            call=call,
-        )
+        about = {"target": target, "module_path": module, "module_class": kind, "code": code, "call": call}
+        self.refs[handle] = SourceRef(handle, file="/home/user/net.py", line=line, **about)
         return handle
 
     def operator(
@@ -83,11 +75,8 @@ class MadeModel:
         number = len(self.instructions)
         inputs, outputs = tuple(self.tensors[each] for each in reads), (self.tensors[made],)
         moved = sum(each.nbytes for each in (*inputs, *outputs))
-        self.instructions.append(
-            Instruction(
-                0, number, "operator", name, -1, inputs, outputs, 0, moved, tuple(reads), (made,), permutation
-            )
-        )
+        tensors = inputs, outputs, 0, moved, tuple(reads), (made,), permutation
+        self.instructions.append(Instruction(0, number, "operator", name, -1, *tensors))
         self.handles[number] = (handle or self.place("", number + 1),)
         self.calls.append(("OPERATOR_CALL", [(f"native_call_{name.partition('::')[2]}", us)]))
         return made

@@ -62,26 +62,18 @@ def made_series(
 
 
 def _source(number: int, name: Callable[[int], str]) -> OperatorSource:
-    return OperatorSource(
-        origin="model",
-        backend="XnnpackBackend",
-        node_index=number,
-        node_kind="Conv2d",
-        input_shapes=((1, 112, 112, 16 + number),),
-        output_shape=(1, 56, 56, 32),
-        dtype="fp16",
-        kernel_size=(3, 3),
-        groups=1,
-        flops=123_456 + number,
-        bytes_moved=4_567 + number,
-        place=SourceRef(
-            module_path=f"encoder.layers.{number // 10}.block.{number % 10}",
-            module_class="torch.nn.modules.conv.Conv2d",
-            file="/home/user/model.py" if name is conv else f"/home/user/{name(number)}.py",
-            line=number % 400 + 1,
-            code=f"x = self.layers[{number}](x)  # {name(number)}",
-        ),
+    place = SourceRef(
+        module_path=f"encoder.layers.{number // 10}.block.{number % 10}",
+        module_class="torch.nn.modules.conv.Conv2d",
+        file="/home/user/model.py" if name is conv else f"/home/user/{name(number)}.py",
+        line=number % 400 + 1,
+        code=f"x = self.layers[{number}](x)  # {name(number)}",
     )
+    return OperatorSource(
+        origin="model", backend="XnnpackBackend", node_index=number, node_kind="Conv2d", dtype="fp16",
+        input_shapes=((1, 112, 112, 16 + number),), output_shape=(1, 56, 56, 32), kernel_size=(3, 3),
+        groups=1, flops=123_456 + number, bytes_moved=4_567 + number, place=place,
+    )  # fmt: skip
 
 
 def made_page(count: int, name: Callable[[int], str] = conv) -> ReportData:

@@ -96,17 +96,9 @@ class ReplayTarget:
     def build(self) -> RunnerBuild:
         """What the recorded run says of its runner, so that it can be continued."""
         runner, executorch = self.manifest.runner, self.manifest.executorch
+        built, found = runner.build_id or "", executorch.version or ""
         nowhere = Path("replayed")
-        return RunnerBuild(
-            nowhere,
-            runner.build_id or "",
-            nowhere,
-            executorch.version or "",
-            executorch.sha,
-            runner.compiler or "",
-            0.0,
-            True,
-        )
+        return RunnerBuild(nowhere, built, nowhere, found, executorch.sha, runner.compiler or "", 0.0, True)
 
     def prepare(self) -> None:
         if self.unprepared is not None:

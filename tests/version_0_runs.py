@@ -68,14 +68,12 @@ def lay_out_flat(out: Path) -> Path:
         stats_path = f"{stem}_exec_all_runs_timeline_robust_stats.json"
         _write(run_dir / stats_path, {**stats, "latencies_ms": latencies, "name": f"{experiment}_t1"})
         (run_dir / f"{stem}_latency.log").write_text("Model executed successfully.\n")
-        paths = {
-            key: str(elsewhere / f"{stem}{ending}")
-            for key, ending in (
-                ("latency_log", "_latency.log"),
-                ("timeline_all", "_exec_all_runs_timeline.csv"),
-                ("etdump", ".etdump"),
-            )
+        files = {
+            "latency_log": "_latency.log",
+            "timeline_all": "_exec_all_runs_timeline.csv",
+            "etdump": ".etdump",
         }
+        paths = {key: str(elsewhere / f"{stem}{ending}") for key, ending in files.items()}
         metrics = {**stats, "cv_percent": 1.0, "robust_stats_path": str(elsewhere / stats_path)}
         runs.append(_entry(experiment, "timing", len(latencies), paths=paths, metrics=metrics))
     for experiment, log in _LOGS.items():
@@ -83,24 +81,15 @@ def lay_out_flat(out: Path) -> Path:
         shutil.copy(log, run_dir / f"{stem}_xnntrace.log")
         _write_kernels(run_dir / f"{stem}_kernels.csv", log, stem)
         # The path of a dump that a traced run does not make is in its summary all the same.
-        paths = {
-            "etdump": str(elsewhere / f"{stem}.etdump"),
-            "xnntrace_log": str(elsewhere / f"{stem}_xnntrace.log"),
-            "kernel_csv": str(elsewhere / f"{stem}_kernels.csv"),
-        }
+        files = {"etdump": ".etdump", "xnntrace_log": "_xnntrace.log", "kernel_csv": "_kernels.csv"}
+        paths = {key: str(elsewhere / f"{stem}{ending}") for key, ending in files.items()}
         runs.append(_entry(experiment, "xnntrace", 1, paths=paths, metrics={}))
     versus = f"{STEM}_{OFF}_t1_exec_all_runs_timeline_vs_{STEM}_{ON}_t1_exec_all_runs_timeline"
     _write(run_dir / f"{versus}_robust_comparison.json", {"speedup": {"median_based": 2.0}})
     (run_dir / "kernel_view_gemm.md").write_text("| Kernel Name |\n|---|\n")
-    _write(
-        run_dir / f"{STEM}_pipeline_summary.json",
-        {
-            "model": f"out_small_cnn/artifacts/{STEM}.pte",
-            "generated_at": "2025-12-20T10:11:12+00:00",
-            "output_root": str(elsewhere),
-            "runs": runs,
-        },
-    )
+    told = {"model": f"out_small_cnn/artifacts/{STEM}.pte", "generated_at": "2025-12-20T10:11:12+00:00"}
+    summary = {**told, "output_root": str(elsewhere), "runs": runs}
+    _write(run_dir / f"{STEM}_pipeline_summary.json", summary)
     (run_dir / f"{STEM}_pipeline_summary.md").write_text("# Pipeline Summary\n")
     return run_dir
 
@@ -122,32 +111,18 @@ def lay_out_folders(out: Path) -> Path:
             "log": f"out_small_cnn/runs/mac/{name}.log", "log_rel": f"{name}.log",
         }  # fmt: skip
         results.append({"experiment": experiment, "metrics": figures})
-    _write(
-        run_dir / "manifest.json",
-        {
-            "generated_at": "2025-12-20T10:11:12Z",
-            "config": "model_profiling/configs/examples/mac_mobilenet_fp16.json",
-            "model": f"out_small_cnn/artifacts/{STEM}.pte",
-            "executorch": {"present": True, "sha": "0123456789abcdef", "dirty": False},
-            "results": results,
-        },
-    )
+    manifest = {
+        "generated_at": "2025-12-20T10:11:12Z", "model": f"out_small_cnn/artifacts/{STEM}.pte",
+        "config": "model_profiling/configs/examples/mac_mobilenet_fp16.json",
+        "executorch": {"present": True, "sha": "0123456789abcdef", "dirty": False}, "results": results,
+    }  # fmt: skip
+    _write(run_dir / "manifest.json", manifest)
     _write(run_dir / "metrics.json", {"results": results})
-    categories = {"Convolution": 4.1, "GEMM": 0.3, "Other": 1.1}
-    _write(
-        run_dir / "analysis_summary.json",
-        {
-            "run_dir": "out_small_cnn/runs/mac",
-            "etrecord": None,
-            "etdump_count": 2,
-            "category_totals_ms": categories,
-            "per_etdump": [
-                {"etdump": f"{name}/{name}_t1.etdump", "categories_ms": categories, "rows": 9}
-                for name in (ON, OFF)
-            ],
-            "csv_files": [],
-        },
-    )
+    parts = {"Convolution": 4.1, "GEMM": 0.3, "Other": 1.1}
+    dumps = [{"etdump": f"{name}/{name}_t1.etdump", "categories_ms": parts, "rows": 9} for name in (ON, OFF)]
+    told = {"run_dir": "out_small_cnn/runs/mac", "etrecord": None, "etdump_count": 2, "csv_files": []}
+    analysis = {**told, "category_totals_ms": parts, "per_etdump": dumps}
+    _write(run_dir / "analysis_summary.json", analysis)
     return run_dir
 
 

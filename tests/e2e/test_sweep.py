@@ -125,6 +125,12 @@ class Breaking:
                 harm()
 
 
+def write_sweep(path: Path, rounds: int, **more: object) -> None:
+    """As short as can be: one experiment of one inference."""
+    short = {"rungs": ["on"], "runs": 1, "warmup": 0, "schedule": {"mode": "rounds", "rounds": rounds}}
+    path.write_text(json.dumps({"name": path.stem, **short, **more}))
+
+
 def steps(outdir: Path, place: str) -> Counter[str]:
     """How often each step of the runs on a device stands in their journals."""
     found: Counter[str] = Counter()
@@ -168,20 +174,9 @@ def test_a_sweep_outlives_a_worker_and_a_phone(
     workers.start("emulating", "--emulated", *core)
     devices = [word for phone in phones for word in ("--device", f"android:{phone.serial}")]
     workers.start("phones", *devices, "--no-exports", *core, **adb.environment)
-    (tmp_path / "sweep.json").write_text(
-        json.dumps(
-            {
-                "name": "small",
-                "models": ["linear", "conv1d"],
-                "dtypes": ["fp32", "fp16"],
-                "rungs": ["on"],
-                "targets": ["host@here", "emulated", *(f"android:{phone.serial}" for phone in phones)],
-                "runs": 1,
-                "warmup": 0,
-                "schedule": {"mode": "rounds", "rounds": 2},
-            }
-        )
-    )
+    targets = ["host@here", "emulated", *(f"android:{phone.serial}" for phone in phones)]
+    small = {"models": ["linear", "conv1d"], "dtypes": ["fp32", "fp16"], "targets": targets}
+    write_sweep(tmp_path / "sweep.json", 2, **small)
     outdir, before = tmp_path / "out", set[str]()
     store = Store.open(tmp_path / "store", make=True)
 
@@ -279,16 +274,7 @@ def test_a_scheduler_that_dies_costs_no_launch_that_ended(exported, tmp_path: Pa
     """The sweep says in one line what to do and marks no cell failed; the worker waits for the next one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    sweep = {
-        "name": "cut",
-        "models": [str(exported("toy_cnn").pte)],
-        "rungs": ["on"],
-        "targets": ["host"],
-        "schedule": {"mode": "rounds", "rounds": 3},
-        "runs": 1,
-        "warmup": 0,
-    }
-    (tmp_path / "cut.json").write_text(json.dumps(sweep))
+    write_sweep(tmp_path / "cut.json", 3, models=[str(exported("toy_cnn").pte)], targets=["host"])
     outdir, asked = tmp_path / "out", load_sweep(tmp_path / "cut.json")
     options = SweepOptions(outdir, parse_scheduler(f"127.0.0.1:{port}"), device_wait_s=60)
     schedulers = [scheduler_process(port)]
@@ -358,15 +344,7 @@ def certificates(folder: Path) -> Tls:
 @pytest.mark.quick
 def test_a_killed_sweep_goes_on_where_it_was(exported: Callable[..., Artifact], tmp_path: Path) -> None:
     """Alone on one machine, killed in the middle: nothing is left running, nothing is measured again."""
-    sweep = {
-        "name": "alone",
-        "models": [str(exported("toy_cnn").pte)],
-        "rungs": ["on"],
-        "schedule": {"mode": "rounds", "rounds": 3},
-        "runs": 1,
-        "warmup": 0,
-    }
-    (tmp_path / "alone.json").write_text(json.dumps(sweep))
+    write_sweep(tmp_path / "alone.json", 3, models=[str(exported("toy_cnn").pte)])
     words = [sys.executable, "-m", "model_profiling", "sweep", "alone.json", "--no-store"]
     outdir = tmp_path / "sweep_alone"
     child = process.start(words, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, stderr=subprocess.STDOUT)

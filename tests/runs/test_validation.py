@@ -153,8 +153,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a manifest cut short": (in_bytes("manifest.json", lambda raw: raw[:-9]), "manifest", "manifest.json"),
     "an experiment that failed": (
         in_json("manifest.json", lambda made: made["results"][1].update(state="failed", problem="crashed")),
-        "state",
-        "crashed",
+        "state", "crashed",
     ),
     "half-written files": (lambda run_dir: (run_dir / ".report.md.x.part").write_text(""), "state", ""),
     "a missing log": (removed("*_t1.log"), "files", "_t1.log"),
@@ -168,60 +167,47 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
     "the boundaries of another dump": (
         lambda run_dir: boundaries_beside(only(run_dir, "*_r2.etdump*")).write_bytes(NO_INVOCATIONS),
-        "dumps",
-        "_r2.etdump_round.boundaries tells of 0 invocations",
+        "dumps", "_r2.etdump_round.boundaries tells of 0 invocations",
     ),
     "damaged boundaries": (
         lambda run_dir: boundaries_beside(only(run_dir, "*_t1.etdump")).write_bytes(NO_INVOCATIONS[:-3]),
-        "dumps",
-        "_t1.etdump.boundaries is damaged",
+        "dumps", "_t1.etdump.boundaries is damaged",
     ),
     "time that runs backwards": (backwards_time, "closure", "_t1.etdump"),
     "latencies that were edited with their statistics": (consistently_slower, "latencies", "journal.jsonl"),
     "a round left out": (
         in_json("*_robust_stats.json", lambda stats: stats["end_to_end_rounds_ms"].pop()),
-        "latencies",
-        "5 launches",
+        "latencies", "5 launches",
     ),
     "a verdict its interval does not give": (
         in_json("metrics.json", lambda metrics: metrics["comparisons"][0]["speedup"].update(UNSURE)),
-        "comparisons",
-        "faster",
+        "comparisons", "faster",
     ),
     "outputs that differ": (
         in_bytes("linux_sme2_on/*_output0.bin", lambda raw: struct.pack("<e", 9.0) * (len(raw) // 2)),
-        "outputs",
-        "linux_sme2_on",
+        "outputs", "linux_sme2_on",
     ),
     "an output cut short": (in_bytes("*_output0.bin", lambda raw: raw[:-4]), "outputs", "_output0.bin"),
     "a CSV file that was edited": (
         in_bytes("*_all_runs_timeline.csv", lambda raw: raw.replace(b",Execute,", b",Executed,", 1)),
-        "CSV files",
-        "line 2",
+        "CSV files", "line 2",
     ),
     "a CSV file cut short": (
         in_bytes("*_all_runs_timeline.csv", lambda raw: raw[: raw.rfind(b"\n", 0, -1) + 1]),
-        "CSV files",
-        "_all_runs_timeline.csv, line",
+        "CSV files", "_all_runs_timeline.csv, line",
     ),
     "a JSON file without its version": (
         in_json("*_pipeline_summary.json", lambda summary: summary.pop("schema_version")),
-        "JSON files",
-        "_pipeline_summary.json",
+        "JSON files", "_pipeline_summary.json",
     ),
-    "a damaged journal": (
-        in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw),
-        "latencies",
-        "journal.jsonl, line 1",
-    ),
+    "a damaged journal": (in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw), "latencies", "l, line 1"),
     "SME2 kernels where it was off": (
         lambda run_dir: shutil.copy(
             only(run_dir, "linux_sme2_on/*_kernels.csv"), only(run_dir, "linux_sme2_off/*_kernels.csv")
         ),
-        "kernels",
-        "linux_sme2_off",
+        "kernels", "linux_sme2_off",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -267,16 +267,9 @@ def test_what_is_told_to_reproduce_a_pipeline_script_is_accepted_by_the_command_
 ) -> None:
     monkeypatch.setattr("model_profiling.workflow.measure.open_target", lambda *_: ReplayTarget(SME2))
     config = tmp_path / "config.json"
-    config.write_text(
-        json.dumps(
-            {
-                "model": str(PROGRAM),
-                "output_root": str(tmp_path / "run"),
-                "experiments": [{**experiment, "runs": RUNS} for experiment in ON_AND_OFF],
-                "schedule": {"rounds": 3},
-            }
-        )
-    )
+    told = {"model": str(PROGRAM), "output_root": str(tmp_path / "run"), "schedule": {"rounds": 3}}
+    experiments = [{**experiment, "runs": RUNS} for experiment in ON_AND_OFF]
+    config.write_text(json.dumps({**told, "experiments": experiments}))
     code = run_pipeline("", system=sys.platform, argv=["--config", str(config), "--force"])
     assert code == 0
     commands = gather_report(tmp_path / "run").reproduce
