@@ -14,7 +14,7 @@ from model_profiling.analysis.causes.movement import cancelling_transposes, copi
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.sme2 import LARGE_KERNEL_ISSUE, ONE_ROW_ISSUE, is_large_kernel
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
-from model_profiling.analysis.operator_proof import rows_of
+from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Roofline

@@ -91,11 +91,6 @@ class RunGroup:
         """End-to-end time of each run: its `Method::execute`, the last event."""
         return self.duration_ns[:, -1]
 
-    def total_ns(self, *shares: Share) -> Int64:
-        columns = [node.column for node in self.nodes if node.share in shares]
-        total: Int64 = self.self_ns[:, columns].sum(axis=1)
-        return total
-
     @property
     def operators(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.share is Share.OPERATOR)
@@ -146,7 +141,11 @@ class Attribution:
         return self.of_runs(lambda group: group.e2e_ns)
 
     def total_ns(self, *shares: Share) -> Int64:
-        return self.of_runs(lambda group: group.total_ns(*shares))
+        def total(group: RunGroup) -> Int64:
+            columns = [node.column for node in group.nodes if node.share in shares]
+            return np.asarray(group.self_ns[:, columns].sum(axis=1))
+
+        return self.of_runs(total)
 
 
 def counted_runs(runs: int, warmup_runs: int = 0, turn_length: int = 0) -> Int64:
@@ -179,9 +178,14 @@ def attribute(
     outside = _outside(table, first[warmup_runs:], last[warmup_runs:])
     runs_in_file = len(last)
     first, last, blocks = first[numbers], last[numbers], blocks[numbers]
-    groups = sorted(
-        _groups(table, exact, first, last, blocks), key=lambda group: (-len(group.runs), group.runs[0])
-    )
+    groups = []
+    lengths = last - first + 1
+    for length in np.unique(lengths):
+        runs = np.flatnonzero(lengths == length)
+        events = first[runs, None] + np.arange(length)
+        for members in _same_structure(table, events):
+            groups.append(_group(table, exact, events[members], runs[members], blocks[runs[members]]))
+    groups.sort(key=lambda group: (-len(group.runs), group.runs[0]))
     return Attribution(
         source=table.source,
         groups=tuple(groups),
@@ -191,17 +195,6 @@ def attribute(
         block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
         warnings=tuple(_warnings(groups, lost)),
     )
-
-
-def _groups(table: EventTable, exact: Bools, first: Int64, last: Int64, blocks: Int64) -> list[RunGroup]:
-    groups = []
-    lengths = last - first + 1
-    for length in np.unique(lengths):
-        runs = np.flatnonzero(lengths == length)
-        events = first[runs, None] + np.arange(length)
-        for members in _same_structure(table, events):
-            groups.append(_group(table, exact, events[members], runs[members], blocks[runs[members]]))
-    return groups
 
 
 def _same_structure(table: EventTable, events: Int64) -> list[Int64]:
@@ -273,8 +266,18 @@ def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
         alone = not inside and kind == "operator"
         found[column] = _Place(execute, calls, 0 if alone else -1, kind, occurrence)
         for position, child in enumerate(inside):
-            around = -1 if delegated[child] else _enclosing(table, events, child, inside, delegated)
-            found[child] = _Place(around if around >= 0 else column, calls, position, kind, occurrence)
+            around = column
+            if not delegated[child]:
+                # Kernels call kernels: the nearest later event of the same call whose time encloses it.
+                start, end = table.start_ns[events[child]], table.end_ns[events[child]]
+                later = (other for other in inside[position + 1 :] if not delegated[other])
+                encloses = (
+                    other
+                    for other in later
+                    if table.start_ns[events[other]] <= start and end <= table.end_ns[events[other]]
+                )
+                around = next(encloses, column)
+            found[child] = _Place(around, calls, position, kind, occurrence)
         calls += 1
     has_children = {place.parent for place in found}
     nodes = []
@@ -294,19 +297,6 @@ def _tree(table: EventTable, events: Int64, exact: Bools) -> list[Node]:
             )
         )
     return nodes
-
-
-def _enclosing(
-    table: EventTable, events: Int64, child: int, inside: Sequence[int], delegated: Sequence[bool]
-) -> int:
-    """The nearest later event of the same call whose time encloses `child` (kernels that call kernels)."""
-    start, end = table.start_ns[events[child]], table.end_ns[events[child]]
-    for other in inside:
-        if other > child and not delegated[other]:
-            at = events[other]
-            if table.start_ns[at] <= start and end <= table.end_ns[at]:
-                return other
-    return -1
 
 
 def _counted_as(place: _Place, execute: int, has_children: bool, exact: bool) -> tuple[str, Share]:

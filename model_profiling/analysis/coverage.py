@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.analysis import matching
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
-from model_profiling.analysis.matching import NOT_KNOWN, proven_work, unproven_work
-from model_profiling.analysis.operator_proof import REASON_NOT_KNOWN, prove_operators
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
 from model_profiling.run import Run, Series, Times
@@ -105,11 +104,11 @@ class MissingOperator:
 
     @property
     def reason(self) -> str:
-        return self.operator.why_not or REASON_NOT_KNOWN
+        return self.operator.why_not or matching.REASON_NOT_KNOWN
 
     @property
     def cause(self) -> str:
-        return self.operator.cause or NOT_KNOWN
+        return self.operator.cause or matching.NOT_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +182,18 @@ def coverage_of(
     for place, proof in proofs:
         if not proof.not_tested:
             return _tested(proof, place, work, unseen)
-    known = tuple(unproven_work(each) for each in work)
+    known = tuple(map(matching.unproven_work, work))
     if not proofs and (question := kernels_not_tested(run, evidence)):
         because, command = question.because, question.next
     else:
-        because, command = _why_not_tested(run, [proof for _, proof in proofs]), profile_command(run)
+        command, has_sme2 = profile_command(run), run.manifest.has_sme2 if run.manifest else None
+        because = "the evidence kept in this run does not say which operators ran on SME2"
+        if proofs:
+            because = proofs[0][1].not_tested
+        elif has_sme2 is None:
+            because = "nothing says whether the CPU that made these dumps has SME2"
+        elif has_sme2:
+            because = "no dump of an experiment with SME2 on can be read"
     return Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
 
 
@@ -201,10 +207,12 @@ def on_sme_of(
     if found.sme.answer == "none":
         return 0, len(every)
     if series is not None:
-        proof = prove_operators(series, found.uses, found.sme)
+        proof = matching.prove_operators(series, found.uses, found.sme)
         if proof.not_tested:
             return None
-        every = tuple(proven_work(coverage.work, proof.operators)) if coverage.work else proof.operators
+        every = proof.operators
+        if coverage.work:
+            every = tuple(matching.proven_work(coverage.work, proof.operators))
     elif coverage.proven_by != found.series:
         return None
     return sum(operator.on_sme for operator in every), len(every)
@@ -223,7 +231,7 @@ def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tup
 def _tested(
     proof: OperatorProof, place: PlaceEvidence, work: Sequence[MatrixWork], unseen: tuple[str, ...]
 ) -> Coverage:
-    operators = tuple(proven_work(work, proof.operators)) if work else proof.operators
+    operators = tuple(matching.proven_work(work, proof.operators)) if work else proof.operators
     source = place.source
     if not operators:
         reason = f"no operator multiplies matrices ({proof.series}, {source})"
@@ -242,14 +250,3 @@ def _tested(
         emulated=place.emulated,
         unseen=unseen if work else proof.unseen,
     )
-
-
-def _why_not_tested(run: Run, proofs: Sequence[OperatorProof]) -> str:
-    if proofs:
-        return proofs[0].not_tested
-    has_sme2 = run.manifest.has_sme2 if run.manifest else None
-    if has_sme2 is None:
-        return "nothing says whether the CPU that made these dumps has SME2"
-    if has_sme2:
-        return "no dump of an experiment with SME2 on can be read"
-    return "the evidence kept in this run does not say which operators ran on SME2"

@@ -171,7 +171,8 @@ def instruction_ms(series: SeriesAnalysis) -> Mapping[Place, float]:
     before = 0
     for dump in series.rounds:
         for structure, group in enumerate(dump.attribution.groups):
-            method = _method(dump, structure)
+            owners = (owner for owner in dump.operator_of_event[structure].tolist() if owner >= 0)
+            method = next((dump.operators[owner].method for owner in owners), "")
             chosen = is_typical[before + group.runs]
             for node in group.nodes:
                 if node.level == "call":
@@ -179,8 +180,3 @@ def instruction_ms(series: SeriesAnalysis) -> Mapping[Place, float]:
                     total_ns[place] += int(group.duration_ns[chosen, node.column].sum())
         before += dump.runs
     return {place: total / len(series.typical) / 1e6 for place, total in total_ns.items()}
-
-
-def _method(dump: DumpAnalysis, structure: int) -> str:
-    owners = dump.operator_of_event[structure]
-    return next((dump.operators[owner].method for owner in owners.tolist() if owner >= 0), "")

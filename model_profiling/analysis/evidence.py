@@ -17,7 +17,7 @@ from model_profiling.analysis.kernels import (
     read_kernels_csv,
     sme_verdict,
 )
-from model_profiling.analysis.operator_proof import prove_operators
+from model_profiling.analysis.matching import prove_operators
 from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.analysis.series import SeriesAnalysis, series_of
@@ -96,14 +96,11 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
 
 
 def kept_evidence(run: Run) -> Evidence | None:
-    """Evidence from another run of the same program: kept in `run`, else found beside it."""
-    kept = run.evidence
-    return _proven_beside(run) if kept is None or kept.problem else kept
-
-
-def _proven_beside(run: Run) -> Evidence | None:
-    """Evidence of an emulated run beside one that keeps none (made later, or by version 0.1.0)."""
-    manifest = run.manifest
+    """Evidence from another run of the same program: kept in `run`, else that of an emulated run beside it
+    (made later, or by version 0.1.0)."""
+    kept, manifest = run.evidence, run.manifest
+    if kept is not None and not kept.problem:
+        return kept
     if manifest is None or manifest.has_sme2 is not False or not manifest.target.times.are_latencies:
         return None
     prover = proving_run(run.path, manifest.model_sha256)
@@ -223,20 +220,16 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
     """Executed kernels, then the dump's operators, then kernels that a log only configured."""
     called = executed_kernels(entry.kernels, entry.kernel_sizes) if entry else ()
     # Count operators over the executions that kernels were counted in: all of the evidence process's own
-    # dump, one of a dump made for timing.
-    runs = None if entry is not None and entry.etdump else 1
-    operators = operator_kernels(_delegated_names(dump, runs)) if dump else ()
+    # dump, the last of a dump made for timing.
+    operators: tuple[KernelUse, ...] = ()
+    if dump is not None:
+        table = read_etdump(dump)
+        chosen = table.is_delegated
+        if not (entry is not None and entry.etdump) and chosen.any():
+            chosen &= table.run_index == int(table.run_index[chosen].max())
+        operators = operator_kernels(str(name) for name in table.text(table.name[chosen]))
     configured: Iterable[KernelUse] = ()
     if entry is not None and entry.log and entry.log.endswith(names.XNNTRACE_LOG):
         log = read_text(inside(run_dir, entry.log, names.JOURNAL), MOST_LOG)
         configured = configured_kernels(parse_xnntrace(log).configured)
     return (*called, *operators, *configured)
-
-
-def _delegated_names(dump: Path, runs: int | None) -> list[str]:
-    table = read_etdump(dump)
-    chosen = table.is_delegated
-    if runs is not None and chosen.any():
-        last = int(table.run_index[chosen].max())
-        chosen &= table.run_index > last - runs
-    return [str(name) for name in table.text(table.name[chosen])]

@@ -93,21 +93,16 @@ def outlook_of(
     else:
         coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
     factors = read_factors(run.path)
-    reason = _why_none(run, coverage)
+    reason = unfit_times(run)
+    if not reason and not coverage.tested:
+        reason = f"which operators run on SME2 was not tested: {coverage.reason}"
+    if not reason and not coverage.proven:
+        reason = "no operator was proven to run on SME2, so there is nothing to speed up"
     measured = _measured(run, analysis) if not reason else ()
     if not reason and not measured:
         reason = "no series has latencies and dumps"
     found = tuple(_project(run, series, coverage, factors) for series in measured)
     return Outlook(coverage, factors, found, reason)
-
-
-def _why_none(run: Run, coverage: Coverage) -> str:
-    """Why nothing can be projected; empty if it can."""
-    if problem := unfit_times(run):
-        return problem
-    if not coverage.tested:
-        return f"which operators run on SME2 was not tested: {coverage.reason}"
-    return "" if coverage.proven else "no operator was proven to run on SME2, so there is nothing to speed up"
 
 
 def unfit_times(run: Run) -> str:

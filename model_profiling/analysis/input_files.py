@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,16 +42,9 @@ class Latencies:
         return tuple(value for process in self.rounds for value in process)
 
 
-class Checked(NamedTuple):
-    """What is known about a file before reading it; the last two are arguments of `read_latencies`."""
-
-    times: Times
-    warmup_runs: int
-    turn_length: int
-
-
-def check_latencies(path: Path) -> Checked:
-    """What the times in `path` mean, and which runs count. Refuses times that are certainly not latencies."""
+def check_latencies(path: Path) -> tuple[Times, int, int]:
+    """What the times in `path` mean, and which runs count (`warmup_runs` and `turn_length` of
+    `read_latencies`). Refuses times that are certainly not latencies."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
     times, said_by, result = times_of_file(path)
@@ -61,9 +53,7 @@ def check_latencies(path: Path) -> Checked:
             f"{path.name} is from {times.origin} ({said_by} says so): its times are not latencies",
             "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
         )
-    if result is None:
-        return Checked(times, 0, 0)
-    return Checked(times, result.etdump_warmup_runs, result.etdump_turn_length)
+    return (times, result.etdump_warmup_runs, result.etdump_turn_length) if result else (times, 0, 0)
 
 
 def why_not_compared(before: Path, after: Path) -> str | None:
@@ -77,8 +67,9 @@ def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) ->
     with open_regular(path, follow=True) as stream:
         start = stream.read(64)
     if start[4:6] == b"ED" or names.is_dump(path):
-        runs = _from_etdump(path)
-        counted = tuple(runs[number] for number in counted_runs(len(runs), warmup_runs, turn_length))
+        table = read_etdump(path)
+        runs = table.duration_ns[table.name == table.name_index(EXECUTE)]
+        counted = tuple((runs[counted_runs(len(runs), warmup_runs, turn_length)] / 1e6).tolist())
         found = Latencies(path, "etdump", (counted,), tracer_on=True)
     else:
         found = _from_text(path)
@@ -99,22 +90,13 @@ def _from_text(path: Path) -> Latencies:
     if text.lstrip().startswith(("{", "[")):
         return _from_json(path, text)
     if "duration_ms" in text.partition("\n")[0]:
-        return Latencies(path, "timeline", (_from_timeline(path, text),), tracer_on=True)
+        # The file also has events outside the measured runs (warm-up), which are not latencies.
+        _, rows = read_table(text, path, "name another file")
+        runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
+        timed = tuple(_number(path, row.get("duration_ms")) for row in runs)
+        return Latencies(path, "timeline", (timed,), tracer_on=True)
     numbers = tuple(_number(path, word) for word in re.split(r"[\s,;]+", text) if word)
     return Latencies(path, "numbers", (numbers,), tracer_on=False)
-
-
-def _from_etdump(path: Path) -> tuple[float, ...]:
-    table = read_etdump(path)
-    runs = table.name == table.name_index(EXECUTE)
-    return tuple(float(ns) / 1e6 for ns in table.duration_ns[runs])
-
-
-def _from_timeline(path: Path, text: str) -> tuple[float, ...]:
-    # The file also has events outside the measured runs (warm-up), which are not latencies.
-    _, rows = read_table(text, path, "name another file")
-    runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
-    return tuple(_number(path, row.get("duration_ms")) for row in runs)
 
 
 def _from_json(path: Path, text: str) -> Latencies:
@@ -173,7 +155,10 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
         raise FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again") from problem
     stem = _stem(path)
     dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
-    return analyse_dump(_timed(table, rows), dump, view=view)
+    kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
+    exact = np.array(kinds, np.bool_)
+    timed = TimedDump(table, EXACT, exact) if exact.any() else TimedDump(table, clock_of(table))
+    return analyse_dump(timed, dump, view=view)
 
 
 def model_id_of(path: Path) -> str:
@@ -186,12 +171,6 @@ def _stem(path: Path) -> str:
     for ending in _ENDINGS:
         stem = stem.removesuffix(ending)
     return stem
-
-
-def _timed(table: EventTable, rows: Sequence[_Row]) -> TimedDump:
-    kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
-    exact = np.array(kinds, np.bool_)
-    return TimedDump(table, EXACT, exact) if exact.any() else TimedDump(table, clock_of(table))
 
 
 class _StatedView(ProgramView):

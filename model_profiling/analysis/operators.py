@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import DELEGATE_CALL, Attribution, Bools, Node
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
@@ -124,19 +125,14 @@ class Operator:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorList:
-    """The operators of a dump in the order they ran, and the events that belong to each."""
-
-    operators: tuple[Operator, ...]
-    of_event: tuple[Int64, ...]
-    """For each run group, for each of its columns: index into `operators`, or -1."""
-
-
 _Key = tuple[str, int, int, int, int, str]
 
 
-def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
+def list_operators(
+    attribution: Attribution, view: ProgramView
+) -> tuple[tuple[Operator, ...], tuple[Int64, ...]]:
+    """The operators of a dump in the order they ran; and for each run group, for each of its columns: the
+    index of its operator, or -1."""
     found: dict[_Key, tuple[str, Node, OperatorSource]] = {}
     times: dict[_Key, list[Int64]] = {}
     for group in attribution.groups:
@@ -154,7 +150,7 @@ def list_operators(attribution: Attribution, view: ProgramView) -> OperatorList:
         method = view.method_of(group)
         owner = [places.get(_key(method, node), -1) for node in group.nodes]
         of_event.append(np.array(owner, np.int64))
-    return OperatorList(tuple(operators), tuple(of_event))
+    return tuple(operators), tuple(of_event)
 
 
 def _key(method: str, node: Node) -> _Key:
@@ -196,7 +192,7 @@ def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
         by_length.setdefault(len(values), []).append(index)
     for runs, members in by_length.items():
         matrix = np.sort(np.stack([series[index] for index in members]), axis=1)
-        p10, median, p90, p99 = _percentiles(matrix, (10, 50, 90, 99))
+        p10, median, p90, p99 = (_percentile(matrix, percent) for percent in (10, 50, 90, 99))
         total = matrix.sum(axis=1)
         mean = total / runs
         deviation = matrix.std(axis=1, ddof=1) if runs > 1 else np.zeros(len(members))
@@ -208,19 +204,12 @@ def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
     return [times for times in result if times is not None]
 
 
-def _percentiles(
-    ordered: Int64, percents: Sequence[int]
-) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def _percentile(ordered: Int64, percent: int) -> NDArray[np.float64]:
     """Linear interpolation, as numpy's percentile; the rows are already sorted."""
     last = ordered.shape[1] - 1
-    values = []
-    for percent in percents:
-        place = last * percent / 100
-        below = int(place)
-        above = min(below + 1, last)
-        weight = place - below
-        values.append(ordered[:, below] * (1 - weight) + ordered[:, above] * weight)
-    return values
+    below = last * percent // 100
+    weight = last * percent / 100 - below
+    return np.asarray(ordered[:, below] * (1 - weight) + ordered[:, min(below + 1, last)] * weight)
 
 
 # Clocks of operator times. XNNPACK reports truncated whole microseconds, laid back to back. If the runner

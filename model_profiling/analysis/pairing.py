@@ -24,15 +24,8 @@ from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
 from model_profiling.statistics.lockstep import Launches, compare_launches, compare_many_launches
-from model_profiling.statistics.speedup import (
-    Rounds,
-    Speedup,
-    Verdict,
-    compare_many,
-    compare_rounds,
-    compare_separate,
-)
-from model_profiling.statistics.verdict import Correction
+from model_profiling.statistics.speedup import Rounds, compare_many, compare_rounds, compare_separate
+from model_profiling.statistics.verdict import Correction, Speedup, Verdict
 
 # How to compare two series: cycle by cycle where they took turns, round by round where their processes
 # alternated, else as separate runs.
@@ -275,17 +268,10 @@ Pairs = list[tuple[tuple[Operator, ...], tuple[Operator, ...]]]
 def match_operators(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tuple[MatchedBy, Pairs]:
     """Pairs of operators that do the same work, in the order they run, and how they were matched."""
     if _same_graph(ours, theirs):
-        return "graph node", _by_key(ours, theirs, _graph_key)
-    if _named(ours) and _named(theirs):
-        return "module", _by_order(
-            ours, theirs, lambda operator: (operator.source.module_path, operator.kind)
-        )
+        return "graph node", _by_node(ours, theirs)
+    if all(any(operator.source.module_path for operator in side) for side in (ours, theirs)):
+        return "module", _by_order(ours, theirs, lambda each: (each.source.module_path, each.kind))
     return "order", _by_order(ours, theirs, lambda operator: (operator.delegated, operator.kind))
-
-
-def _graph_key(operator: Operator) -> Hashable:
-    # Outside delegates, or where an event fits no node, only the position in the call is known.
-    return operator.key if operator.key.node >= 0 else (operator.key, operator.position)
 
 
 def _same_graph(ours: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
@@ -301,17 +287,13 @@ def _same_graph(ours: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
     return enough and all(left[key] == right[key] for key in both)
 
 
-def _named(operators: Sequence[Operator]) -> bool:
-    return any(operator.source.module_path for operator in operators)
-
-
-def _by_key(
-    ours: Sequence[Operator], theirs: Sequence[Operator], key: Callable[[Operator], Hashable]
-) -> Pairs:
+def _by_node(ours: Sequence[Operator], theirs: Sequence[Operator]) -> Pairs:
     pairs: dict[Hashable, tuple[list[Operator], list[Operator]]] = {}
     for side, operators in enumerate((ours, theirs)):
         for operator in operators:
-            pairs.setdefault(key(operator), ([], []))[side].append(operator)
+            # Outside delegates, or where an event fits no node, only the position in the call is known.
+            key = operator.key if operator.key.node >= 0 else (operator.key, operator.position)
+            pairs.setdefault(key, ([], []))[side].append(operator)
     found: Pairs = []
     for left, right in pairs.values():
         if len(left) == len(right):
@@ -372,12 +354,11 @@ def _families(operators: tuple[Operator, ...]) -> str:
 
 
 def _categories(comparing: SideBySide) -> tuple[CategoryPair, ...]:
-    baseline, candidate = comparing.baseline, comparing.candidate
-    ours, theirs = baseline.parts, candidate.parts
+    ours, theirs = comparing.baseline.parts, comparing.candidate.parts
     speedups = comparing.categories()
     found = []
     for name in ours:
-        before, after = baseline.spent(ours[name]), candidate.spent(theirs[name])
+        before, after = comparing.baseline.spent(ours[name]), comparing.candidate.spent(theirs[name])
         ratio = comparing.ratio(speedups.get(name), before.ms, after.ms)
         times = before.ms, after.ms, before.share, after.share
         found.append(CategoryPair(name, *times, speedups.get(name), ratio))

@@ -131,7 +131,7 @@ class SeriesAnalysis:
 
     @cached_property
     def e2e_ms(self) -> float:
-        return self.spent(self.breakdown.e2e).ms
+        return float(self.breakdown.e2e[self.typical].mean()) / 1e6
 
     def spent(self, part: Int64) -> Spent:
         """Typical time of a part known in every run, such as a category."""
@@ -192,12 +192,7 @@ class SeriesAnalysis:
         return max(0.0, self.spent(self.breakdown.framework + self.breakdown.unattributed).ms)
 
     def spent_ms(self, ms: float) -> Spent:
-        whole = self._whole_ms
-        return Spent(ms, ms / whole if whole > 0 else 0.0)
-
-    @cached_property
-    def _whole_ms(self) -> float:
-        return float(self.breakdown.e2e[self.typical].mean()) / 1e6
+        return Spent(ms, ms / self.e2e_ms if self.e2e_ms > 0 else 0.0)
 
     def place(self, operator: Operator) -> int:
         """Row of an operator in `operator_ns`; runs may differ in what they call at one position."""
@@ -238,7 +233,8 @@ def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -
     rows = {key: row for row, key in enumerate(found)}
     times = np.concatenate([_operator_ns(dump, rows) for dump in rounds], axis=1)
     breakdown = rounds[0].breakdown if len(rounds) == 1 else _joined([dump.breakdown for dump in rounds])
-    typical = _middle_half(breakdown.e2e)
+    runs = breakdown.runs
+    typical = np.sort(np.argsort(breakdown.e2e, kind="stable")[runs // 4 : runs - runs // 4])
     means = np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
     statistics = time_statistics([[row[row != _DID_NOT_RUN]] for row in times])
     operators = tuple(
@@ -252,11 +248,6 @@ def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -
 def _key(operator: Operator) -> _Key:
     place = operator.chain_index, operator.instruction_id, operator.occurrence, operator.position
     return operator.method, *place, operator.type
-
-
-def _middle_half(e2e: Int64) -> Int64:
-    runs = len(e2e)
-    return np.sort(np.argsort(e2e, kind="stable")[runs // 4 : runs - runs // 4])
 
 
 def _operator_ns(dump: DumpAnalysis, rows: Mapping[_Key, int]) -> Int64:

@@ -31,7 +31,6 @@ _MOST = 0.5
 MATRIX_APART = 0.1
 """Share of matrix nodes and operators that may lack a counterpart in the program that was run."""
 _KERNEL = "native_call_"
-_Place = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +104,23 @@ class MethodFit:
 def best_fit(methods: Sequence[Method], group: RunGroup) -> MethodFit:
     """The method with most of these runs' calls; if several, the one with the fewest leftovers."""
     calls = {_place(node) for node in group.nodes if node.level == "call"}
-    absent = [len(calls - _steps(method).keys()) for method in methods]
-    chosen = [method for method, without in zip(methods, absent, strict=True) if without == min(absent)]
-    fits = [_fit(method, group, min(absent), len(calls)) for method in chosen]
+    steps: list[dict[tuple[int, int, str], Instruction]] = [
+        {(step.chain_index, step.instruction_id, step.kind): step for step in method.instructions}
+        for method in methods
+    ]
+    absent = [len(calls - known.keys()) for known in steps]
+    inside = _by_call(group.operators)
+    fits = [
+        MethodFit(
+            method,
+            tuple(_fit_call(method, known.get(_place(found[0])), found) for found in inside),
+            without,
+            len(calls),
+        )
+        for method, known, without in zip(methods, steps, absent, strict=True)
+        if without == min(absent)
+    ]
     return min(fits, key=lambda found: (found.left_over, len(found.method.instructions)))
-
-
-def _fit(method: Method, group: RunGroup, absent: int, call_count: int) -> MethodFit:
-    steps = _steps(method)
-    calls = (_fit_call(method, steps.get(_place(found[0])), found) for found in _by_call(group.operators))
-    return MethodFit(method, tuple(calls), absent, call_count)
 
 
 def _by_call(operators: Iterable[Node]) -> list[list[Node]]:
@@ -124,11 +130,7 @@ def _by_call(operators: Iterable[Node]) -> list[list[Node]]:
     return list(calls.values())
 
 
-def _steps(method: Method) -> dict[_Place, Instruction]:
-    return {(step.chain_index, step.instruction_id, step.kind): step for step in method.instructions}
-
-
-def _place(node: Node) -> _Place:
+def _place(node: Node) -> tuple[int, int, str]:
     return node.chain_index, node.instruction_id, node.call_kind
 
 
@@ -263,24 +265,18 @@ class ProgramView:
         return known
 
     def _fit(self, group: RunGroup) -> MethodFit | None:
-        if id(group) not in self._fits:
-            self._fits[id(group)] = self._best(group)
-        return self._fits[id(group)]
-
-    def _best(self, group: RunGroup) -> MethodFit | None:
         if self.program is None or not self.program.methods:
             return None
-        best = best_fit(self.program.methods, group)
-        if not best.contradiction:
-            return best
-        source = self.program.source
-        found = (
-            f"this dump is not of {source}, the program of its run"
-            if self.proven
-            else f"{source} is not the program that was run"
-        )
-        self.misfits.append(f"{found}: {best.contradiction}; shapes and sources are left out")
-        return None
+        if id(group) not in self._fits:
+            best = best_fit(self.program.methods, group)
+            self._fits[id(group)] = None if best.contradiction else best
+            if best.contradiction:
+                source = self.program.source
+                found = f"{source} is not the program that was run"
+                if self.proven:
+                    found = f"this dump is not of {source}, the program of its run"
+                self.misfits.append(f"{found}: {best.contradiction}; shapes and sources are left out")
+        return self._fits[id(group)]
 
     def _delegated(self, method: str, call: CallFit) -> dict[int, OperatorSource]:
         if call.delegate is None:
@@ -347,10 +343,10 @@ def _of_backend(inside: Sequence[Node]) -> dict[int, OperatorSource]:
 
 def _cost(one: Explained, *, alone: bool) -> tuple[int | None, int | None]:
     """Operations and bytes of an operator; None if it shares its node with others."""
-    main, what = one.main, one.what
-    if main is None or what.preparation:
+    main = one.main
+    if main is None or one.what.preparation:
         return None, None
-    if what.ends_node:
+    if one.what.ends_node:
         made = _as_run(main, one.ran_in, main.outputs)
         return sum(tensor.elements for tensor in made), 2 * sum(tensor.nbytes for tensor in made)
     if not alone:

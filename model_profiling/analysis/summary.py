@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
-from model_profiling.analysis.operators import Operator, OperatorList, TimedDump, clock_of, list_operators
+from model_profiling.analysis.operators import Operator, TimedDump, clock_of, list_operators
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, percent, plural
@@ -139,8 +139,8 @@ def analyse_dump(
     attribution = attribute(timed.table, dump.warmup_runs, dump.turn_length, timed.exact_calls)
     if view is None:
         view = ProgramView(graph.program, graph.record, proven=proven) if graph else ProgramView()
-    listed = list_operators(attribution, view)
-    breakdown = break_down(attribution, listed)
+    operators, of_event = list_operators(attribution, view)
+    breakdown = _break_down(attribution, operators, of_event)
     calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
     return DumpAnalysis(
         dump=dump,
@@ -148,8 +148,8 @@ def analyse_dump(
         attribution=attribution,
         breakdown=breakdown,
         latency=summarize(breakdown.e2e / 1e6),
-        operators=listed.operators,
-        operator_of_event=listed.of_event,
+        operators=operators,
+        operator_of_event=of_event,
         delegate_calls=sum(node.call_kind == "delegate" for node in calls),
         operator_calls=sum(node.call_kind == "operator" for node in calls),
         clock=timed.clock,
@@ -158,7 +158,7 @@ def analyse_dump(
             *(replace(remark, series=dump.series) for remark in timed.remarks),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
             *(Diagnostic(dump.series, "misfit", text) for text in view.misfits),
-            *_unplaced(dump, listed.operators),
+            *_unplaced(dump, operators),
         ),
     )
 
@@ -179,14 +179,15 @@ def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]
     )
 
 
-def break_down(attribution: Attribution, listed: OperatorList) -> Breakdown:
-    runs = attribution.run_count
-    categories = {category: np.zeros(runs, np.int64) for category in Category}
-    for group, of_event in zip(attribution.groups, listed.of_event, strict=True):
+def _break_down(
+    attribution: Attribution, operators: Sequence[Operator], of_event: Sequence[Int64]
+) -> Breakdown:
+    categories = {category: np.zeros(attribution.run_count, np.int64) for category in Category}
+    for group, owners in zip(attribution.groups, of_event, strict=True):
         columns: dict[Category, list[int]] = {}
-        for column, owner in enumerate(of_event.tolist()):
+        for column, owner in enumerate(owners.tolist()):
             if owner >= 0:
-                columns.setdefault(listed.operators[owner].category, []).append(column)
+                columns.setdefault(operators[owner].category, []).append(column)
         for category, members in columns.items():
             categories[category][group.runs] = group.self_ns[:, members].sum(axis=1)
     return Breakdown(

@@ -31,8 +31,7 @@ from said import says
 
 from model_profiling.analysis.headroom import Outlook, outlook_of, speedup_of
 from model_profiling.analysis.kernels import executed_kernels, operator_kernels, sme_verdict
-from model_profiling.analysis.matching import match_proven
-from model_profiling.analysis.operator_proof import prove_operators
+from model_profiling.analysis.matching import match_proven, prove_operators
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main

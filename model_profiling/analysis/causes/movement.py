@@ -120,10 +120,11 @@ def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> I
         note = _ADDED if len({each.call for each in everyone}) == 1 else _ACROSS
     else:
         note = _MIXED if len(written) < len(everyone) else _WRITTEN
+    line = source_line(written[0]) if written else ""
     for operator in operators:
-        facts = {"added_by_lowering": operator.origin == "lowering"}
-        line = source_line(written[0]) if written else ""
-        yield Concern((operator,), place, note, facts, line=line)
+        yield Concern(
+            (operator,), place, note, {"added_by_lowering": operator.origin == "lowering"}, line=line
+        )
 
 
 def layout_changes(context: FindingContext) -> Finding | None:
@@ -154,14 +155,17 @@ def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, 
     """What helps against most of them; a tenth of their cost is not worth a sentence."""
     weights: defaultdict[str, float] = defaultdict(float)
     for operator, before, after in between:
-        at_edge, at_call = (
-            before == _INPUT or after == _OUTPUT,
-            before == _CALL_INPUT or after == _CALL_OUTPUT,
-        )
+        at_edge = before == _INPUT or after == _OUTPUT
+        at_call = before == _CALL_INPUT or after == _CALL_OUTPUT
         weights["edge" if at_edge else "call" if at_call else "inside"] += context.weight(operator)
     counts = {place for place, weight in weights.items() if weight >= 0.1 * sum(weights.values())}
     if "call" in counts:
-        yield f"data goes between delegate calls channels-first: {_what_parts_calls(context)}"
+        left = [each for each in context.series.operators if not each.delegated]
+        helped = [line for line in outside_lines(context.series, left) if line.reasons and line.helped]
+        helped.sort(key=lambda line: -len(line.operators))
+        first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
+        said = f"bring the operators between the calls into the delegate{first}"
+        yield f"data goes between delegate calls channels-first: {said}"
     if "edge" in counts:
         yield "export with a channels-last example input (it alone, not the weights), and feed that"
     if "inside" in counts:
@@ -169,14 +173,6 @@ def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, 
             "replace an operator that wants channels-first data between convolutions, or move it to the "
             "model's edge"
         )
-
-
-def _what_parts_calls(context: FindingContext) -> str:
-    left = [each for each in context.series.operators if not each.delegated]
-    helped = [line for line in outside_lines(context.series, left) if line.reasons and line.helped]
-    helped.sort(key=lambda line: -len(line.operators))
-    first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
-    return f"bring the operators between the calls into the delegate{first}"
 
 
 def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
@@ -189,19 +185,14 @@ def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
     ]
     before = [near for near in call if near.position < operator.position]
     after = [near for near in call if near.position > operator.position]
-    first, last = _edges(context, operator)
+    first = last = False
+    if found := context.step(operator):
+        flow, step = found[0].flow, found[0].flow.steps[found[1]]
+        first, last = any(value in flow.inputs for value in step.reads), flow.returned(step)
     return (
         _INPUT if first else _named(before[-1]) if before else _CALL_INPUT,
         _OUTPUT if last else _named(after[0]) if after else _CALL_OUTPUT,
     )
-
-
-def _edges(context: FindingContext, operator: Operator) -> tuple[bool, bool]:
-    found = context.step(operator)
-    if found is None:
-        return False, False
-    flow, step = found[0].flow, found[0].flow.steps[found[1]]
-    return any(value in flow.inputs for value in step.reads), flow.returned(step)
 
 
 def _named(operator: Operator) -> str:

@@ -35,13 +35,26 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
         return None
     ran = matrix_operators_by_key(series)
     every = plural(len(coverage.operators), "matrix operator")
+    causes: dict[str, list[MissingOperator]] = {}
+    for each in missing:
+        causes.setdefault(each.cause, []).append(each)
     return Finding(
         "misses-sme2",
         f"Know why {len(missing)} of {every} {'misses' if len(missing) == 1 else 'miss'} SME2",
         "; ".join(dict.fromkeys(filter(None, map(_instead, missing)))) or "nothing is known to help",
         series,
         tuple(
-            Concern(tuple(found), where(found[0]), each.reason, _facts(each))
+            Concern(
+                tuple(found),
+                where(found[0]),
+                each.reason,
+                {
+                    "cause": each.cause,
+                    "reason": each.reason,
+                    "precision": each.operator.precision,
+                    "arithmetic_share_pct": None if each.share is None else percent(each.share),
+                },
+            )
             for each in missing
             if (found := ran.get(each.operator.key.in_program))
         ),
@@ -49,7 +62,13 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
             "matrix_operators": len(coverage.operators),
             "missing": len(missing),
             "arithmetic_share_pct": percent(share),
-            "by_cause": _by_cause(missing),
+            "by_cause": {
+                cause: {
+                    "operators": len(members),
+                    "arithmetic_share_pct": percent(sum(each.share or 0.0 for each in members)),
+                }
+                for cause, members in causes.items()
+            },
             "proven": "under emulation" if coverage.emulated else "on a CPU with SME2",
         },
     )
@@ -60,28 +79,6 @@ def _instead(missing: MissingOperator) -> str:
     if pointwise and missing.cause == "dtype" and missing.operator.precision == "fp16":
         return _POINTWISE_FP16
     return _INSTEAD.get(missing.cause, "")
-
-
-def _facts(missing: MissingOperator) -> dict[str, object]:
-    return {
-        "cause": missing.cause,
-        "reason": missing.reason,
-        "precision": missing.operator.precision,
-        "arithmetic_share_pct": None if missing.share is None else percent(missing.share),
-    }
-
-
-def _by_cause(missing: Sequence[MissingOperator]) -> dict[str, dict[str, object]]:
-    causes: dict[str, list[MissingOperator]] = {}
-    for each in missing:
-        causes.setdefault(each.cause, []).append(each)
-    return {
-        cause: {
-            "operators": len(members),
-            "arithmetic_share_pct": percent(sum(each.share or 0.0 for each in members)),
-        }
-        for cause, members in causes.items()
-    }
 
 
 # Reports by others about SME2 in ExecuTorch and its XNNPACK. Each was read in the public report or sources it
@@ -138,10 +135,6 @@ def _is_grouped_int8(work: MatrixWork) -> bool:
     return node.window is not None and node.window.groups > 1
 
 
-def _is_float_convolution(work: MatrixWork) -> bool:
-    return work.node is not None and work.kind == "convolution" and work.node.dtype in ("fp16", "fp32")
-
-
 _GROUPED_CRASH = "int8 grouped convolutions crash in KleidiAI's packing with SME2 on (seen on an Apple M4)"
 _GROUPED_REPORT = "google/XNNPACK issue 9898"
 
@@ -157,7 +150,9 @@ DEFECTS: tuple[Reported, ...] = (
     Reported(
         "fp32 and fp16 convolutions take no SME2 path: XNNPACK has it for int8 only",
         "XNNPACK's sources, `xnn_subgraph_optimize_packed_lhs`",
-        _is_float_convolution,
+        lambda work: (
+            work.node is not None and work.kind == "convolution" and work.node.dtype in ("fp16", "fp32")
+        ),
         "use ExecuTorch 1.3 or later",
         (1, 0, 0),
         (1, 2, 99),
@@ -263,11 +258,6 @@ def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
 
 def _is_worth(hit: Sequence[MatrixWork], every: Sequence[MatrixWork]) -> bool:
     """By arithmetic, or by bytes moved: with one row, reading the weights is the work."""
-    flops, moved = _sums(hit)
-    all_flops, all_moved = _sums(every)
+    flops, all_flops = (sum(each.flops or 0 for each in some) for some in (hit, every))
+    moved, all_moved = (sum((each.node or each.step).bytes_moved for each in some) for some in (hit, every))
     return bool(hit) and (flops >= WORTH * all_flops or moved >= WORTH * all_moved)
-
-
-def _sums(work: Sequence[MatrixWork]) -> tuple[int, int]:
-    moved = (each.node.bytes_moved if each.node else each.step.bytes_moved for each in work)
-    return sum(each.flops or 0 for each in work), sum(moved)

@@ -14,8 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.matching import match_proven, matrix_operators, matrix_operators_by_key
-from model_profiling.analysis.operator_proof import kernels_for
+from model_profiling.analysis.matching import (
+    kernels_for,
+    match_proven,
+    matrix_operators,
+    matrix_operators_by_key,
+)
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
