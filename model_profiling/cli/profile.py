@@ -17,7 +17,7 @@ from model_profiling.models.registry import DTYPES
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
-from model_profiling.report.pipeline_summary import ladder_table
+from model_profiling.report.run_report import ladder_table
 from model_profiling.report.text import render_terminal
 from model_profiling.run.evidence import Factors
 from model_profiling.runner.machine import PowerMode, parse_target, target_kinds

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.core.formatting import size
-from model_profiling.facts.fact import Fact, Reader, choose_facts
+from model_profiling.facts import Fact, Reader, choose_facts
 
 if TYPE_CHECKING:
     from model_profiling.analysis.operators import Operator  # needs numpy; querying a store does not

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from model_profiling.facts.fact import Fact, Reader
+from model_profiling.facts import Fact, Reader
 
 if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
     from model_profiling.analysis.kernels import KernelUse

@@ -10,7 +10,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.report import tables
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Chart, Code, Folded, Heading, Paragraph
-from model_profiling.report.html.page import render_fragment
+from model_profiling.report.html import render_fragment
 from model_profiling.report.operator_sections import categories, first_picture, operators
 from model_profiling.report.run_report import quality, speedups
 from model_profiling.report.tables import Records

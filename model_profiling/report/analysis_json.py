@@ -17,12 +17,12 @@ from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.records import record_json
-from model_profiling.facts.fact import Value, row_json
+from model_profiling.facts import Value, row_json
 from model_profiling.facts.operators import OperatorRow, json_facts
 from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
 from model_profiling.report.breakdown import explain_overheads
 from model_profiling.report.csv_files import CsvFiles, write_rows
-from model_profiling.report.data import report_data
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.tables import operator_rows
 from model_profiling.report.verdict import answers
@@ -300,3 +300,62 @@ def _inside(path: Path, home: Path) -> str:
         return path.relative_to(home).as_posix()
     except ValueError:
         return str(path)
+
+
+def summary_facts(data: ReportData) -> dict[str, object]:
+    manifest, metrics = data.run.manifest, data.run.metrics
+    assert manifest is not None and metrics is not None
+    facts = record_json(metrics)
+    content: dict[str, object] = {
+        "schema_version": 1,
+        "model": metrics.model,
+        "state": manifest.unfinished or "finished",
+        "target": record_json(manifest.target),
+        "cpu": data.cpu,
+        "executorch": record_json(manifest.executorch),
+        "measured": [
+            {
+                "experiments": list(part.experiments),
+                **{
+                    key: getattr(part.schedule, key)
+                    for key in ("mode", "ended", "budget_s", "measured_s", "precision", "rounds_done")
+                },
+            }
+            for part in manifest.parts
+            if part.schedule.rounds_done
+        ],
+        "rounds": max(part.schedule.rounds_done for part in manifest.parts),
+        "stopped_early": any(part.schedule.stopped_early for part in manifest.parts),
+        "experiments": [
+            {
+                key: getattr(result, key)
+                for key in ("experiment", "threads", "mode", "sme2", "disable", "state", "problem")
+            }
+            for result in manifest.results
+        ],
+        "measured_once": [asdict(found) for part in manifest.parts for found in part.stands_for],
+        **answers(data).facts(),
+        "comparisons": facts["comparisons"],
+        "kernels": [
+            {
+                **asdict(found.series),
+                "answer": found.sme.answer,
+                "text": found.sme.text,
+                "ran": dict(found.instruction_sets),
+            }
+            for found in data.evidence[0].kernels
+            if found.uses or found.counted
+        ],
+        "parity": facts["parity"],
+        "evidence": record_json(data.run.evidence) if data.run.evidence else None,
+        "not_tested": [asdict(found) for found in data.not_tested],
+        **outlook_facts(data.outlook),
+        "warnings": [line.text for line in data.warnings],
+        "warnings_by_kind": [
+            {"kind": line.kind, "series": [asdict(series) for series in line.series], "text": line.text}
+            for line in data.warnings
+        ],
+    }
+    if data.timed:
+        content["latencies"] = facts["latencies"]
+    return content

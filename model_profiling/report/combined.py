@@ -1,4 +1,4 @@
-"""Several runs on one page: number formats, platforms, devices, models, or before and after a change.
+"""Several runs on one page: number formats, platforms, devices, models, before and after; or a list of runs.
 
 The page shows each run's latency, then where its time goes. It does not judge differences between runs,
 because they were made at different times or places; `sme2prof compare` does that.
@@ -7,28 +7,25 @@ because they were made at different times or places; `sme2prof compare` does tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, plural
-from model_profiling.report.breakdown import break_down
+from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.report import document as doc
+from model_profiling.report.breakdown import break_down, median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.report.charts.categories import LatencyBar, PartsBar, latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Folded,
-    Heading,
-    Paragraph,
-    make_list,
-    make_table,
-)
+from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.pair_text import (
     NamedRun,
     against_the_first,
+    date_of,
     device_of,
     largest_parts,
+    model_and_format,
     name_runs,
     shared_and_differing,
     shift_text,
@@ -36,7 +33,6 @@ from model_profiling.report.pair_text import (
     what_times_are,
 )
 from model_profiling.report.verdict import answers, headline_pair, outputs_differ
-from model_profiling.report.views import median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.run import Times
 
 _Runs = Sequence[NamedRun]
@@ -48,34 +44,34 @@ def combined_title(runs: Sequence[ReportData]) -> str:
     return f"{of}: {plural(len(runs), 'run')} side by side"
 
 
-def combined_document(runs: Sequence[ReportData], title: str) -> list[Block]:
+def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]:
     named = name_runs(runs)
     return [
-        Heading(title, 1),
+        doc.Heading(title, 1),
         *_opening(named),
-        Heading("Latency"),
+        doc.Heading("Latency"),
         *_latency(named),
-        Heading("Speedups"),
+        doc.Heading("Speedups"),
         _speedups(named),
         *_where_time_goes(named),
         *_where_work_is(named),
-        Heading("What each run says"),
+        doc.Heading("What each run says"),
         *(block for run in named for block in _run_answers(run)),
-        Heading("Kernels and numerics"),
+        doc.Heading("Kernels and numerics"),
         *_evidence(named),
-        Heading("The runs"),
+        doc.Heading("The runs"),
         *_differences(named),
     ]
 
 
-def _opening(runs: _Runs) -> Iterator[Block]:
+def _opening(runs: _Runs) -> Iterator[doc.Block]:
     shifts = [_shift(run) for run in runs]
-    yield from make_list(text for text in shifts if text)
+    yield from doc.make_list(text for text in shifts if text)
     if len(runs) > 1:
-        yield Paragraph(
+        yield doc.Paragraph(
             (
                 "Differences between runs are not judged here: they were made at different times or places. ",
-                Code("sme2prof compare"),
+                doc.Code("sme2prof compare"),
                 " judges two of them.",
             )
         )
@@ -92,7 +88,7 @@ def _shift(run: NamedRun) -> str:
     return f"{said} {shift_text(*largest_parts(pair.side_by_side))}" if pair.side_by_side else said
 
 
-def _latency(runs: _Runs) -> Iterator[Block]:
+def _latency(runs: _Runs) -> Iterator[doc.Block]:
     bars = [
         LatencyBar(f"{_label(run)}: {found.series}", _switch(found, run.data), found.untraced)
         for run in runs
@@ -103,8 +99,8 @@ def _latency(runs: _Runs) -> Iterator[Block]:
         yield latency_bars(bars)
     rows = [row for run in runs for row in _latency_rows(run)]
     headers = ("run", "device", "experiment", "threads", "SME2", "median ms without tracer", "5% to 95%")
-    yield make_table(headers, rows, numbers=(3, 5))
-    yield from make_list(
+    yield doc.make_table(headers, rows, numbers=(3, 5))
+    yield from doc.make_list(
         f"{run.name}: {what_times_are(run.data)}."
         for run in runs
         if not run.data.timed or run.data.is_arm is False
@@ -133,7 +129,7 @@ def _switch(found: ExperimentReport, data: ReportData) -> str:
     return sme2_switch(found.sme2, absent=data.has_sme2 is False)
 
 
-def _speedups(runs: _Runs) -> Block:
+def _speedups(runs: _Runs) -> doc.Block:
     rows = [
         (
             run.name,
@@ -146,8 +142,8 @@ def _speedups(runs: _Runs) -> Block:
         for pair in run.data.pairs
     ]
     if not rows:
-        return Paragraph("Nothing was compared.")
-    return make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
+        return doc.Paragraph("Nothing was compared.")
+    return doc.make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
 
 
 def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
@@ -159,7 +155,7 @@ def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
     return [("", series)] if series is not None else []
 
 
-def _where_time_goes(runs: _Runs) -> Iterator[Block]:
+def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     """Each run is a row and a bar, so that any number of runs fits."""
     shown = [
         (run, side, break_down(series))
@@ -169,7 +165,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[Block]:
     ]
     if not shown:
         return
-    yield Heading("Where the time goes")
+    yield doc.Heading("Where the time goes")
     bars = [PartsBar(f"{_label(run)}{f', {side}' if side else ''}", found) for run, side, found in shown]
     yield parts_bars(bars, shares=False)
     yield parts_bars(bars, shares=True)
@@ -187,10 +183,10 @@ def _where_time_goes(runs: _Runs) -> Iterator[Block]:
         for run, side, found in shown
     ]
     headers = ("run", "experiment", *(f"{part}, ms (share)" for part in parts), "End to end, traced")
-    yield make_table(headers, rows, numbers=range(2, len(headers)))
+    yield doc.make_table(headers, rows, numbers=range(2, len(headers)))
 
 
-def _where_work_is(runs: _Runs) -> Iterator[Block]:
+def _where_work_is(runs: _Runs) -> Iterator[doc.Block]:
     """Show runs without meaningful times by the amount of work they do."""
     rows = [
         (run.name, series.name, *(_work(series, category) for category in Category))
@@ -199,10 +195,10 @@ def _where_work_is(runs: _Runs) -> Iterator[Block]:
         if not series.times.are_shown
     ]
     if rows:
-        yield Heading("Where the work is")
-        yield Paragraph("Runs without times of their own: operators, and million arithmetic operations.")
+        yield doc.Heading("Where the work is")
+        yield doc.Paragraph("Runs without times of their own: operators, and million arithmetic operations.")
         headers = ("run", "experiment", *(category.value for category in Category))
-        yield make_table(headers, rows, numbers=range(2, len(headers)))
+        yield doc.make_table(headers, rows, numbers=range(2, len(headers)))
 
 
 def _work(series: SeriesAnalysis, category: Category) -> str:
@@ -211,18 +207,18 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
     return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
 
 
-def _run_answers(run: NamedRun) -> list[Block]:
+def _run_answers(run: NamedRun) -> list[doc.Block]:
     told = answers(run.data)
-    notes = make_list(told.notes)
+    notes = doc.make_list(told.notes)
     return [
-        Heading(run.name, 3),
-        Paragraph(Code(str(run.data.run.path))),
+        doc.Heading(run.name, 3),
+        doc.Paragraph(doc.Code(str(run.data.run.path))),
         told.block,
-        *([Folded("Also to know", tuple(notes))] if notes else []),
+        *([doc.Folded("Also to know", tuple(notes))] if notes else []),
     ]
 
 
-def _evidence(runs: _Runs) -> list[Block]:
+def _evidence(runs: _Runs) -> list[doc.Block]:
     rows = [
         (run.name, place.source, str(kernels.series), kernels.sme.text)
         for run in runs
@@ -236,21 +232,105 @@ def _evidence(runs: _Runs) -> list[Block]:
         for found in place.parity
     ]
     headers = ("run", "from", "experiment", "what the evidence says")
-    shown: Block = make_table(headers, rows) if rows else Paragraph("No kernel evidence.")
-    return [shown, *make_list(parity)]
+    shown: doc.Block = doc.make_table(headers, rows) if rows else doc.Paragraph("No kernel evidence.")
+    return [shown, *doc.make_list(parity)]
 
 
-def _differences(runs: _Runs) -> Iterator[Block]:
+def _differences(runs: _Runs) -> Iterator[doc.Block]:
     alike, differing = shared_and_differing(runs)
     if alike:
-        yield Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
+        yield doc.Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
     if differing:
         rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
-        yield make_table(("run", *differing), rows)
+        yield doc.make_table(("run", *differing), rows)
     first, others = against_the_first(runs)
     for reason, names in others.items():
         sides = f"{'; '.join(names)} beside {first.name}: "
         if reason:
-            yield Paragraph(f"{sides}times are not comparable, because {reason}.")
+            yield doc.Paragraph(f"{sides}times are not comparable, because {reason}.")
         else:
-            yield Paragraph((sides, Code("sme2prof compare"), " can judge the difference."))
+            yield doc.Paragraph((sides, doc.Code("sme2prof compare"), " can judge the difference."))
+
+
+# A list of many runs.
+
+_HEADERS = ("run", "device", "measured", "latency", "of", "speedup", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """A run in a list of many, made from existing files without reading dumps. Texts are as shown."""
+
+    place: str
+    """The run directory, relative to the page."""
+    link: str = ""
+    """Its report, relative to the page; empty if there is none."""
+    model: str = ""
+    format: str = ""
+    device: str = ""
+    date: str = ""
+    latency_value: float | None = None
+    """The median in milliseconds."""
+    measured: str = ""
+    """The series that the latency belongs to."""
+    speedup: str = ""
+    verdict: str = ""
+    problem: str = ""
+
+
+def index_row(data: ReportData, place: str, link: str) -> IndexRow:
+    model, exported = model_and_format(data)
+    headline = data.headline.summary if data.headline else None
+    pair = headline_pair(data)
+    said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
+    if pair and outputs_differ(data, pair):
+        said.append("outputs differ by more than rounding")
+    if not pair or data.is_arm is False:
+        said.append(what_times_are(data))
+    verdict = "; ".join(said)
+    state = data.run.manifest.unfinished if data.run.manifest else None
+    return IndexRow(
+        place=place,
+        link=link,
+        model=model,
+        format=exported,
+        device=device_of(data),
+        date=date_of(data),
+        latency_value=headline.median if headline else None,
+        measured=str(data.headline.series) if data.headline and headline else "",
+        speedup=speedup_text(pair.speedup) if pair else "",
+        verdict=f"{verdict} ({state})" if state else verdict,
+    )
+
+
+def damaged_row(place: str, problem: str) -> IndexRow:
+    return IndexRow(place=place, model=Path(place).name, problem=problem)
+
+
+def render_index(rows: Sequence[IndexRow], title: str) -> str:
+    groups: dict[str, list[IndexRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.model, row.format, row.date, row.place)):
+        if not row.problem:
+            groups.setdefault(f"{row.model}, {row.format}" if row.format else row.model, []).append(row)
+    damaged = doc.make_list(
+        (doc.Code(row.place), f": {row.problem}")
+        for row in sorted(rows, key=lambda row: row.place)
+        if row.problem
+    )
+    blocks: list[doc.Block] = [
+        doc.Heading(title, 1),
+        doc.Paragraph(f"{plural(len(rows), 'run')}. A click on a column's name sorts by it."),
+        *(block for heading, members in groups.items() for block in (doc.Heading(heading), _table(members))),
+        *([doc.Heading("Cannot be read"), *damaged] if damaged else []),
+    ]
+    return render_html(blocks, title)
+
+
+def _table(rows: Sequence[IndexRow]) -> doc.Table:
+    return doc.Table(_HEADERS, tuple(map(_cells, rows)), numbers=(3, 5), sortable=True)
+
+
+def _cells(row: IndexRow) -> tuple[doc.Text, ...]:
+    name = doc.Link(row.place, row.link) if row.link else f"{row.place} (no report yet)"
+    latency = "" if row.latency_value is None else f"{milliseconds(row.latency_value)} ms"
+    return name, row.device, row.date, latency, row.measured, row.speedup, row.verdict

@@ -21,24 +21,11 @@ from model_profiling.core.formatting import (
     several,
 )
 from model_profiling.core.records import record_json
+from model_profiling.report import document as doc
 from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import pair_table
 from model_profiling.report.comparison import ComparisonFacts, SeriesComparison
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Column,
-    Folded,
-    Heading,
-    Number,
-    Paragraph,
-    Strong,
-    Text,
-    make_list,
-    make_table,
-    table_of,
-)
-from model_profiling.report.html.page import render_fragment
+from model_profiling.report.html import render_fragment
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.sections import ratio_note
 from model_profiling.run.remarks import Diagnostic, name_series, warning_lines
@@ -128,14 +115,14 @@ def _where(found: Sequence[Differences]) -> str:
     return found[0].name if len(found) == 1 else plural(len(found), "experiment")
 
 
-def structure_blocks(comparison: ComparisonFacts) -> Iterator[Block]:
+def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
     """Yield every gated change by experiment, and why some could not be checked."""
     left = _SHOWN
-    more: list[Block] = []
+    more: list[doc.Block] = []
     for found in comparison.differences:
         changes = [change for aspect in comparison.gated for change in found.of(aspect)]
         rows = [
-            (change.what, Code(change.subject), change.before, change.after, change.where)
+            (change.what, doc.Code(change.subject), change.before, change.after, change.where)
             for change in changes
         ]
         if shown := rows[:left]:
@@ -145,15 +132,15 @@ def structure_blocks(comparison: ComparisonFacts) -> Iterator[Block]:
         left = max(0, left - len(rows))
     if more:
         every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
-        yield Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
-        yield Folded("more differences", tuple(more))
+        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
+        yield doc.Folded("more differences", tuple(more))
     if comparison.gated:
-        yield from make_list(_unknown_lines(comparison))
+        yield from doc.make_list(_unknown_lines(comparison))
 
 
-def _changes(found: Differences, rows: Sequence[Sequence[Text]]) -> Iterator[Block]:
-    yield Paragraph(f"{found.name}:")
-    yield make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
+def _changes(found: Differences, rows: Sequence[Sequence[doc.Text]]) -> Iterator[doc.Block]:
+    yield doc.Paragraph(f"{found.name}:")
+    yield doc.make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
 
 
 def _unknown_lines(comparison: ComparisonFacts) -> Iterator[str]:
@@ -266,13 +253,13 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
             yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
 
 
-def comparison_document(comparison: ComparisonFacts) -> list[Block]:
+def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
     if comparison.first:
-        told = ("B ", Code(comparison.b.name), " is what the next runs are judged by.")
-        return [Heading(headline(comparison)), Paragraph(told)]
-    blocks: list[Block] = [
-        Heading(headline(comparison)),
-        Paragraph(("B ", Code(comparison.b.name), " against A ", Code(comparison.a.name), ".")),
+        told = ("B ", doc.Code(comparison.b.name), " is what the next runs are judged by.")
+        return [doc.Heading(headline(comparison)), doc.Paragraph(told)]
+    blocks: list[doc.Block] = [
+        doc.Heading(headline(comparison)),
+        doc.Paragraph(("B ", doc.Code(comparison.b.name), " against A ", doc.Code(comparison.a.name), ".")),
         *structure_blocks(comparison),
     ]
     if not _only_apart_from_time(comparison):
@@ -282,14 +269,17 @@ def comparison_document(comparison: ComparisonFacts) -> list[Block]:
         for found in comparison.series
         if found.end_to_end.ratio is not None
     )
-    blocks += [Paragraph(note) for note in notes]
+    blocks += [doc.Paragraph(note) for note in notes]
     reasons = _not_compared(comparison)
-    blocks += make_list((*reasons, *warnings(comparison)))
+    blocks += doc.make_list((*reasons, *warnings(comparison)))
     if comparison.differing_facts:
-        blocks += [Paragraph("What else differs:"), make_table(("", "A", "B"), comparison.differing_facts)]
+        blocks += [
+            doc.Paragraph("What else differs:"),
+            doc.make_table(("", "A", "B"), comparison.differing_facts),
+        ]
     for found in comparison.series:
         if details := tuple(_details(found)):
-            blocks.append(Folded(f"{found.name}: categories and operators", details))
+            blocks.append(doc.Folded(f"{found.name}: categories and operators", details))
     return blocks
 
 
@@ -310,25 +300,25 @@ def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
     return not wanted and not timed and bool(comparison.not_comparable)
 
 
-def _end_to_end_table(comparison: ComparisonFacts) -> Block:
-    def verdict(found: SeriesComparison) -> Text:
+def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
+    def verdict(found: SeriesComparison) -> doc.Text:
         word = found.end_to_end.verdict.value
-        return Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
+        return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
 
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
-    columns: tuple[Column[SeriesComparison], ...] = (
-        Column("experiment", lambda found: found.name),
-        Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
-        Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
-        Number("change", lambda found: change(found.end_to_end.ratio)),
-        Number("speedup", lambda found: _speedup(found.end_to_end)),
-        Column("verdict", verdict),
-        Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
+    columns: tuple[doc.Column[SeriesComparison], ...] = (
+        doc.Column("experiment", lambda found: found.name),
+        doc.Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
+        doc.Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
+        doc.Number("change", lambda found: change(found.end_to_end.ratio)),
+        doc.Number("speedup", lambda found: _speedup(found.end_to_end)),
+        doc.Column("verdict", verdict),
+        doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
     )
-    return table_of(comparison.series, columns)
+    return doc.table_of(comparison.series, columns)
 
 
-def _details(found: SeriesComparison) -> Iterator[Block]:
+def _details(found: SeriesComparison) -> Iterator[doc.Block]:
     pairing = found.pairing
     if pairing is None:
         return
@@ -345,7 +335,7 @@ def _details(found: SeriesComparison) -> Iterator[Block]:
     units = sorted({several(side.unit) for side in (pairing.baseline, pairing.candidate)})
     few = f"too few {' or '.join(units)} to judge any"
     held = few if too_few else f"{len(moved)} with a change that holds"
-    yield Paragraph(f"{plural(len(found.operators), 'operator')}, {held}{more}.")
+    yield doc.Paragraph(f"{plural(len(found.operators), 'operator')}, {held}{more}.")
 
 
 def _changed(found: Speedup | None) -> bool:

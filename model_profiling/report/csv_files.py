@@ -18,7 +18,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
-from model_profiling.facts.fact import Value
+from model_profiling.facts import Value
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
 from model_profiling.run import names
 

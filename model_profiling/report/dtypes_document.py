@@ -6,28 +6,18 @@ from collections.abc import Callable, Iterator
 
 from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, size
 from model_profiling.program.graph_file import described
+from model_profiling.report import document as doc
+from model_profiling.report.breakdown import number_cell
 from model_profiling.report.charts.categories import dtypes_chart
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Heading,
-    Item,
-    Items,
-    Paragraph,
-    Strong,
-    make_list,
-    make_table,
-)
 from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.pair_text import speedup_text
-from model_profiling.report.views import number_cell
 from model_profiling.statistics.speedup import Verdict
 
 
-def dtypes_document(found: Dtypes) -> list[Block]:
+def dtypes_document(found: Dtypes) -> list[doc.Block]:
     return [
-        Heading(f"Which number format for {found.model}?", 1),
-        Paragraph(Strong(found.verdict)),
+        doc.Heading(f"Which number format for {found.model}?", 1),
+        doc.Paragraph(doc.Strong(found.verdict)),
         *([chart] if (chart := dtypes_chart(found)) else []),
         dtypes_table(found),
         *_meaning(found),
@@ -37,14 +27,14 @@ def dtypes_document(found: Dtypes) -> list[Block]:
     ]
 
 
-def dtypes_table(found: Dtypes) -> Block:
+def dtypes_table(found: Dtypes) -> doc.Block:
     """Formats are columns, so that the table fits a terminal of usual width."""
     headers = ("", *(side.dtype for side in found.sides))
     rows = [
         (name, *(MISSING if side.problem and not side.program else cell(side) for side in found.sides))
         for name, cell in _rows(found)
     ]
-    return make_table(headers, rows, numbers=range(1, len(headers)))
+    return doc.make_table(headers, rows, numbers=range(1, len(headers)))
 
 
 _Cell = Callable[[DtypeSide], str]
@@ -96,7 +86,7 @@ def _error(found: Accuracy) -> str:
     return f"{found.error:.2g}{'' if found.ok else ' (too far)'}"
 
 
-def _meaning(found: Dtypes) -> Iterator[Block]:
+def _meaning(found: Dtypes) -> Iterator[doc.Block]:
     where = {
         "sme2": f"Latencies are of {found.cpu}, with SME2 on.",
         "arm": f"Latencies are of {found.cpu}, an Arm CPU without SME2: a baseline.",
@@ -114,25 +104,25 @@ def _meaning(found: Dtypes) -> Iterator[Block]:
     for side in found.sides:
         if side.accuracy and side.accuracy.calibration:
             lines.append(f"{side.dtype} was calibrated on {side.accuracy.calibration}.")
-    yield from make_list(lines)
+    yield from doc.make_list(lines)
 
 
-def _outside(found: Dtypes) -> Iterator[Block]:
+def _outside(found: Dtypes) -> Iterator[doc.Block]:
     if not any(side.outside for side in found.sides):
         if found.worked:
-            yield Paragraph("No operator stays outside the delegates.")
+            yield doc.Paragraph("No operator stays outside the delegates.")
         return
-    yield Heading("What stays outside the delegates, and why")
+    yield doc.Heading("What stays outside the delegates, and why")
     for side in found.sides:
         if side.outside:
-            yield Paragraph((Strong(side.dtype), f": {plural(side.operators_outside, 'operator')}"))
-            yield Items(tuple(Item(text, details) for text, details in described(side.outside)))
+            yield doc.Paragraph((doc.Strong(side.dtype), f": {plural(side.operators_outside, 'operator')}"))
+            yield doc.Items(tuple(doc.Item(text, details) for text, details in described(side.outside)))
 
 
-def _sme2(found: Dtypes) -> Iterator[Block]:
+def _sme2(found: Dtypes) -> Iterator[doc.Block]:
     known = [(side.dtype, side.sme2) for side in found.sides if side.sme2]
     if known:
-        yield Heading("What runs on SME2, and what does not")
+        yield doc.Heading("What runs on SME2, and what does not")
         entries = []
         for dtype, sme2 in known:
             missing = (
@@ -140,24 +130,24 @@ def _sme2(found: Dtypes) -> Iterator[Block]:
                 f"arithmetic: {each.reason}"
                 for each in sme2.missing
             )
-            entries.append(Item(f"{dtype}: {sme2.reason}", tuple(missing)))
-        yield Items(tuple(entries))
+            entries.append(doc.Item(f"{dtype}: {sme2.reason}", tuple(missing)))
+        yield doc.Items(tuple(entries))
     if found.failed:
-        yield Heading("What failed")
-        yield from make_list(f"{side.dtype}: {side.problem}; {side.fix}" for side in found.failed)
+        yield doc.Heading("What failed")
+        yield from doc.make_list(f"{side.dtype}: {side.problem}; {side.fix}" for side in found.failed)
 
 
-def _compared(found: Dtypes) -> Iterator[Block]:
-    yield Heading("What was compared")
+def _compared(found: Dtypes) -> Iterator[doc.Block]:
+    yield doc.Heading("What was compared")
     rows = [
-        (side.dtype, Code(side.program), side.sha256[:16], Code(run))
+        (side.dtype, doc.Code(side.program), side.sha256[:16], doc.Code(run))
         for side in found.sides
         for run in side.runs
     ]
     if rows:
-        yield make_table(("dtype", "program", "SHA-256", "run"), rows)
-        yield Paragraph("Paths are relative to this page.")
-    yield from make_list(map(_pair, found.pairs))
+        yield doc.make_table(("dtype", "program", "SHA-256", "run"), rows)
+        yield doc.Paragraph("Paths are relative to this page.")
+    yield from doc.make_list(map(_pair, found.pairs))
 
 
 def _pair(pair: DtypePair) -> str:

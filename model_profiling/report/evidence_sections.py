@@ -12,24 +12,11 @@ from model_profiling.analysis.kernels import KernelUse, multiply_adds, work_in_s
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, decimals_for, milliseconds, percent, plural
-from model_profiling.report.breakdown import TRACER_SAID, break_down
+from model_profiling.report import document as doc
+from model_profiling.report.breakdown import SERIES_COLUMNS, TRACER_SAID, break_down, sme2_switch
 from model_profiling.report.charts.steps import kernels_chart
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Column,
-    Item,
-    Items,
-    Paragraph,
-    Strong,
-    Text,
-    make_list,
-    make_table,
-    table_of,
-)
 from model_profiling.report.verdict import gain_text
-from model_profiling.report.views import SERIES_COLUMNS, sme2_switch
 from model_profiling.run import names
 from model_profiling.run.metrics import PairParity
 
@@ -39,31 +26,31 @@ _FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
 
 
-def kernels(data: ReportData) -> list[Block]:
+def kernels(data: ReportData) -> list[doc.Block]:
     blocks = [block for place in data.evidence for block in _place(place, data)]
     if not blocks:
         words = "No kernel evidence: nothing here shows which kernels ran, so nothing is claimed about SME2."
-        return [Paragraph(words)]
+        return [doc.Paragraph(words)]
     return blocks
 
 
-def _place(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
+def _place(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     if not place.kernels:
         return
     emulated = " (emulated: the kernels are real, its times are not)" if place.emulated else ""
-    yield Paragraph(f"From {place.source}{emulated}:")
+    yield doc.Paragraph(f"From {place.source}{emulated}:")
     absent = data.has_sme2 is False and not place.emulated
-    columns: tuple[Column[SeriesEvidence], ...] = (
+    columns: tuple[doc.Column[SeriesEvidence], ...] = (
         *SERIES_COLUMNS,
-        Column("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
-        Column(
+        doc.Column("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
+        doc.Column(
             "what the evidence says",
             lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
         ),
-        Column("matrix operators on SME", lambda found: _on_sme(data, place, found)),
+        doc.Column("matrix operators on SME", lambda found: _on_sme(data, place, found)),
     )
-    yield table_of(place.kernels, columns)
-    yield from make_list(
+    yield doc.table_of(place.kernels, columns)
+    yield from doc.make_list(
         f"{found.series}: kernels were not counted, {found.note}" for found in place.kernels if found.note
     )
     own = place is data.evidence[0]
@@ -80,7 +67,7 @@ def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> st
     return MISSING if share is None else f"{share[0]} of {share[1]}"
 
 
-def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
+def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     """List the kernels: those that ran, then those that were only configured."""
     found: dict[Kernel, dict[str, KernelUse]] = {}
     for evidence in place.kernels:
@@ -90,32 +77,32 @@ def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[Block]:
     if not found:
         return
     columns = [str(evidence.series) for evidence in place.kernels]
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
         cells = [_use(uses.get(column)) for column in columns]
         if len(columns) > _COLUMNS:
             cells = ["; ".join(f"{where}: {_use(use)}" for where, use in uses.items())]
-        rows.append((Code(kernel.name), kernel.isa, *cells))
-    yield make_table(
+        rows.append((doc.Code(kernel.name), kernel.isa, *cells))
+    yield doc.make_table(
         ("kernel", "instruction set", *(columns if len(columns) <= _COLUMNS else ("where",))), rows
     )
     yield from _worked_on(found)
     if len(found) > _KERNELS_SHOWN:
         where = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
-        yield Paragraph(f"{len(found) - _KERNELS_SHOWN} more in {where}.")
+        yield doc.Paragraph(f"{len(found) - _KERNELS_SHOWN} more in {where}.")
 
 
-def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[Block]:
+def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[doc.Block]:
     """List the sizes that were counted: tiles of the operators' matrices, as XNNPACK hands them out."""
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
         use = next((each for each in uses.values() if each.worked_on), None)
         if use is not None and (short := work_in_short(use.worked_on)):
             total = multiply_adds(use.worked_on)
-            rows.append((Code(kernel.name), short, MISSING if total is None else f"{total / 1e6:.3g}"))
+            rows.append((doc.Code(kernel.name), short, MISSING if total is None else f"{total / 1e6:.3g}"))
     if rows:
-        yield Paragraph("What they worked on, and how many calls of each size there were:")
-        yield make_table(("kernel", "sizes (calls)", "million multiply-adds"), rows, numbers=(2,))
+        yield doc.Paragraph("What they worked on, and how many calls of each size there were:")
+        yield doc.make_table(("kernel", "sizes (calls)", "million multiply-adds"), rows, numbers=(2,))
 
 
 def _use(use: KernelUse | None) -> str:
@@ -126,7 +113,7 @@ def _use(use: KernelUse | None) -> str:
     return "ran" if use.calls is None else plural(use.calls, "call")
 
 
-def parity(data: ReportData) -> list[Block]:
+def parity(data: ReportData) -> list[doc.Block]:
     rows = [
         _parity_row(found, place.source, number)
         for place in data.evidence
@@ -139,7 +126,7 @@ def parity(data: ReportData) -> list[Block]:
         "outputs of", "against", "from", "output", "verdict", "largest difference", "relative", "RMS",
         "allowed", "cosine", "same top-1",
     )  # fmt: skip
-    return [make_table(headers, rows), Paragraph(" ".join(_how_judged(data)))]
+    return [doc.make_table(headers, rows), doc.Paragraph(" ".join(_how_judged(data)))]
 
 
 def _how_judged(data: ReportData) -> Iterator[str]:
@@ -186,14 +173,14 @@ def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
     )
 
 
-def advice(data: ReportData) -> list[Block]:
+def advice(data: ReportData) -> list[doc.Block]:
     """List what to do, largest possible saving first, each with its operators and where they are."""
     findings = data.findings[:_FINDINGS_SHOWN]
     if not findings:
         return []
     first = findings[0].found_in
     items = tuple(_finding(finding, first) for finding in findings)
-    return [Paragraph(_what_bounds_are(data, findings)), Items(items, numbered=True)]
+    return [doc.Paragraph(_what_bounds_are(data, findings)), doc.Items(items, numbered=True)]
 
 
 def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
@@ -216,19 +203,19 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
     )
 
 
-def _finding(finding: Finding, first: SeriesAnalysis) -> Item:
+def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
     elsewhere = ""
     if finding.max_gain_pct and finding.found_in.series != first.series:
         elsewhere = f", of the time of {finding.found_in.name}, not to be added to the others"
     action = finding.action[:1].upper() + finding.action[1:].rstrip(".")
     gain = gain_text(finding)
-    return Item(
-        (Strong(finding.title), f"{gain}{elsewhere}. {action}."),
+    return doc.Item(
+        (doc.Strong(finding.title), f"{gain}{elsewhere}. {action}."),
         tuple(_operator_lines(finding)),
     )
 
 
-def _operator_lines(finding: Finding) -> Iterator[Text]:
+def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
     """Yield a finding's operators, longest first; those made by one line of the model share a line."""
     spent = _spent_words(finding)
     groups = finding.groups
@@ -237,7 +224,7 @@ def _operator_lines(finding: Finding) -> Iterator[Text]:
         where = group.where if group.where.startswith("between ") else f"({group.where})"
         yield (
             f"{count} x " if count > 1 else "",
-            Code(group.name),
+            doc.Code(group.name),
             f" {where}" if group.where else "",
             f"{spent(group.operators)}{f'; {group.note}' if group.note else ''}",
         )

@@ -10,20 +10,10 @@ from dataclasses import asdict
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Part, Projection
 from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, span
+from model_profiling.report import document as doc
+from model_profiling.report.breakdown import SERIES_COLUMNS
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Column,
-    Folded,
-    Number,
-    Paragraph,
-    make_list,
-    make_table,
-    table_of,
-)
-from model_profiling.report.views import SERIES_COLUMNS
 
 # For people. A projection is always called one, and the text beside it says what it is based on.
 
@@ -42,35 +32,35 @@ def bottleneck_text(found: Projection) -> str:
     )
 
 
-def what_sme2_could_bring(data: ReportData) -> list[Block]:
+def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
     outlook = data.outlook
     coverage = outlook.coverage
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if not coverage.tested:
         words = f"Not tested which operators run on SME2: {coverage.reason}. Next: "
-        return [Paragraph((words, Code(coverage.next_command), "."))]
+        return [doc.Paragraph((words, doc.Code(coverage.next_command), "."))]
     if coverage.operators:
-        blocks.append(Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
+        blocks.append(doc.Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
     else:
-        blocks.append(Paragraph(f"Nothing: {coverage.reason}."))
+        blocks.append(doc.Paragraph(f"Nothing: {coverage.reason}."))
     blocks += _projections(outlook)
     blocks += _missing(coverage)
     return blocks
 
 
-def _projections(outlook: Outlook) -> Iterator[Block]:
+def _projections(outlook: Outlook) -> Iterator[doc.Block]:
     if not outlook.projections:
-        yield Paragraph(f"No projection: {outlook.reason}.")
+        yield doc.Paragraph(f"No projection: {outlook.reason}.")
         return
-    yield Paragraph(
+    yield doc.Paragraph(
         "A projection, not a measurement: Amdahl's law on the times measured here, with the operators that "
         f"were proven to run on SME2 made faster by a range of factors ({outlook.factors.origin}) and all "
         "else left as it is."
     )
     if chart := headroom_chart(outlook.projections):
         yield chart
-    yield table_of(outlook.projections, _PROJECTIONS)
-    yield make_table(
+    yield doc.table_of(outlook.projections, _PROJECTIONS)
+    yield doc.make_table(
         ("experiment", "threads", "operators on SME2", "count", "share of time", "factors"),
         [
             (
@@ -82,13 +72,13 @@ def _projections(outlook: Outlook) -> Iterator[Block]:
         ],
         numbers=(1, 3, 4),
     )
-    yield table_of(outlook.projections, _BOTTLENECKS)
-    yield Paragraph(
+    yield doc.table_of(outlook.projections, _BOTTLENECKS)
+    yield doc.Paragraph(
         "Shares of time are of typical runs with the event tracer on; the latency is the median without it, "
         "and projected latencies are that divided by the factors' outcome. Ceiling: those operators taking "
         "no time at all."
     )
-    yield from make_list(
+    yield from doc.make_list(
         f"{found.series}: {plural(len(found.unmatched), 'proven operator')} could not be found again in this "
         f"series and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
         f"{', '.join(found.unmatched[:5])}{' ...' if len(found.unmatched) > 5 else ''}"
@@ -107,38 +97,38 @@ def _part_cell(part: Part) -> str:
     return f"{part.name} ({percent(part.share)})"
 
 
-_PROJECTIONS: tuple[Column[Projection], ...] = (
+_PROJECTIONS: tuple[doc.Column[Projection], ...] = (
     *SERIES_COLUMNS,
-    Number("share of time", lambda found: percent(found.time_share)),
-    Number("lowest", lambda found: _times(found.low)),
-    Number("highest", lambda found: _times(found.high)),
-    Number("ceiling", lambda found: _times(found.ceiling)),
-    Number("latency ms", lambda found: milliseconds(found.latency_ms)),
-    Column("projected ms", _projected),
+    doc.Number("share of time", lambda found: percent(found.time_share)),
+    doc.Number("lowest", lambda found: _times(found.low)),
+    doc.Number("highest", lambda found: _times(found.high)),
+    doc.Number("ceiling", lambda found: _times(found.ceiling)),
+    doc.Number("latency ms", lambda found: milliseconds(found.latency_ms)),
+    doc.Column("projected ms", _projected),
 )
-_BOTTLENECKS: tuple[Column[Projection], ...] = (
+_BOTTLENECKS: tuple[doc.Column[Projection], ...] = (
     *SERIES_COLUMNS,
-    Column("largest part", lambda found: _part_cell(found.before)),
-    Column("with the lowest factors", lambda found: _part_cell(found.after_low)),
-    Column("with the highest", lambda found: _part_cell(found.after_high)),
+    doc.Column("largest part", lambda found: _part_cell(found.before)),
+    doc.Column("with the lowest factors", lambda found: _part_cell(found.after_low)),
+    doc.Column("with the highest", lambda found: _part_cell(found.after_high)),
 )
 
 
-def _missing(coverage: Coverage) -> Iterator[Block]:
+def _missing(coverage: Coverage) -> Iterator[doc.Block]:
     if coverage.uncounted:
         words = "The arithmetic of {} is not known and in no share."
-        yield Paragraph(words.format(plural(coverage.uncounted, "matrix operator")))
+        yield doc.Paragraph(words.format(plural(coverage.uncounted, "matrix operator")))
     for backend, calls in Counter(coverage.unseen).items():
-        yield Paragraph(
+        yield doc.Paragraph(
             f"{plural(calls, 'call')} of {backend} reported no operators: what it computes is in no share."
         )
     if not coverage.missing:
         return
-    yield Paragraph("Not on SME2, by reason:")
+    yield doc.Paragraph("Not on SME2, by reason:")
     reasons: dict[tuple[str, str], list[MissingOperator]] = {}
     for each in coverage.missing:
         reasons.setdefault((each.reason, each.cause), []).append(each)
-    yield make_table(
+    yield doc.make_table(
         ("why", "because of", "operators", "share of arithmetic"),
         [
             (reason, cause, str(len(members)), percent(sum(each.share or 0 for each in members)))
@@ -148,18 +138,22 @@ def _missing(coverage: Coverage) -> Iterator[Block]:
     )
     shown = coverage.missing[:_MISSING_SHOWN]
     largest = "the largest" if len(coverage.missing) > len(shown) else "each"
-    table = table_of(shown, _MISSING)
+    table = doc.table_of(shown, _MISSING)
     rest = len(coverage.missing) - len(shown)
-    more = [Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")] if rest else []
-    yield Folded(f"Which they are ({largest} with its share)", (table, *more))
+    more = (
+        [doc.Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")]
+        if rest
+        else []
+    )
+    yield doc.Folded(f"Which they are ({largest} with its share)", (table, *more))
 
 
-_MISSING: tuple[Column[MissingOperator], ...] = (
-    Column("operator", lambda found: Code(found.operator.name)),
-    Column("precision", lambda found: found.operator.precision or MISSING),
-    Column("module", lambda found: found.operator.module_path or MISSING),
-    Column("source", lambda found: found.operator.source or MISSING),
-    Number("share of arithmetic", lambda found: percent(found.share)),
+_MISSING: tuple[doc.Column[MissingOperator], ...] = (
+    doc.Column("operator", lambda found: doc.Code(found.operator.name)),
+    doc.Column("precision", lambda found: found.operator.precision or MISSING),
+    doc.Column("module", lambda found: found.operator.module_path or MISSING),
+    doc.Column("source", lambda found: found.operator.source or MISSING),
+    doc.Number("share of arithmetic", lambda found: percent(found.share)),
 )
 
 

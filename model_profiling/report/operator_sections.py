@@ -13,15 +13,21 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, speedup
+from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
     EXPLAINED,
+    PLACE_HEADERS,
     TRACER_SAID,
     ShownTimes,
     break_down,
+    compared_pairs,
     explain_overheads,
+    kernel_change_cell,
     pair_table,
+    place_cells,
     series_table,
     verdict_of,
+    work_cells,
 )
 from model_profiling.report.charts.categories import categories_of, category_shift, work_by_category
 from model_profiling.report.charts.operators import (
@@ -31,34 +37,16 @@ from model_profiling.report.charts.operators import (
     roofline_chart,
 )
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.document import (
-    Block,
-    Chart,
-    Code,
-    Heading,
-    Paragraph,
-    Strong,
-    Table,
-    Text,
-    make_list,
-    make_table,
-)
-from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
+from model_profiling.report.explore_modules import explore_modules, explore_timeline
+from model_profiling.report.explore_operators import explore_operators
 from model_profiling.report.pair_text import largest_parts, shift_text
 from model_profiling.report.verdict import headline_pair
-from model_profiling.report.views import (
-    PLACE_HEADERS,
-    compared_pairs,
-    kernel_change_cell,
-    place_cells,
-    work_cells,
-)
 
 SHOWN = 15
 _BOTH_SIDES = ("before", "after")
 
 
-def first_picture(data: ReportData) -> Chart | None:
+def first_picture(data: ReportData) -> doc.Chart | None:
     """Return the chart beside the answers: the headline's time by category, or its work."""
     if compared := _in_order(data):
         return category_shift(compared[0][1], "categories_1")
@@ -68,7 +56,7 @@ def first_picture(data: ReportData) -> Chart | None:
     return categories_of(series, "categories") if series.times.are_shown else work_by_category(series, "work")
 
 
-def categories(data: ReportData) -> list[Block]:
+def categories(data: ReportData) -> list[doc.Block]:
     """Show categories before and after for every comparable pair, or else for one experiment. The first
     picture is not repeated."""
     if compared := _in_order(data):
@@ -83,10 +71,10 @@ def categories(data: ReportData) -> list[Block]:
     if not series.times.are_shown:
         return _work_by_category(series)
     return [
-        Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
+        doc.Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
         series_table(series),
-        Paragraph(_about_clock([series])),
-        *make_list(explain_overheads(series)),
+        doc.Paragraph(_about_clock([series])),
+        *doc.make_list(explain_overheads(series)),
     ]
 
 
@@ -95,18 +83,18 @@ def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
     return sorted(compared_pairs(data), key=lambda found: found[0] is not told)
 
 
-def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[Block]:
+def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[doc.Block]:
     if named:
-        yield Heading(pair.label, 3)
+        yield doc.Heading(pair.label, 3)
     sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
-    yield Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
+    yield doc.Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
     shift = shift_text(*largest_parts(pairing))
     if place > 1:
         yield category_shift(pairing, f"categories_{place}")
     yield pair_table(pairing, _BOTH_SIDES)
-    yield Paragraph(Strong(shift))
-    yield Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
-    yield from make_list(
+    yield doc.Paragraph(doc.Strong(shift))
+    yield doc.Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
+    yield from doc.make_list(
         text if side.name in text else f"{side.name}: {text}"
         for side in (pairing.baseline, pairing.candidate)
         for text in explain_overheads(side)
@@ -131,21 +119,21 @@ def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
     )
 
 
-def _work_by_category(series: SeriesAnalysis) -> list[Block]:
+def _work_by_category(series: SeriesAnalysis) -> list[doc.Block]:
     rows = []
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
         rows.append((category.value, str(len(members)), *work_cells(members)))
     return [
-        Paragraph(
+        doc.Paragraph(
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
             "time: arithmetic operations, and bytes of all tensors counted once."
         ),
-        make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
+        doc.make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
 
 
-def operators(data: ReportData) -> list[Block]:
+def operators(data: ReportData) -> list[doc.Block]:
     """Show charts of the longest operators, then explorers of operators, modules and one run; without a
     browser, tables of the longest operators."""
     return [
@@ -156,7 +144,7 @@ def operators(data: ReportData) -> list[Block]:
     ]
 
 
-def _charts(data: ReportData) -> Iterator[Chart | None]:
+def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
     """Yield charts of the operators in the tables, and the roofline of the headline series."""
     series = headline_series(data)
     structural = _structural(data)
@@ -198,7 +186,7 @@ def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
     return sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
 
 
-def _operators(data: ReportData) -> list[Block]:
+def _operators(data: ReportData) -> list[doc.Block]:
     if compared := compared_pairs(data):
         return [
             block
@@ -214,13 +202,13 @@ def _operators(data: ReportData) -> list[Block]:
         return [_work_table([(operator, ()) for operator in _most_work(series)])]
     longest = _longest(series)
     shown = break_down(series)
-    rows: list[tuple[Text, ...]] = [
-        (Code(found.name), found.category.value, *shown.of([found]).cells, *place_cells(found))
+    rows: list[tuple[doc.Text, ...]] = [
+        (doc.Code(found.name), found.category.value, *shown.of([found]).cells, *place_cells(found))
         for found in longest
     ]
     rows += [(name, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, longest)]
     headers = ("operator", "category", "ms", "share", *PLACE_HEADERS)
-    return [*_how_many(len(longest), len(series.operators)), make_table(headers, rows, numbers=(2, 3))]
+    return [*_how_many(len(longest), len(series.operators)), doc.make_table(headers, rows, numbers=(2, 3))]
 
 
 def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
@@ -234,10 +222,10 @@ def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, 
             yield f"{len(members) - len(named)} more", category.value, rest.cells
 
 
-def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[Block]:
+def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[doc.Block]:
     longest = _longest_pairs(pairing)
     if named:
-        yield Heading(pair.label, 3)
+        yield doc.Heading(pair.label, 3)
     yield from _how_many(len(longest), len(pairing.operators))
     yield changes_table(pairing, longest, _BOTH_SIDES, rest=True)
     yield from _tally(pairing)
@@ -250,12 +238,12 @@ def changes_table(
     *,
     timed: bool = True,
     rest: bool = False,
-) -> Table:
+) -> doc.Table:
     """Return operators before and after; `rest` adds the others by category, so that the table adds up."""
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
-    rows: list[tuple[Text, ...]] = [
+    rows: list[tuple[doc.Text, ...]] = [
         (
-            Code(found.main.name),
+            doc.Code(found.main.name),
             found.category.value,
             before.of(found.baseline).cells[0] if timed and found.baseline else MISSING,
             *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
@@ -279,10 +267,10 @@ def changes_table(
         "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
         "kernel", *PLACE_HEADERS,
     )  # fmt: skip
-    return make_table(headers, rows, numbers=(2, 3, 4, 5))
+    return doc.make_table(headers, rows, numbers=(2, 3, 4, 5))
 
 
-def _tally(pairing: Pairing) -> Iterator[Block]:
+def _tally(pairing: Pairing) -> Iterator[doc.Block]:
     counts = [
         (len(pairing.changed("kernel changed")), "changed their kernel"),
         (len(pairing.changed("appeared")), "appeared"),
@@ -291,23 +279,23 @@ def _tally(pairing: Pairing) -> Iterator[Block]:
     ]
     said = [f"{count} {what}" for count, what in counts if count]
     if said:
-        yield Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(said)}.")
+        yield doc.Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(said)}.")
 
 
-def _kernel_changes(pairing: Pairing) -> list[Block]:
+def _kernel_changes(pairing: Pairing) -> list[doc.Block]:
     """Show kernel changes for runs without times, most arithmetic first."""
-    title = Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
+    title = doc.Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
     rows = [(found.main, (kernel_change_cell(found),)) for found in _most_work_pairs(pairing)]
     return [title, _work_table(rows, "kernel"), *_tally(pairing)]
 
 
-def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> Table:
+def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> doc.Table:
     cells = [
-        (Code(found.name), found.category.value, work_cells((found,))[0], *more, *place_cells(found))
+        (doc.Code(found.name), found.category.value, work_cells((found,))[0], *more, *place_cells(found))
         for found, more in rows
     ]
     named = ("operator", "category", "million operations", *headers, *PLACE_HEADERS)
-    return make_table(named, cells, numbers=(2,))
+    return doc.make_table(named, cells, numbers=(2,))
 
 
 def headline_series(data: ReportData) -> SeriesAnalysis | None:
@@ -319,5 +307,5 @@ def headline_series(data: ReportData) -> SeriesAnalysis | None:
     return first.dumps if first else None
 
 
-def _how_many(shown: int, total: int) -> list[Block]:
-    return [Paragraph(f"The {shown} longest of {total}; the rest by category.")] if shown < total else []
+def _how_many(shown: int, total: int) -> list[doc.Block]:
+    return [doc.Paragraph(f"The {shown} longest of {total}; the rest by category.")] if shown < total else []

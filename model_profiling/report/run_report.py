@@ -11,14 +11,21 @@ from dataclasses import replace
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.core.formatting import MISSING, change, milliseconds, percent, size
-from model_profiling.report.charts.drawing import latency_samples
+from model_profiling.report.breakdown import (
+    SERIES_COLUMNS,
+    median_cell,
+    number_cell,
+    sme2_switch,
+    spread_cell,
+)
+from model_profiling.report.charts import latency_samples
 from model_profiling.report.charts.latency import (
     distribution_chart,
     latency_chart,
     over_time_chart,
     speedups_chart,
+    turns_chart,
 )
-from model_profiling.report.charts.over_time import turns_chart
 from model_profiling.report.charts.steps import ladder_chart, threads_chart
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
@@ -48,7 +55,6 @@ from model_profiling.report.sections import (
     unit_header,
 )
 from model_profiling.report.verdict import answers, headline_pair
-from model_profiling.report.views import SERIES_COLUMNS, median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.run import Latency, Times, names
 from model_profiling.statistics.speedup import Speedup
 
@@ -310,3 +316,55 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("How to reproduce", lambda data: [Commands(data.reproduce)], ""),
 )
 """Heading, section, and the file that its numbers come from."""
+
+
+def summary_document(data: ReportData) -> list[Block]:
+    manifest = data.run.manifest
+    assert manifest is not None
+    latencies = data.run.metrics.latencies if data.run.metrics else ()
+    measured = [text for part in manifest.parts if (text := how_measured(part, latencies))]
+    circumstances = (
+        f"CPU: {data.cpu}",
+        f"ExecuTorch: {manifest.executorch.version}",
+        f"state: {manifest.unfinished or 'finished'}",
+        *measured,
+    )
+    noticed = make_list(line.text for line in data.warnings)
+    short, left_out = truncate_for_page(data)
+    return [
+        Heading(data.title, 1),
+        *answers(data).opening(),
+        *left_out,
+        Heading("Latency"),
+        *latency(short),
+        Heading("Circumstances"),
+        *make_list(circumstances),
+        *([Heading("Warnings"), *noticed] if noticed else []),
+    ]
+
+
+def ladder_table(data: ReportData) -> Table:
+    """The ablation ladder: the kernels that ran at each rung, and the speedup from its best feature."""
+    ran = {
+        found.series: ", ".join(f"{count} {isa}" for isa, count in found.instruction_sets.items())
+        for found in data.evidence[0].kernels
+    }
+    gains = {pair.pair.candidate: pair.speedup for pair in data.pairs}
+    headers: tuple[str, ...] = ("experiment", "threads", "kernels that ran")
+    if data.timed:
+        headers += ("median ms", "buys", "verdict")
+    rows = []
+    for found in data.experiments:
+        kernels = (
+            f"failed: {found.problem}" if found.problem else ran.get(found.series) or "no KleidiAI kernel"
+        )
+        row: tuple[str, ...] = (found.series.experiment, str(found.series.threads), kernels)
+        if data.timed:
+            gain = gains.get(found.series)
+            buys = MISSING if gain is None or gain.ratio is None else f"{gain.ratio:.2f}x"
+            if gain is not None and gain.low is not None and gain.high is not None:
+                buys += f" [{gain.low:.2f}, {gain.high:.2f}]"
+            median = found.summary.median if found.summary else None
+            row += (milliseconds(median), buys, gain.verdict.value if gain else "")
+        rows.append(row)
+    return make_table(headers, rows)

@@ -24,24 +24,10 @@ from model_profiling.analysis.sampling import (
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import calls_of
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several, span_of
-from model_profiling.report.breakdown import ShownTimes, break_down
+from model_profiling.report import document as doc
+from model_profiling.report.breakdown import ShownTimes, break_down, module_cell, number_cell
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Column,
-    Heading,
-    Inline,
-    Number,
-    Paragraph,
-    Table,
-    Text,
-    make_list,
-    make_table,
-    table_of,
-)
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.report.views import module_cell, number_cell
 from model_profiling.run import names
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
@@ -105,26 +91,26 @@ def _ending(part: Part) -> str:
     return ""
 
 
-def machine_table(latencies: Sequence[Latency]) -> list[Block]:
+def machine_table(latencies: Sequence[Latency]) -> list[doc.Block]:
     """Show what the machine did during the turns; nothing if there were no turns."""
     known = [(found, found.machine) for found in latencies if found.machine is not None]
     if not known:
         return []
-    columns: tuple[Column[tuple[Latency, MachineUse]], ...] = (
-        Column("experiment", lambda row: row[0].experiment),
-        Number("threads", lambda row: number_cell(row[0].threads)),
-        Number(
+    columns: tuple[doc.Column[tuple[Latency, MachineUse]], ...] = (
+        doc.Column("experiment", lambda row: row[0].experiment),
+        doc.Number("threads", lambda row: number_cell(row[0].threads)),
+        doc.Number(
             "CPU time", lambda row: MISSING if (use := row[1].cpu_time_share) is None else f"{100 * use:.0f}%"
         ),
-        Number("pushed off the CPU", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)),
-        Number("page faults from disk", lambda row: _rate(row[1].major_faults, row[1].inferences)),
+        doc.Number("pushed off the CPU", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)),
+        doc.Number("page faults from disk", lambda row: _rate(row[1].major_faults, row[1].inferences)),
     )
     meanwhile = "; ".join(_meanwhile([use for _, use in known]))
     note = (
         "What the machine did during the turns: CPU time as a share of the time the turns took, the rest as "
         f"events per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
     )
-    return [Paragraph(note), table_of(known, columns)]
+    return [doc.Paragraph(note), doc.table_of(known, columns)]
 
 
 def _rate(events: int, inferences: int) -> str:
@@ -151,18 +137,18 @@ def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
 _PORTABLE_SHOWN = 10
 
 
-def backends(data: ReportData) -> list[Block]:
+def backends(data: ReportData) -> list[doc.Block]:
     series = headline_series(data)
     if series is None:
         return []
     shown = break_down(series)
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for name in dict.fromkeys(operator.backend for operator in series.operators):
         members = [operator for operator in series.operators if operator.backend == name]
         kind = "delegate" if members[0].delegated else "portable kernels"
         rows.append((name, kind, str(len(members)), *shown.of(members).cells))
-    blocks: list[Block] = [
-        Paragraph(
+    blocks: list[doc.Block] = [
+        doc.Paragraph(
             f"{series.name}: {plural(series.first.delegate_calls, 'delegate call')} and "
             f"{plural(series.first.operator_calls, 'operator call')} outside them in each run."
         ),
@@ -170,26 +156,26 @@ def backends(data: ReportData) -> list[Block]:
     ]
     portable = [operator for operator in series.operators if not operator.delegated]
     if not portable:
-        return [*blocks, Paragraph("Every operator was delegated.")]
+        return [*blocks, doc.Paragraph("Every operator was delegated.")]
     portable.sort(key=lambda operator: -operator.typical_ms)
     lines = outside_lines(series, portable)
     if any(line.reasons for line in lines):
         advised = any(one.id == "outside-delegates" and one.found_in is series for one in data.findings)
         return [*blocks, *_by_line(series, shown, lines, advised=advised)]
     headers = ("outside delegates", "how many", "modules", "ms", "share")
-    not_known = Paragraph(f"{REASON_NOT_KNOWN[:1].upper()}{REASON_NOT_KNOWN[1:]}.")
+    not_known = doc.Paragraph(f"{REASON_NOT_KNOWN[:1].upper()}{REASON_NOT_KNOWN[1:]}.")
     return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
 
 
 def _by_line(
     series: SeriesAnalysis, shown: ShownTimes, lines: Sequence[OutsideLine], *, advised: bool
-) -> Iterator[Block]:
+) -> Iterator[doc.Block]:
     """Show what each line of the model leaves outside delegates and why, longest first; then what to write
     instead, unless the advice below says it."""
     ordered = sorted(lines, key=lambda line: -series.spent_by(line.operators).ms)[:_PORTABLE_SHOWN]
     everyone = [operator for line in lines for operator in line.operators]
     times = shown.within(shown.of(everyone), everyone, [line.operators for line in ordered])
-    rows: list[tuple[Text, ...]] = [
+    rows: list[tuple[doc.Text, ...]] = [
         (
             line.name,
             ", ".join(
@@ -205,36 +191,38 @@ def _by_line(
     yield _timed_table(series, ("left outside by", "operators", "source", "why", "ms", "share"), rows)
     left = len(lines) - len(ordered)
     if left:
-        yield Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
+        yield doc.Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
     if joined := joined_calls(series, lines, calls_of(series)):
         words = joining_words(series.first.delegate_calls, joined)
-        yield Paragraph(f"They part the delegates: with what may be written instead, {words}.")
+        yield doc.Paragraph(f"They part the delegates: with what may be written instead, {words}.")
     if advised:
         return
     said = dict.fromkeys((line.name, line.remedy) for line in ordered if line.remedy)
-    yield from make_list(f"{name}: {remedy}" for name, remedy in said)
+    yield from doc.make_list(f"{name}: {remedy}" for name, remedy in said)
 
 
-def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[Text, ...]]:
+def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[doc.Text, ...]]:
     """Group operators by type, longest first, with the modules that take most of their time."""
     groups: dict[str, list[Operator]] = {}
     for operator in portable:
         groups.setdefault(operator.type, []).append(operator)
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
         places = list(dict.fromkeys(map(module_cell, members)))
-        where: tuple[Inline, ...] = tuple(part for place in places[:3] for part in (", ", place))[1:]
+        where: tuple[doc.Inline, ...] = tuple(part for place in places[:3] for part in (", ", place))[1:]
         if len(places) > 3:
             where += (f" and {len(places) - 3} more",)
-        rows.append((Code(name), str(len(members)), where, *shown.of(members).cells))
+        rows.append((doc.Code(name), str(len(members)), where, *shown.of(members).cells))
     return rows
 
 
-def _timed_table(series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
+def _timed_table(
+    series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[doc.Text]]
+) -> doc.Table:
     """Return a table without its last two columns, which are times, if times mean nothing."""
     if series.times.are_shown:
-        return make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
-    return make_table(headers[:-2], [row[:-2] for row in rows])
+        return doc.make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
+    return doc.make_table(headers[:-2], [row[:-2] for row in rows])
 
 
 # Inside operators: which kernels take their time, from a sampled run.
@@ -244,25 +232,25 @@ _KERNELS_SHOWN = 12
 _NAMED_OF_OPERATOR = 3
 
 
-def inside_operators(data: ReportData) -> list[Block]:
+def inside_operators(data: ReportData) -> list[doc.Block]:
     return [block for found in data.inside for block in _series(found, alone=len(data.inside) == 1)]
 
 
-def _series(found: InsideSeries, *, alone: bool) -> Iterator[Block]:
+def _series(found: InsideSeries, *, alone: bool) -> Iterator[doc.Block]:
     if not alone:
-        yield Heading(str(found.series), 3)
+        yield doc.Heading(str(found.series), 3)
     if found.problem:
-        yield Paragraph(f"{found.series}: nothing is known of what its threads did: {found.problem}.")
+        yield doc.Paragraph(f"{found.series}: nothing is known of what its threads did: {found.problem}.")
         return
-    yield Paragraph(_how_sampled(found))
+    yield doc.Paragraph(_how_sampled(found))
     if found.note:
-        yield Paragraph(f"{found.note[0].upper()}{found.note[1:]}.")
+        yield doc.Paragraph(f"{found.note[0].upper()}{found.note[1:]}.")
     if found.operators:
         yield from _operator_parts(found) if found.shown else _kernels_seen(found)
     if sentence := _data_movement_text(found):
-        yield Paragraph(sentence)
+        yield doc.Paragraph(sentence)
     yield from _kernel_table(found)
-    yield from make_list(
+    yield from doc.make_list(
         f"The functions of {name} are not told apart: {why}." for name, why in found.files.items()
     )
 
@@ -279,21 +267,23 @@ def _how_sampled(found: InsideSeries) -> str:
     )
 
 
-def _operator_parts(found: InsideSeries) -> Iterator[Block]:
+def _operator_parts(found: InsideSeries) -> Iterator[doc.Block]:
     parts = [part for part in SampledPart if any(part in each.parts for each in found.operators)]
     ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
-    columns: tuple[Column[InsideOperator], ...] = (
-        Column("operator", lambda each: each.name),
-        Number("ms", lambda each: milliseconds(each.operator.typical_ms if each.operator else None)),
-        Number("samples", lambda each: str(each.samples)),
-        *(Number(part.value, functools.partial(_share, part)) for part in parts),
-        Column(
+    columns: tuple[doc.Column[InsideOperator], ...] = (
+        doc.Column("operator", lambda each: each.name),
+        doc.Number("ms", lambda each: milliseconds(each.operator.typical_ms if each.operator else None)),
+        doc.Number("samples", lambda each: str(each.samples)),
+        *(doc.Number(part.value, functools.partial(_share, part)) for part in parts),
+        doc.Column(
             "mostly in",
-            lambda each: Code(each.kernels[0].name) if each.enough and each.kernels else "too few samples",
+            lambda each: (
+                doc.Code(each.kernels[0].name) if each.enough and each.kernels else "too few samples"
+            ),
         ),
     )
-    yield table_of(ordered[:_OPERATORS_SHOWN], columns)
-    yield Paragraph(
+    yield doc.table_of(ordered[:_OPERATORS_SHOWN], columns)
+    yield doc.Paragraph(
         "A part's share is its share of the operator's samples, so parts add up to the operator; the 95% "
         "interval in brackets takes samples as independent. Times are the operator's, divided by these "
         f"shares. Below {FEWEST} samples nothing is divided."
@@ -309,20 +299,20 @@ def _share(part: SampledPart, each: InsideOperator) -> str:
     return f"{percent(portion.share)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
 
 
-def _kernels_seen(found: InsideSeries) -> Iterator[Block]:
+def _kernels_seen(found: InsideSeries) -> Iterator[doc.Block]:
     """Show which kernels each operator was seen in; without shares, because the times mean nothing."""
-    yield Paragraph(
+    yield doc.Paragraph(
         "These samples prove which kernels ran in which operator. How often says nothing: the time they were "
         "taken in is not the hardware's."
     )
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for each in found.operators[:_OPERATORS_SHOWN]:
         worked = [kernel for kernel in each.kernels if kernel.part is not SampledPart.WAITING]
         named = worked[:_NAMED_OF_OPERATOR]
-        names = Code(", ".join(kernel.name for kernel in named)) if named else MISSING
+        names = doc.Code(", ".join(kernel.name for kernel in named)) if named else MISSING
         which = ", ".join(dict.fromkeys(kernel.part.value for kernel in named)) or MISSING
         rows.append((each.name, str(each.samples), names, which))
-    yield make_table(("operator", "samples", "seen in", "which is"), rows, numbers=(1,))
+    yield doc.make_table(("operator", "samples", "seen in", "which is"), rows, numbers=(1,))
 
 
 def _data_movement_text(found: InsideSeries) -> str:
@@ -338,24 +328,24 @@ def _data_movement_text(found: InsideSeries) -> str:
     )
 
 
-def _kernel_table(found: InsideSeries) -> Iterator[Block]:
+def _kernel_table(found: InsideSeries) -> Iterator[doc.Block]:
     worked = [kernel for kernel in found.kernels if kernel.part is not SampledPart.WAITING]
     if not worked:
         return
     total = sum(kernel.samples for kernel in found.kernels)
-    columns: list[Column[SampledKernel]] = [
-        Column("function", lambda kernel: Code(kernel.name)),
-        Column("part", lambda kernel: kernel.part.value),
-        Column("instruction set", lambda kernel: kernel.isa or MISSING),
-        Number("samples", lambda kernel: str(kernel.samples)),
+    columns: list[doc.Column[SampledKernel]] = [
+        doc.Column("function", lambda kernel: doc.Code(kernel.name)),
+        doc.Column("part", lambda kernel: kernel.part.value),
+        doc.Column("instruction set", lambda kernel: kernel.isa or MISSING),
+        doc.Number("samples", lambda kernel: str(kernel.samples)),
     ]
     if found.shown:
-        columns.append(Number("of all", lambda kernel: percent(kernel.samples / total)))
-    yield table_of(worked[:_KERNELS_SHOWN], columns)
+        columns.append(doc.Number("of all", lambda kernel: percent(kernel.samples / total)))
+    yield doc.table_of(worked[:_KERNELS_SHOWN], columns)
     if len(worked) > _KERNELS_SHOWN:
         rest = sum(kernel.samples for kernel in worked[_KERNELS_SHOWN:])
         more = plural(len(worked) - _KERNELS_SHOWN, "function")
-        yield Paragraph(f"{more} more, with {plural(rest, 'sample')}.")
+        yield doc.Paragraph(f"{more} more, with {plural(rest, 'sample')}.")
 
 
 # Energy per inference, if a phone's fuel gauge was read.
@@ -367,7 +357,7 @@ _NOTE = (
 )
 
 
-def energy_table(latencies: Sequence[Latency]) -> list[Block]:
+def energy_table(latencies: Sequence[Latency]) -> list[doc.Block]:
     """Show known energies, and why others are unknown; nothing if no gauge was read."""
     asked = [(found, found.energy) for found in latencies if found.energy]
     rows = [
@@ -383,9 +373,9 @@ def energy_table(latencies: Sequence[Latency]) -> list[Block]:
         if energy.joules is not None and energy.low is not None
         if energy.high is not None and energy.watts is not None
     ]
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if rows:
         headers = ("experiment", "threads", "mJ for one inference", "interval", "W", "readings")
-        blocks = [Paragraph(_NOTE), make_table(headers, rows, numbers=(1, 2, 4, 5))]
+        blocks = [doc.Paragraph(_NOTE), doc.make_table(headers, rows, numbers=(1, 2, 4, 5))]
     unknown = (f"{found.series}: {energy.reason}" for found, energy in asked if energy.reason)
-    return [*blocks, *make_list(unknown)]
+    return [*blocks, *doc.make_list(unknown)]

@@ -13,20 +13,10 @@ from enum import Enum
 from urllib.parse import quote
 
 from model_profiling.core.formatting import listing, milliseconds, plural, span
-from model_profiling.report.document import (
-    Answers,
-    Block,
-    Explorer,
-    Heading,
-    Link,
-    Paragraph,
-    Strong,
-    Text,
-    make_table,
-)
-from model_profiling.report.explorer.operators import Texts
+from model_profiling.report import document as doc
+from model_profiling.report.explore_operators import Texts
 from model_profiling.report.history import HistoryPoint, HistorySeries, SeriesKey, change_text
-from model_profiling.report.html.page import render_html
+from model_profiling.report.html import render_html
 from model_profiling.run import Times
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 
@@ -86,23 +76,23 @@ def render_store(contents: StoreContents) -> str:
     return render_html(store_document(contents), f"Runs in {contents.name}")
 
 
-def store_document(contents: StoreContents) -> list[Block]:
+def store_document(contents: StoreContents) -> list[doc.Block]:
     runs, histories, note = fit_page(contents)
-    blocks: list[Block] = [Heading(f"Runs in {contents.name}", 1), answers(contents)]
+    blocks: list[doc.Block] = [doc.Heading(f"Runs in {contents.name}", 1), answers(contents)]
     if note:
-        blocks.append(Paragraph(note))
+        blocks.append(doc.Paragraph(note))
     blocks += _changes(contents, histories)
     if runs:
-        instead = Paragraph(
+        instead = doc.Paragraph(
             "The charts are drawn by a script of this page; the newest latencies stand in the table above."
         )
         latency = _latencies(contents)
         blocks += [
             *_matrix(contents, runs, histories),
-            Heading("Latency over the runs"),
-            Explorer("histories", "", page_data(contents, runs, histories), (instead,)),
-            Heading("Runs"),
-            make_table(_RUN, [_run(run, latency.get(run.id)) for run in runs[:_NEWEST]], numbers=(3,)),
+            doc.Heading("Latency over the runs"),
+            doc.Explorer("histories", "", page_data(contents, runs, histories), (instead,)),
+            doc.Heading("Runs"),
+            doc.make_table(_RUN, [_run(run, latency.get(run.id)) for run in runs[:_NEWEST]], numbers=(3,)),
         ]
     return blocks
 
@@ -170,8 +160,8 @@ _NOT_PROVEN = (
 )
 
 
-def answers(contents: StoreContents) -> Answers:
-    return Answers(
+def answers(contents: StoreContents) -> doc.Answers:
+    return doc.Answers(
         (
             ("What is in it?", _inventory(contents.runs)),
             ("Did anything become slower?", _slower(contents)),
@@ -180,7 +170,7 @@ def answers(contents: StoreContents) -> Answers:
     )
 
 
-def _inventory(runs: Sequence[StoredRun]) -> Text:
+def _inventory(runs: Sequence[StoredRun]) -> doc.Text:
     if not runs:
         return "No run yet: `sme2prof store add RUN_DIR` puts one into it."
     dates = sorted(_day(run) for run in runs)
@@ -189,10 +179,10 @@ def _inventory(runs: Sequence[StoredRun]) -> Text:
     places += ["an emulator"] if any(run.times is Times.EMULATED for run in runs) else []
     count = f"{len(runs):,} {'run' if len(runs) == 1 else 'runs'}"
     models = plural(len({run.model for run in runs}), "model")
-    return Strong(count), f", {span(dates[0], dates[-1])}: {models} on {listing(places)}."
+    return doc.Strong(count), f", {span(dates[0], dates[-1])}: {models} on {listing(places)}."
 
 
-def _slower(contents: StoreContents) -> Text:
+def _slower(contents: StoreContents) -> doc.Text:
     judged = [series for series in contents.told if not series.found.too_few]
     if not judged:
         most = max((len(series.points) for series in contents.told), default=0)
@@ -207,12 +197,12 @@ def _slower(contents: StoreContents) -> Text:
     also = f" {faster} became faster." if faster else ""
     count = f"{len(judged):,} {'history' if len(judged) == 1 else 'histories'}"
     if not slower:
-        return Strong("No"), f": of {count}, none became slower.{also}"
+        return doc.Strong("No"), f": of {count}, none became slower.{also}"
     series, change = max(slower, key=lambda each: each[1].change)
     key, since = series.key, _day(series.points[change.first])
     worst = f"{key.program} on {key.device_name}, {change_text(change)} since {since}"
     first = "" if len(slower) == 1 else "most of all "
-    return Strong("Yes"), f": {len(slower)} of {count}, {first}{worst}.{also}"
+    return doc.Strong("Yes"), f": {len(slower)} of {count}, {first}{worst}.{also}"
 
 
 def _since_best(changes: Sequence[ChangePoint]) -> ChangePoint | None:
@@ -231,7 +221,7 @@ def _net(changes: Sequence[ChangePoint]) -> float:
     return math.prod(1 + change.change for change in changes) - 1
 
 
-def _kernels(runs: Iterable[StoredRun]) -> Text:
+def _kernels(runs: Iterable[StoredRun]) -> doc.Text:
     states = _kernel_states(runs)
     proven = sum(state in (Kernels.RAN, Kernels.RAN_EMULATED) for state in states.values())
     rest = [
@@ -241,10 +231,10 @@ def _kernels(runs: Iterable[StoredRun]) -> Text:
     ]
     if proven:
         told = "; ".join((f"proven for {proven} of {plural(len(states), 'program')}", *rest))
-        return Strong("Yes"), f": {told}."
+        return doc.Strong("Yes"), f": {told}."
     if set(states.values()) <= {Kernels.NOT_TESTED}:
-        return Strong("Not tested"), ": no run has kernel evidence."
-    return Strong("Not proven"), f": {'; '.join(rest)}."
+        return doc.Strong("Not tested"), ": no run has kernel evidence."
+    return doc.Strong("Not proven"), f": {'; '.join(rest)}."
 
 
 def _kernel_states(runs: Iterable[StoredRun]) -> dict[str, Kernels]:
@@ -278,7 +268,7 @@ _SME2 = {
 }
 
 
-def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Iterator[Block]:
+def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Iterator[doc.Block]:
     runs = {run.id: run for run in contents.runs}
     found = [
         (place, series, series.changes[-1])
@@ -288,7 +278,7 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
     if not found:
         return
     found.sort(key=lambda each: each[1].points[each[2].first].at, reverse=True)
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for place, series, change in found[:_MOST_CHANGES]:
         point = series.points[change.first]
         also = ", ".join(mark.text for mark in series.marks_at(change))
@@ -296,7 +286,7 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
         rows.append(
             (
                 change_text(change),
-                (Link(series.key.program, "", f"history-{place}"), f", {series.key.device_name}"),
+                (doc.Link(series.key.program, "", f"history-{place}"), f", {series.key.device_name}"),
                 f"{milliseconds(change.before)} ms",
                 f"{milliseconds(change.after)} ms",
                 f"{since}; also changed: {also}" if also else since,
@@ -306,9 +296,9 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
     left = len(found) - _MOST_CHANGES
     more = f" {left} older ones are not listed here, but marked in the charts." if left > 0 else ""
     by_chance = sum(series.found.false_alarms for series in contents.told)
-    yield Heading("What changed")
-    yield make_table(_CHANGE, rows, numbers=(2, 3))
-    yield Paragraph(
+    yield doc.Heading("What changed")
+    yield doc.make_table(_CHANGE, rows, numbers=(2, 3))
+    yield doc.Paragraph(
         "A change is a latency that went to another level and stayed there, or goes there little by little. "
         f"By chance alone one would be found in at most {by_chance:.1f} of {len(contents.told):,} histories, "
         f"where noise is independent from run to run.{more}"
@@ -317,7 +307,7 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
 
 def _matrix(
     contents: StoreContents, runs: Sequence[StoredRun], histories: Sequence[HistorySeries]
-) -> Iterator[Block]:
+) -> Iterator[doc.Block]:
     newest = {(run.model, run.format, run.device): run for run in reversed(runs)}
     told = {
         (series.key.model, series.key.format, series.key.device_name): (place, series)
@@ -327,7 +317,7 @@ def _matrix(
     programs = sorted({(model, exported) for model, exported, _ in newest})
     devices = sorted({device for _, _, device in newest})
     states = _kernel_states(runs)
-    rows: list[tuple[Text, ...]] = []
+    rows: list[tuple[doc.Text, ...]] = []
     for program in programs[:_ROWS]:
         name = " ".join(program).strip()
         cells = [
@@ -341,30 +331,30 @@ def _matrix(
         if len(every) > most
     ]
     note = f" {' and '.join(left)} are found with the filters." if left else ""
-    yield Heading("Models and devices")
-    yield make_table(
+    yield doc.Heading("Models and devices")
+    yield doc.make_table(
         ("model", *devices[:_COLUMNS], "SME2 kernels"), rows, range(1, len(devices[:_COLUMNS]) + 1)
     )
-    yield Paragraph(f"The newest median of each, with its last change.{note}")
+    yield doc.Paragraph(f"The newest median of each, with its last change.{note}")
 
 
-def _cell(run: StoredRun | None, told: tuple[int, HistorySeries] | None) -> Text:
+def _cell(run: StoredRun | None, told: tuple[int, HistorySeries] | None) -> doc.Text:
     if told is not None:
         place, series = told
-        latency = Link(f"{milliseconds(series.points[-1].median_ms)} ms", "", f"history-{place}")
+        latency = doc.Link(f"{milliseconds(series.points[-1].median_ms)} ms", "", f"history-{place}")
         return (latency, f", {change_text(series.changes[-1])}") if series.changes else latency
     if run is None:
         return ""
     return run.state if run.times.are_latencies and run.state != "finished" else "no latency"
 
 
-def _run(run: StoredRun, latency: float | None) -> tuple[Text, ...]:
+def _run(run: StoredRun, latency: float | None) -> tuple[doc.Text, ...]:
     shown = "" if latency is None else f"{milliseconds(latency)} ms"
     return _minute(run), run.program, run.device, shown, run.kernels.value, run.commit, _report(run)
 
 
-def _report(run: StoredRun) -> Text:
-    return Link("report", run.report) if run.report else run.no_report or "no report"
+def _report(run: StoredRun) -> doc.Text:
+    return doc.Link("report", run.report) if run.report else run.no_report or "no report"
 
 
 def _latencies(contents: StoreContents) -> dict[str, float]:

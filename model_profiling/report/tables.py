@@ -17,21 +17,9 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
-from model_profiling.facts.fact import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
+from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
+from model_profiling.facts import runs as run_facts
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
-from model_profiling.facts.runs import (
-    CATEGORY_CHANGE_FACTS,
-    CATEGORY_FACTS,
-    EXPERIMENT_FACTS,
-    OPERATOR_CHANGE_FACTS,
-    SERIES_FACTS,
-    SPEEDUP_FACTS,
-    TRACED_FACTS,
-    TYPICAL_MS,
-    CategoryRow,
-    Change,
-    MeasuredSeries,
-)
 from model_profiling.run import Run
 from model_profiling.run.metrics import PairSpeedup
 
@@ -122,16 +110,16 @@ def _kinds(columns: Iterable[Column]) -> dict[str, ColumnKind]:
 
 
 def category_table(series: Iterable[SeriesAnalysis]) -> Records:
-    return Records.of(CATEGORY_FACTS, (row for found in series for row in _categories(found)))
+    return Records.of(run_facts.CATEGORY_FACTS, (row for found in series for row in _categories(found)))
 
 
-def _categories(series: SeriesAnalysis) -> Iterator[CategoryRow]:
+def _categories(series: SeriesAnalysis) -> Iterator[run_facts.CategoryRow]:
     counts = Counter(operator.category.value for operator in series.operators)
     known = {category.value for category in series.breakdown.categories}
     for name, part in series.parts.items():
         spent = series.spent(part)
         ms, share = (spent.ms, spent.share) if series.times.are_shown else (None, None)
-        yield CategoryRow(
+        yield run_facts.CategoryRow(
             series.series, series.times, name, ms, share, counts[name] if name in known else None
         )
 
@@ -143,18 +131,20 @@ def operator_rows(series: SeriesAnalysis) -> Iterator[OperatorRow]:
 
 def operator_table(series: Iterable[SeriesAnalysis]) -> Records:
     rows = (
-        (*row_cells(TRACED_FACTS, found), row.ms if timed else None, *cells(row, timed=timed))
+        (*row_cells(run_facts.TRACED_FACTS, found), row.ms if timed else None, *cells(row, timed=timed))
         for found in series
         for timed in (found.times.are_shown,)
         for row in operator_rows(found)
     )
-    return Records(_kinds((*TRACED_FACTS, TYPICAL_MS, *facts_for("csv"))), tuple(rows))
+    return Records(_kinds((*run_facts.TRACED_FACTS, run_facts.TYPICAL_MS, *facts_for("csv"))), tuple(rows))
 
 
 def latency_table(run: Run) -> Records:
     measured = [found.series for found in run.metrics.latencies] if run.metrics else []
-    rows = (MeasuredSeries.of(run, series) for series in measured if run.times_of(series).are_latencies)
-    return Records.of(choose_facts(EXPERIMENT_FACTS, "python"), rows)
+    rows = (
+        run_facts.MeasuredSeries.of(run, series) for series in measured if run.times_of(series).are_latencies
+    )
+    return Records.of(choose_facts(run_facts.EXPERIMENT_FACTS, "python"), rows)
 
 
 def sample_table(run: Run) -> Records:
@@ -165,7 +155,7 @@ def sample_table(run: Run) -> Records:
         for number, latencies in enumerate(stats.end_to_end_rounds_ms)
         for place, ms in enumerate(latencies)
     )
-    kinds: Columns = {**_kinds(SERIES_FACTS), "round": "whole", "sample": "whole", "ms": "number"}
+    kinds: Columns = {**_kinds(run_facts.SERIES_FACTS), "round": "whole", "sample": "whole", "ms": "number"}
     return Records(kinds, tuple(rows))
 
 
@@ -175,14 +165,16 @@ def run_speedups(analysis: RunAnalysis) -> Records:
 
 
 def speedup_table(answers: Iterable[PairSpeedup]) -> Records:
-    return Records.of(SPEEDUP_FACTS, answers)
+    return Records.of(run_facts.SPEEDUP_FACTS, answers)
 
 
 def category_change_table(pairings: Iterable[tuple[str, Pairing]]) -> Records:
-    rows = (Change(part, pairing, name) for name, pairing in pairings for part in pairing.categories)
-    return Records.of(choose_facts(CATEGORY_CHANGE_FACTS, "python"), rows)
+    rows = (
+        run_facts.Change(part, pairing, name) for name, pairing in pairings for part in pairing.categories
+    )
+    return Records.of(choose_facts(run_facts.CATEGORY_CHANGE_FACTS, "python"), rows)
 
 
 def operator_change_table(pairings: Iterable[tuple[str, Pairing]]) -> Records:
-    rows = (Change(pair, pairing, name) for name, pairing in pairings for pair in pairing.operators)
-    return Records.of(choose_facts(OPERATOR_CHANGE_FACTS, "python"), rows)
+    rows = (run_facts.Change(pair, pairing, name) for name, pairing in pairings for pair in pairing.operators)
+    return Records.of(choose_facts(run_facts.OPERATOR_CHANGE_FACTS, "python"), rows)

@@ -10,26 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from model_profiling.core.formatting import MISSING, printable
-from model_profiling.report.document import (
-    Answers,
-    Block,
-    Chart,
-    Code,
-    Commands,
-    Explorer,
-    Figure,
-    Folded,
-    Heading,
-    Inline,
-    Items,
-    Link,
-    Paragraph,
-    Strong,
-    Table,
-    Text,
-    in_parts,
-    plain,
-)
+from model_profiling.report import document as doc
 
 # Text as Markdown: names from files must stay text.
 # A name never becomes an element, attribute, link, image, heading, list or mention, not even on GitHub. Text
@@ -123,7 +104,7 @@ def picture(caption: str, file: str) -> str:
     return f"![{words}]({address})"
 
 
-def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
+def render_markdown(blocks: Iterable[doc.Block], pictures: str = "") -> str:
     """`pictures` is the folder of the chart files, relative to the page; if empty, charts are left out."""
     return printable("\n\n".join(_Page(pictures).blocks(blocks)) + "\n")
 
@@ -132,68 +113,68 @@ def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
 class _Page:
     pictures: str
 
-    def blocks(self, blocks: Iterable[Block]) -> list[str]:
+    def blocks(self, blocks: Iterable[doc.Block]) -> list[str]:
         return [text for block in blocks if (text := self._block(block))]
 
-    def _block(self, block: Block) -> str:  # noqa: PLR0911  one for each kind
+    def _block(self, block: doc.Block) -> str:  # noqa: PLR0911  one for each kind
         match block:
-            case Heading(text, level):
+            case doc.Heading(text, level):
                 return f"{'#' * level} {self._text(text)}"
-            case Paragraph(text):
+            case doc.Paragraph(text):
                 return self._text(text)
-            case Answers(entries):
+            case doc.Answers(entries):
                 return "\n\n".join(
                     f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries
                 )
-            case Table():
+            case doc.Table():
                 return self._table(block)
-            case Items():
+            case doc.Items():
                 return "\n".join(item_lines(block, self._text))
-            case Commands(lines):
+            case doc.Commands(lines):
                 around = fence("\n".join(lines))
                 return "\n".join((around, *lines, around))
-            case Figure(file, caption):
+            case doc.Figure(file, caption):
                 return picture(_one_line(caption), file)
-            case Chart(name, title, summary):
+            case doc.Chart(name, title, summary):
                 drawn = picture(_one_line(f"{title}. {summary}"), f"{self.pictures}/{name}.svg")
                 return drawn if self.pictures else ""
-            case Explorer(instead=inside):
+            case doc.Explorer(instead=inside):
                 return "\n\n".join(self.blocks(inside))
-            case Folded(summary, inside):
+            case doc.Folded(summary, inside):
                 body = "\n\n".join(self.blocks(inside))
                 return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
 
-    def _table(self, table: Table) -> str:
+    def _table(self, table: doc.Table) -> str:
         rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
         headers = [self._cell(header) for header in table.headers]
         rows = [[self._cell(cell) or MISSING for cell in row] for row in table.rows]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
 
-    def _cell(self, text: Text) -> str:
+    def _cell(self, text: doc.Text) -> str:
         return _words(text).replace("|", "\\|")
 
-    def _text(self, text: Text) -> str:
+    def _text(self, text: doc.Text) -> str:
         return line_start(_words(text))
 
 
-def _words(text: Text) -> str:
-    parts = ["", *in_parts(text), ""]
+def _words(text: doc.Text) -> str:
+    parts = ["", *doc.in_parts(text), ""]
     return _one_line("".join(map(_inline, parts, parts[1:-1], parts[2:])))
 
 
-def _inline(before: Inline, part: Inline, after: Inline) -> str:
+def _inline(before: doc.Inline, part: doc.Inline, after: doc.Inline) -> str:
     match part:
-        case Code(text):
+        case doc.Code(text):
             return code(_one_line(text))
-        case Link(text, file):
+        case doc.Link(text, file):
             return link(_one_line(text), file)
-        case Strong(text):
-            return strong(_one_line(text), plain(before), plain(after))
+        case doc.Strong(text):
+            return strong(_one_line(text), doc.plain(before), doc.plain(after))
         case str():
             return only_text(part)
 
 
-def item_lines(items: Items, words: Callable[[Text], str]) -> Iterator[str]:
+def item_lines(items: doc.Items, words: Callable[[doc.Text], str]) -> Iterator[str]:
     for number, entry in enumerate(items.entries, start=1):
         yield f"{f'{number}.' if items.numbered else '-'} {words(entry.text)}"
         yield from (f"   - {words(line)}" for line in entry.inside)
@@ -206,37 +187,37 @@ def _one_line(text: str) -> str:
 # Blocks as plain lines for a terminal: aligned columns without decoration.
 
 
-def render_terminal(blocks: Iterable[Block]) -> str:
+def render_terminal(blocks: Iterable[doc.Block]) -> str:
     return printable("\n".join(line for block in blocks for line in _lines(block)))
 
 
-def _lines(block: Block) -> Iterator[str]:
+def _lines(block: doc.Block) -> Iterator[str]:
     match block:
-        case Heading(text):
+        case doc.Heading(text):
             yield from ("", _terminal_line(text))
-        case Paragraph(text):
+        case doc.Paragraph(text):
             yield _terminal_line(text)
-        case Answers(entries):
+        case doc.Answers(entries):
             for question, answer in entries:
                 yield from (question, f"  {_terminal_line(answer)}")
-        case Table():
+        case doc.Table():
             yield from table_lines(block)
-        case Items():
+        case doc.Items():
             yield from item_lines(block, _terminal_line)
-        case Commands(lines):
+        case doc.Commands(lines):
             yield from (f"  {line}" for line in lines)
-        case Figure(file, caption):
+        case doc.Figure(file, caption):
             yield _terminal_line(f"{caption}: {file}")
-        case Chart():
+        case doc.Chart():
             return
-        case Explorer(instead=inside):
+        case doc.Explorer(instead=inside):
             yield from (line for within in inside for line in _lines(within))
-        case Folded(summary, inside):
+        case doc.Folded(summary, inside):
             yield _terminal_line(summary)
             yield from (f"  {line}" for within in inside for line in _lines(within))
 
 
-def table_lines(table: Table) -> Iterator[str]:
+def table_lines(table: doc.Table) -> Iterator[str]:
     rows = [table.headers, *(tuple(_terminal_line(cell) for cell in row) for row in table.rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -247,6 +228,6 @@ def table_lines(table: Table) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _terminal_line(text: Text) -> str:
+def _terminal_line(text: doc.Text) -> str:
     """Names come from files: a line break in one must not end a row or a sentence."""
-    return printable(" ".join(plain(text).split()))
+    return printable(" ".join(doc.plain(text).split()))

@@ -13,7 +13,7 @@ from model_profiling.analysis.run import RunAnalysis, analyse_run, pair_answer
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import parse_record, read_json_object, read_table
 from model_profiling.core.safe_read import MIB, inside, is_there, read_text
-from model_profiling.facts.fact import FactKind, row_cells
+from model_profiling.facts import FactKind, row_cells
 from model_profiling.facts.operators import facts_for
 from model_profiling.facts.runs import CATEGORY_FACTS, CategoryRow
 from model_profiling.program.category import Category, operator_type

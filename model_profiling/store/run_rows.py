@@ -18,7 +18,7 @@ from model_profiling.analysis.kernels import kernel_named
 from model_profiling.core import files, process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.safe_read import inside, is_regular, is_there
-from model_profiling.facts.fact import row_cells
+from model_profiling.facts import row_cells
 from model_profiling.facts.runs import (
     EXPERIMENT_FACTS,
     KERNEL_FACTS,

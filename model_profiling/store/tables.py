@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from model_profiling.facts.fact import Column, ColumnKind
+from model_profiling.facts import Column, ColumnKind
 from model_profiling.facts.operators import facts_for
 from model_profiling.facts.runs import (
     CATEGORY_FACTS,

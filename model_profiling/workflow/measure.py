@@ -19,9 +19,10 @@ from model_profiling.pipeline.measured import Measured, conclude, refresh, reope
 from model_profiling.pipeline.open_run import measure_together
 from model_profiling.pipeline.start import Start
 from model_profiling.report.analysed import AnalysedRun, analysed, run_cell
+from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.html.page import render_fragment
-from model_profiling.report.pipeline_summary import summary_document, summary_facts
+from model_profiling.report.html import render_fragment
+from model_profiling.report.run_report import summary_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names

@@ -11,7 +11,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, system_reason
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
-from model_profiling.report.charts.drawing import draw_svg
+from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.data import ReportData, report_data
@@ -19,8 +19,8 @@ from model_profiling.report.document import Block, charts_in
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
-from model_profiling.report.tools import TOOLS, NothingToShow
-from model_profiling.report.tools.github_summary import comparison_summary, run_summary
+from model_profiling.report.tools import TOOLS, NothingToShow, write_for
+from model_profiling.report.tools.badge import comparison_summary, run_summary
 from model_profiling.run import Run, Times, names
 from model_profiling.workflow.analyse import analyse
 
@@ -138,13 +138,12 @@ def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles,
     folder = data.run.path / names.FOR_TOOLS
     made = []
     for name in TOOLS if ALL in wanted else wanted:
-        tool = TOOLS[name]
         try:
-            made.append(ToolFiles(name, tool.write(data, folder), tool.opens))
+            made.append(ToolFiles(name, write_for(name, data, folder), TOOLS[name]))
         except NothingToShow as nothing:
             if name in wanted:
-                raise InputError(nothing.problem, nothing.fix) from nothing
-            made.append(ToolFiles(name, (), tool.opens, nothing.problem))
+                raise
+            made.append(ToolFiles(name, (), TOOLS[name], nothing.problem))
     return tuple(made)
 
 
@@ -162,7 +161,7 @@ def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block
     problems = []
     for data, _ in runs if os.environ.get("GITHUB_ACTIONS") == "true" else ():
         try:
-            TOOLS["badge"].write(data, data.run.path / names.FOR_TOOLS)
+            write_for("badge", data, data.run.path / names.FOR_TOOLS)
         except InputError as problem:
             problems.append(str(problem))
     blocks = [*first, *(block for data, report in runs for block in run_summary(data, report))]

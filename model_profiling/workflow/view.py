@@ -14,8 +14,8 @@ from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_regular
+from model_profiling.report.combined import IndexRow, damaged_row, index_row, render_index
 from model_profiling.report.data import report_data
-from model_profiling.report.run_index import IndexRow, damaged_row, index_row, render_index
 from model_profiling.report.store_index import render_store
 from model_profiling.run import Run, names
 from model_profiling.run.folders import runs_in

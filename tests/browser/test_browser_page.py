@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened, serious_problems, write_blocks
 
-from model_profiling.report.charts.drawing import PARTS
+from model_profiling.report.charts import PARTS
 from model_profiling.report.document import (
     Folded,
     Heading,

@@ -17,8 +17,7 @@ from recorded_runs import load
 
 from model_profiling.analysis.series_views import seen_roofline
 from model_profiling.core import process
-from model_profiling.report.charts.categories import categories_of, dtypes_chart
-from model_profiling.report.charts.drawing import (
+from model_profiling.report.charts import (
     MOST_SAMPLES,
     PARTS,
     VEGA_LITE,
@@ -28,6 +27,7 @@ from model_profiling.report.charts.drawing import (
     named,
     thinned,
 )
+from model_profiling.report.charts.categories import categories_of, dtypes_chart
 from model_profiling.report.charts.latency import latency_chart, over_time_chart, speedups_chart
 from model_profiling.report.charts.operators import longest_operators
 from model_profiling.report.charts.steps import ladder_chart

@@ -32,9 +32,8 @@ from model_profiling.core.process import Completed
 from model_profiling.etdump import read_etdump
 from model_profiling.report.data import ReportData
 from model_profiling.report.text import render_markdown
-from model_profiling.report.tools import TOOLS, file_word, perfetto
-from model_profiling.report.tools.badge import make_badge
-from model_profiling.report.tools.github_summary import run_summary
+from model_profiling.report.tools import TOOLS, file_word, perfetto, write_for
+from model_profiling.report.tools.badge import make_badge, run_summary
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.run import names
 from model_profiling.workflow.report import gather_report, parse_tools, tell_of_runs, write_for_tools
@@ -178,7 +177,7 @@ def check_nesting(found: Drawn) -> None:
 
 
 def traced(data: ReportData, folder: Path) -> Trace:
-    (path,) = TOOLS["perfetto"].write(data, folder)
+    (path,) = write_for("perfetto", data, folder)
     return read_trace(path)
 
 
@@ -297,7 +296,7 @@ def test_operators_that_reach_beyond_their_call_are_cut_off_and_keep_their_durat
 
 
 def speedscope(data: ReportData, folder: Path) -> Mapping[str, Any]:
-    (path,) = TOOLS["speedscope"].write(data, folder)
+    (path,) = write_for("speedscope", data, folder)
     content = json.loads(path.read_text(encoding="utf-8"))
     frames = content["shared"]["frames"]
     assert content["$schema"] == "https://www.speedscope.app/file-format-schema.json"
@@ -345,7 +344,7 @@ def test_parquet_holds_every_event_as_the_reader_gives_it(
     from model_profiling.report.tools import parquet
 
     monkeypatch.setattr(parquet, "_ROWS", 200)
-    (path,) = TOOLS["parquet"].write(sme2, tmp_path)
+    (path,) = write_for("parquet", sme2, tmp_path)
     stored = pyarrow.parquet.ParquetFile(path)
     assert stored.metadata.num_row_groups > len(sme2.run.dumps)
     assert max(stored.metadata.row_group(at).num_rows for at in range(stored.metadata.num_row_groups)) <= 200
@@ -377,7 +376,7 @@ def adapter() -> Mapping[Path, Graphs]:
 
 
 def node_data(data: ReportData, folder: Path) -> dict[str, Mapping[str, Any]]:
-    return {path.stem: json.loads(path.read_text()) for path in TOOLS["model-explorer"].write(data, folder)}
+    return {path.stem: json.loads(path.read_text()) for path in write_for("model-explorer", data, folder)}
 
 
 def place_of(operator: Operator) -> tuple[str, str]:
@@ -465,7 +464,7 @@ def test_a_package_that_is_missing_is_one_line_with_its_cure(
     ):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(SetupError, match=re.escape(install_extra("tools"))):
-            TOOLS[tool].write(sme2, tmp_path)
+            write_for(tool, sme2, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,8 +14,8 @@ from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
-from model_profiling.report.charts.over_time import MOST_POINTS, history_chart
 from model_profiling.report.history import History, HistorySeries, history_facts, series_sentences, text_chart
+from model_profiling.report.history_document import MOST_POINTS, history_chart
 from model_profiling.store.store import Store
 from model_profiling.workflow.history import HistoryQuestion, load_history
 

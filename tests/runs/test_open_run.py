@@ -28,8 +28,8 @@ from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.pipeline.measured import conclude, reopen
 from model_profiling.pipeline.open_run import Interleaved, OpenRun, ReadyTarget, measure_together, open_run
 from model_profiling.pipeline.start import Start
+from model_profiling.report import html
 from model_profiling.report.data import report_data
-from model_profiling.report.html import page
 from model_profiling.run import Run, names
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.manifest import Manifest, read_manifest
@@ -270,13 +270,13 @@ def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
 def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypatch) -> None:
     """A page needs the script that draws charts, which the cache keeps."""
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(page, "_put_together", lambda: "draw()")  # takes seconds
-    assert page.vega_script() == "draw()"
+    monkeypatch.setattr(html, "_put_together", lambda: "draw()")  # takes seconds
+    assert html.vega_script() == "draw()"
     (kept,) = (tmp_path / "cache/vega").glob("*/vega.js")
     kept.write_text("steal()")
-    assert page.vega_script() == kept.read_text() == "draw()"
+    assert html.vega_script() == kept.read_text() == "draw()"
     told = sme2prof("models")
     assert re.search(r"^warning: .*cache.*\(vega\.js .*\).*made again$", told.stderr, re.MULTILINE)
     (tmp_path / "cache").chmod(0o777)
     kept.write_text("steal()")
-    assert page.vega_script() == "draw()", "a page is made without the cache, too"
+    assert html.vega_script() == "draw()", "a page is made without the cache, too"

@@ -17,7 +17,7 @@ from said import says
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.pipeline.measuring import scratch_folder
-from model_profiling.report.tools import TOOLS
+from model_profiling.report.tools import write_for
 from model_profiling.run.names import RunFiles
 from model_profiling.tools import robust_latency_analysis
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -166,7 +166,7 @@ def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path:
 
     tools.symlink_to(outside)
     with pytest.raises(InputError, match="for_tools is a link"):
-        TOOLS["badge"].write(data, tools)
+        write_for("badge", data, tools)
 
     (mine / ".work").symlink_to(outside)
     with pytest.raises(InputError, match=r"\.work is a link"), scratch_folder(RunFiles(mine, "m")):

@@ -22,7 +22,7 @@ from said import says
 import model_profiling
 from model_profiling import AnalysedRun, Comparison, ProfilingError, Records, analyse, compare
 from model_profiling.core import process
-from model_profiling.facts.fact import Value
+from model_profiling.facts import Value
 from model_profiling.report.csv_files import DETAIL_COLUMNS
 from model_profiling.report.data import report_data
 from model_profiling.report.verdict import SME2 as SME2_CHANGES

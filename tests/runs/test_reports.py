@@ -12,10 +12,9 @@ from pages import headings, lines, section, table, tables
 from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, dumps_in, edit, load, put, replay
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.report.combined import combined_document
+from model_profiling.report.combined import combined_document, index_row
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Items, plain
-from model_profiling.report.run_index import index_row
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools.badge import make_badge

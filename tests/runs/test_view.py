@@ -18,7 +18,7 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64, Json, edit
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
-from model_profiling.report.run_index import IndexRow, render_index
+from model_profiling.report.combined import IndexRow, render_index
 from model_profiling.run import Run
 from model_profiling.workflow.view import open_page, page_to_view, why_no_browser
 

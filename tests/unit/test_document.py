@@ -31,9 +31,9 @@ from model_profiling.report.document import (
     make_table,
     plain,
 )
-from model_profiling.report.explorer import explore_modules, explore_operators, explore_timeline
-from model_profiling.report.explorer.operators import Texts, fit
-from model_profiling.report.html.page import block_html, json_text
+from model_profiling.report.explore_modules import explore_modules, explore_timeline
+from model_profiling.report.explore_operators import Texts, explore_operators, fit
+from model_profiling.report.html import block_html, json_text
 from model_profiling.report.text import render_markdown, render_terminal
 
 

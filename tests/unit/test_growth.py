@@ -19,9 +19,9 @@ from grown_runs import recorded_run, with_series  # noqa: E402
 from model_profiling.analysis.run import analyse_run  # noqa: E402
 from model_profiling.pipeline.metrics import compute_metrics, latencies  # noqa: E402
 from model_profiling.report import run_report  # noqa: E402
+from model_profiling.report.analysis_json import summary_facts  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.document import Paragraph  # noqa: E402
-from model_profiling.report.pipeline_summary import summary_facts  # noqa: E402
 from model_profiling.report.run_report import truncate_for_page  # noqa: E402
 from model_profiling.report.verdict import headline_pair, verdict  # noqa: E402
 from model_profiling.run import Run, names  # noqa: E402

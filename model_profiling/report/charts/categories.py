@@ -11,7 +11,7 @@ from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import milliseconds, plural, size
 from model_profiling.report.breakdown import ShownTimes, break_down
-from model_profiling.report.charts.drawing import (
+from model_profiling.report.charts import (
     BOX,
     PARTS,
     SPREAD_TIP,

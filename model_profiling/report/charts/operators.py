@@ -12,7 +12,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
 from model_profiling.core.formatting import milliseconds, plural, speedup
 from model_profiling.report.breakdown import break_down
-from model_profiling.report.charts.drawing import (
+from model_profiling.report.charts import (
     BEFORE,
     BOX,
     Layer,

@@ -7,23 +7,7 @@ from collections.abc import Sequence
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.core.formatting import MISSING, milliseconds, plural
-from model_profiling.report.charts.drawing import (
-    BOX,
-    SPREAD_TIP,
-    Channel,
-    Layer,
-    Row,
-    axis,
-    band,
-    labelled,
-    layer,
-    layered,
-    named,
-    sentence,
-    series_colour,
-    series_colours,
-    spread,
-)
+from model_profiling.report import charts as draw
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
 from model_profiling.run import names
@@ -42,7 +26,7 @@ def threads_chart(data: ReportData) -> Chart | None:
     members: dict[str, list[tuple[int, LatencySummary]]] = {}
     for found in data.experiments:
         if found.series.threads and found.summary is not None:
-            members.setdefault(named(found.series.experiment), []).append(
+            members.setdefault(draw.named(found.series.experiment), []).append(
                 (found.series.threads, found.summary)
             )
     several = [
@@ -50,33 +34,35 @@ def threads_chart(data: ReportData) -> Chart | None:
     ][:_MOST_EXPERIMENTS]
     if not several:
         return None
-    rows: list[Row] = [
+    rows: list[draw.Row] = [
         {
             "experiment": name,
             "threads": threads,
-            **spread(summary),
+            **draw.spread(summary),
             "_text": f"{milliseconds(summary.median)} ms",
         }
         for name, known in several
         for threads, summary in known
     ]
-    colour = series_colours("experiment", (name for name, _ in several))
+    colour = draw.series_colours("experiment", (name for name, _ in several))
     shape = {**colour, "scale": {"domain": [name for name, _ in several]}}
-    x: Channel = {
+    x: draw.Channel = {
         "type": "ordinal",
         "title": "threads",
         "axis": {"labelAngle": 0},
         "scale": {"type": "point", "padding": 0.6},
     }
     top = max(summary.p95 for _, known in several for _, summary in known)
-    y = axis("ms; line: nine in ten", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
-    tip = {"experiment": "experiment", "threads": "threads", **SPREAD_TIP}
-    at: Layer = {"x": "threads", "y": "median"}
+    y = draw.axis("ms; line: nine in ten", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
+    tip = {"experiment": "experiment", "threads": "threads", **draw.SPREAD_TIP}
+    at: draw.Layer = {"x": "threads", "y": "median"}
     layers = [
-        layer("rows", "line", **at, color=colour, strokeWidth=2, opacity=0.6),
-        layer("rows", "rule", x="threads", y="p5", y2="p95", color=colour, strokeWidth=2),
-        layer("rows", "point", **at, color=colour, shape=shape, tip=tip, filled=True, size=90, opacity=1),
-        layer("rows", "text", **at, text="_text", align="left", dx=10, baseline="middle"),
+        draw.layer("rows", "line", **at, color=colour, strokeWidth=2, opacity=0.6),
+        draw.layer("rows", "rule", x="threads", y="p5", y2="p95", color=colour, strokeWidth=2),
+        draw.layer(
+            "rows", "point", **at, color=colour, shape=shape, tip=tip, filled=True, size=90, opacity=1
+        ),
+        draw.layer("rows", "text", **at, text="_text", align="left", dx=10, baseline="middle"),
     ]
     said = "; ".join(
         f"{name}: "
@@ -85,7 +71,7 @@ def threads_chart(data: ReportData) -> Chart | None:
         )
         for name, known in several
     )
-    spec = layered({"rows": rows}, layers, x, y)
+    spec = draw.layered({"rows": rows}, layers, x, y)
     return Chart("threads", "What more threads bring", f"{said}.", spec, f"{names.METRICS}: latencies")
 
 
@@ -96,25 +82,27 @@ def ladder_chart(data: ReportData) -> Chart | None:
     said = (_timed_rungs if data.timed else _kernel_rungs)(data, found)
     if not any(value for _, value in said):
         return None
-    rows: list[Row] = [
+    rows: list[draw.Row] = [
         {
-            **band(place, 0.48, 0.9),
-            "rung": named(rung.series.experiment),
+            **draw.band(place, 0.48, 0.9),
+            "rung": draw.named(rung.series.experiment),
             "value": round(value, 5),
-            **(spread(rung.summary) if rung.summary else {}),
-            "_label": f"{named(rung.series.experiment)}: {text}",
+            **(draw.spread(rung.summary) if rung.summary else {}),
+            "_label": f"{draw.named(rung.series.experiment)}: {text}",
         }
         for place, (rung, (text, value)) in enumerate(zip(found, said, strict=True))
     ]
     measured = "ms; line: nine in ten"
-    bars: Layer = {"tip": {"rung": "rung", "value": measured if data.timed else "kernels"}, **BOX}
-    layers = [layer("rows", "bar", x="_zero", x2="value", color=series_colour(0), opacity=0.8, **bars)]
+    bars: draw.Layer = {"tip": {"rung": "rung", "value": measured if data.timed else "kernels"}, **draw.BOX}
+    layers = [
+        draw.layer("rows", "bar", x="_zero", x2="value", color=draw.series_colour(0), opacity=0.8, **bars)
+    ]
     if data.timed:
-        layers.append(layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2))
-    x = axis(measured if data.timed else "kinds of KleidiAI kernels that ran; no time was measured")
+        layers.append(draw.layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2))
+    x = draw.axis(measured if data.timed else "kinds of KleidiAI kernels that ran; no time was measured")
     source = f"{names.METRICS}: latencies, comparisons" if data.timed else f"the files *{names.KERNELS_CSV}"
-    spec = labelled({"rows": rows}, layers, x)
-    return Chart("ladder", "The ladder: what each CPU feature brings", sentence(rows), spec, source)
+    spec = draw.labelled({"rows": rows}, layers, x)
+    return Chart("ladder", "The ladder: what each CPU feature brings", draw.sentence(rows), spec, source)
 
 
 def _rungs(experiments: Sequence[ExperimentReport]) -> list[ExperimentReport]:
@@ -154,7 +142,7 @@ def _kernel_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[t
 def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     """The kernels called most, with a bar for each series, so that a missing one shows."""
     counted = [found for found in place.kernels if found.counted][:_MOST_COUNTED]
-    series = [named(str(found.series)) for found in counted]
+    series = [draw.named(str(found.series)) for found in counted]
     calls: dict[Kernel, dict[str, int]] = {}
     for label, found in zip(series, counted, strict=True):
         for use in found.uses:
@@ -164,34 +152,36 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
         return None
     most = sorted(calls, key=lambda kernel: -max(calls[kernel].values()))[:_KERNELS_SHOWN]
     height = _LABEL + _BAR * len(series)
-    rows: list[Row] = [
-        {"_row": row, "_label": f"{kernel.isa}: {named(kernel.name)}"} for row, kernel in enumerate(most)
+    rows: list[draw.Row] = [
+        {"_row": row, "_label": f"{kernel.isa}: {draw.named(kernel.name)}"} for row, kernel in enumerate(most)
     ]
-    bars: list[Row] = []
+    bars: list[draw.Row] = []
     said: list[str] = []
     for row, kernel in enumerate(most):
         counts = {label: calls[kernel].get(label, 0) for label in series}
         spoken = ", ".join(f"{plural(count, 'call')} in {label}" for label, count in counts.items())
-        said.append(f"{named(kernel.name)} ({kernel.isa}): {spoken}")
+        said.append(f"{draw.named(kernel.name)} ({kernel.isa}): {spoken}")
         for lane, (label, count) in enumerate(counts.items()):
             top = (_LABEL - 4 + _BAR * lane) / height
             bars.append(
                 {
-                    **band(row, top, top + (_BAR - 3) / height),
-                    "kernel": named(kernel.name),
+                    **draw.band(row, top, top + (_BAR - 3) / height),
+                    "kernel": draw.named(kernel.name),
                     "series": label,
                     "calls": count,
                     "_text": f"{count:,}",
                 }
             )
-    colour = series_colours("series", series, title="bars, from top to bottom" if len(series) > 1 else None)
+    colour = draw.series_colours(
+        "series", series, title="bars, from top to bottom" if len(series) > 1 else None
+    )
     tip = {"kernel": "kernel", "series": "series", "calls": "calls"}
     layers = [
-        layer("bars", "bar", x="_zero", x2="calls", **BOX, color=colour, tip=tip),
-        layer("bars", "text", x="calls", y="_middle", text="_text", align="left", dx=4, fontSize=10),
+        draw.layer("bars", "bar", x="_zero", x2="calls", **draw.BOX, color=colour, tip=tip),
+        draw.layer("bars", "text", x="calls", y="_middle", text="_text", align="left", dx=4, fontSize=10),
     ]
     longest = max(max(calls[kernel].values()) for kernel in most)
-    x = axis("calls", {"domain": [0, longest * 1.15], "nice": False}, format=",d", tickCount=5)
+    x = draw.axis("calls", {"domain": [0, longest * 1.15], "nice": False}, format=",d", tickCount=5)
     title = f"Kernels that ran{' under emulation' if place.emulated else ''}, by calls"
-    spec = labelled({"rows": rows, "bars": bars}, layers, x, height)
+    spec = draw.labelled({"rows": rows, "bars": bars}, layers, x, height)
     return Chart(name, title, f"{'; '.join(said)}.", spec, source)

@@ -9,60 +9,39 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from model_profiling.core import files
+from model_profiling.core.errors import InputError
 from model_profiling.report.data import ReportData
 
 
-class NothingToShow(Exception):
+class NothingToShow(InputError):
     """A run has nothing for a tool; says what is missing, and what to do."""
-
-    def __init__(self, problem: str, fix: str) -> None:
-        super().__init__(problem)
-        self.problem, self.fix = problem, fix
 
 
 def no_dumps(data: ReportData) -> NothingToShow:
     return NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A format: its name, how to open its files, and the module that writes them."""
-
-    name: str
-    module: str
-    opens: str
-    """What to do with the files, for people."""
-
-    def write(self, data: ReportData, folder: Path) -> tuple[Path, ...]:
-        """Write its files into `folder`; raises NothingToShow if the run has nothing for it."""
-        module = importlib.import_module(f"model_profiling.report.tools.{self.module}")
-        writer = cast("Callable[[ReportData, Path], tuple[Path, ...]]", module.write)
-        return writer(data, files.real_folder(folder.parent, folder))
-
-
 TOOLS = {
-    tool.name: tool
-    for tool in (
-        Tool(
-            "perfetto", "perfetto", "drop it on ui.perfetto.dev: it is read in the browser and sent nowhere"
-        ),
-        Tool(
-            "speedscope", "speedscope", "drop it on speedscope.app, which sends it nowhere, or npx speedscope"
-        ),
-        Tool("parquet", "parquet", "pandas.read_parquet, DuckDB, Polars or anything that reads Parquet"),
-        Tool(
-            "model-explorer",
-            "model_explorer",
-            "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE",
-        ),
-        Tool("badge", "badge", "publish it and give its address to a shields.io endpoint badge"),
-    )
+    "perfetto": "drop it on ui.perfetto.dev: it is read in the browser and sent nowhere",
+    "speedscope": "drop it on speedscope.app, which sends it nowhere, or npx speedscope",
+    "parquet": "pandas.read_parquet, DuckDB, Polars or anything that reads Parquet",
+    "model-explorer": (
+        "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE"
+    ),
+    "badge": "publish it and give its address to a shields.io endpoint badge",
 }
+"""Each tool, which the module of its name writes for, and how to open its files."""
+
+
+def write_for(tool: str, data: ReportData, folder: Path) -> tuple[Path, ...]:
+    """Write a tool's files into `folder`; raises NothingToShow if the run has nothing for it."""
+    module = importlib.import_module(f"{__name__}.{tool.replace('-', '_')}")
+    writer = cast("Callable[[ReportData, Path], tuple[Path, ...]]", module.write)
+    return writer(data, files.real_folder(folder.parent, folder))
 
 
 def whole_text(text: str) -> str:

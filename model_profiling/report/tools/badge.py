@@ -1,14 +1,26 @@
-"""A run's answer in two words, for a shields.io endpoint badge."""
+"""A run's answer in short: in two words for a shields.io endpoint badge, in Markdown for a GitHub job."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from model_profiling.core.formatting import milliseconds
+from model_profiling.report.comparison_document import Comparison, comparison_document
 from model_profiling.report.data import ReportData
+from model_profiling.report.document import (
+    Block,
+    Code,
+    Folded,
+    Heading,
+    Paragraph,
+    Table,
+    Text,
+)
+from model_profiling.report.run_report import speedups
 from model_profiling.report.tools import write_json
-from model_profiling.report.verdict import outputs_differ, sme2_pair
+from model_profiling.report.verdict import answers, outputs_differ, sme2_pair
 from model_profiling.statistics.speedup import Verdict
 
 FILE = "badge.json"
@@ -51,3 +63,26 @@ def make_badge(data: ReportData) -> Badge:
     where = ", emulated" if coverage.emulated else ""
     message = f"{proven} of {every} matrix operators{where}"
     return Badge("SME2 kernels", message, "brightgreen" if proven else "orange")
+
+
+_MOST_ROWS = 30
+
+
+def run_summary(data: ReportData, report: Path) -> list[Block]:
+    table = [_short(block) for block in speedups(data) if isinstance(block, Table)] if data.timed else []
+    files = ("Report: ", Code(str(report)), ", files for other tools: ", Code("sme2prof report --for all"))
+    return [Heading(data.title, 3), *answers(data).opening(), *table, Paragraph(files)]
+
+
+def comparison_summary(comparison: Comparison) -> list[Block]:
+    return [_short(block) for block in comparison_document(comparison) if not isinstance(block, Folded)]
+
+
+def _short(block: Block) -> Block:
+    match block:
+        case Heading():
+            return replace(block, level=3)
+        case Table(headers, rows) if len(rows) > _MOST_ROWS:
+            left: tuple[Text, ...] = (f"{len(rows) - _MOST_ROWS} more in the report",)
+            return replace(block, rows=(*rows[:_MOST_ROWS], left + ("",) * (len(headers) - 1)))
+    return block

@@ -17,7 +17,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core import files
-from model_profiling.report.charts.drawing import PARTS
+from model_profiling.report.charts import PARTS
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.tools import NothingToShow, file_word, no_dumps, write_json
 from model_profiling.statistics.speedup import Verdict

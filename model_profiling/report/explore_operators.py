@@ -23,21 +23,22 @@ from model_profiling.analysis.matching import (
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
-from model_profiling.facts.fact import shape_text
+from model_profiling.facts import shape_text
 from model_profiling.facts.operators import OperatorRow, facts_for
-from model_profiling.report.breakdown import break_down, verdict_of
-from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Explorer, plain
-from model_profiling.report.html.page import json_size
-from model_profiling.report.views import (
+from model_profiling.report.breakdown import (
     View,
+    break_down,
     kernel_change_cell,
     line_cell,
     module_cell,
     precision_cell,
+    verdict_of,
     views_of,
     work_cells,
 )
+from model_profiling.report.data import ReportData
+from model_profiling.report.document import Block, Explorer, plain
+from model_profiling.report.html import json_size
 from model_profiling.run import names
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
