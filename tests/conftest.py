@@ -26,10 +26,9 @@ from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.models.registry import choose
-from model_profiling.runner.build import SOURCES, _flags, compiled
+from model_profiling.runner.build import SOURCES, Sdk, _flags, compiled
 from model_profiling.runner.cache import cache_root
 from model_profiling.runner.compilers import Compiler
-from model_profiling.runner.sdk import Sdk
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 
@@ -79,8 +78,8 @@ def missing(what: str) -> None:
 
 def arm_xnnpack() -> Path:
     """The XNNPACK backend of ExecuTorch's Arm wheel."""
-    from model_profiling.runner.sdk import installed_sdk
-    from model_profiling.targets.cross import aarch64_sdk
+    from model_profiling.runner.build import installed_sdk
+    from model_profiling.targets.emulated import aarch64_sdk
 
     sdk = installed_sdk()
     if not ON_ARM:

@@ -19,11 +19,11 @@ from attack.finds import Find, PartResult
 from model_profiling.core import process
 from model_profiling.core.errors import ProfilingError
 from model_profiling.runner import apt
+from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.compilers import ZIG_RELEASE, zig_command, zig_source
 from model_profiling.runner.features import AARCH64_LINUX
-from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import presets
-from model_profiling.targets import cross
+from model_profiling.targets.emulated import aarch64_sdk
 
 PATIENCE_S = 120.0
 """pip gives up after three tries of 2 s here, apt after three of 20 s."""
@@ -128,7 +128,7 @@ def _wheel(fault: Fault, folder: Path) -> Iterator[str]:
         "executorch/include/executorch/runtime/executor/method.h": "#pragma once\n" * 1000,
     }
     data = _packed(package, "executorch", release)
-    yield from _from_index(fault, name, data, lambda: cross.aarch64_sdk(native), folder)
+    yield from _from_index(fault, name, data, lambda: aarch64_sdk(native), folder)
 
 
 def _zig(fault: Fault, folder: Path) -> Iterator[str]:

@@ -14,8 +14,7 @@ from model_profiling.cli.frame import debug_option, debugging, fail, remember, s
 from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
 from model_profiling.core.files import is_utf8
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.signals import end_like_ctrl_c
-from model_profiling.core.stdio import checked_output, lost_output
+from model_profiling.core.stdio import checked_output, end_like_ctrl_c, lost_output
 
 COMMANDS = {
     "doctor": "Check that this machine can profile, and say how to fix what is missing.",

@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Iterator
 
-from model_profiling.cli.frame import say, warn
-from model_profiling.core.formatting import duration, in_short, printable
-from model_profiling.core.progress import Progress, Silent, watching
+from model_profiling.cli.frame import warn
+from model_profiling.core.formatting import duration, printable
+from model_profiling.core.progress import Lines, Progress, Silent, watching
 
-_SECONDS_BETWEEN_LINES = 10.0
 DRIVEN = "SME2PROF_PROGRESS"
 """Set to `json` by a program that drives this one: it reads progress as JSON lines from stderr and holds
 stdin open. When stdin ends, the driver is gone, and the work ends as on Ctrl-C."""
@@ -60,24 +59,6 @@ class LiveLine:
         text = printable(" ".join(text.split()))
         room = self._console.width - len("* ") - 1
         self._status.update(Text(text if len(text) <= room else text[: room - 3] + "..."))
-
-
-class PlainLines:
-    """A line per stage, and its progress every few seconds: for logs of long jobs."""
-
-    def __init__(self) -> None:
-        self._stage, self._shown = "", time.monotonic()
-
-    def stage(self, text: str) -> None:
-        if text != self._stage:
-            self._stage, self._shown = text, time.monotonic()
-            say(in_short(text), err=True)
-
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        if done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
-            self._shown = time.monotonic()
-            left = "" if left_s is None else f", {duration(left_s)} left"
-            say(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}", err=True)
 
 
 class JsonLines:
@@ -126,7 +107,7 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
         elif not quiet and sys.stderr.isatty():
             progress = shown.enter_context(LiveLine())
         elif not quiet and lines:
-            progress = PlainLines()
+            progress = Lines()
         shown.enter_context(watching(progress))
         yield progress
 

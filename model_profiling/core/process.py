@@ -16,7 +16,7 @@ from typing import IO
 
 from model_profiling.core.errors import SetupError, system_reason
 from model_profiling.core.left_running import Keeper, end_all, marked, new_mark
-from model_profiling.core.signals import defer_signals
+from model_profiling.core.stdio import defer_signals
 
 MOST_OUTPUT = 16 << 20
 """Bytes kept of each stream; the times that a runner prints are in its last lines."""

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from model_profiling.core.formatting import printable
+from model_profiling.core.formatting import duration, in_short, no_command, printable
+from model_profiling.core.stdio import say_aside
 
 _SECONDS_BETWEEN_LINES = 10.0
 _ERASE = "\r\033[K"
@@ -37,28 +38,28 @@ class Silent:
 
 
 class Lines:
-    """Plain progress lines on stderr, for programs that run without the kit's packages. Several programs may
-    share a terminal: the count stays in the last line until anyone writes another."""
+    """A line on stderr per stage, and its progress every few seconds. Several programs may share a terminal:
+    there the count stays in the last line until anyone writes another."""
 
     def __init__(self) -> None:
         self._stage, self._shown = "", time.monotonic()
 
     def stage(self, text: str) -> None:
-        self._stage, self._shown = text, time.monotonic()
-        self._write(text, "\n")
+        if text != self._stage:
+            self._stage, self._shown = text, time.monotonic()
+            self._write(text, "\n")
 
     def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        del left_s
-        count = f"{self._stage} {done}/{total} {text}".rstrip()
+        left = "" if left_s is None else f", {duration(left_s)} left"
+        count = f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}"
         if sys.stderr.isatty():
             self._write(count[: shutil.get_terminal_size().columns - 1], "")
-        elif time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+        elif done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = time.monotonic()
             self._write(count, "\n")
 
     def _write(self, text: str, end: str) -> None:
-        sys.stderr.write(f"{_ERASE if sys.stderr.isatty() else ''}{printable(text)}{end}")
-        sys.stderr.flush()
+        say_aside(f"{_ERASE if sys.stderr.isatty() else ''}{no_command(printable(in_short(text)))}", end)
 
 
 _watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")

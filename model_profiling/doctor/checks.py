@@ -24,9 +24,9 @@ from model_profiling.core.hints import (
     with_another_python,
 )
 from model_profiling.runner.apt import this_distribution
+from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import prospect
-from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.source_build import toolchain
 from model_profiling.targets.device import power_mode
 from model_profiling.targets.device.power_mode import MachineLock, unfinished_work

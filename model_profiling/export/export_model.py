@@ -1,7 +1,5 @@
 """Exports a model: `python model_profiling/export/export_model.py --model M --dtype D --outdir F`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -9,12 +7,9 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if 
 try:
     from model_profiling.cli.script import run_export
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
-
 
 if __name__ == "__main__":
     sys.exit(run_export("Export a PyTorch model to .pte; the same as `sme2prof export`."))

@@ -10,14 +10,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.core import fetching, process
+from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import current_progress
+from model_profiling.runner import fetching
 
 # The machine's Linux distribution and its package names, for fixes that can be followed word for word.
 
@@ -127,9 +128,6 @@ class Archive:
 
     def keyring(self, folder: Path = Path("/usr/share/keyrings")) -> Path | None:
         return next((folder / name for name in _KEYRINGS[self.origin] if (folder / name).is_file()), None)
-
-    def with_suite(self, suite: str) -> Archive:
-        return replace(self, suite=suite)
 
 
 def own_archive(cure: str) -> Archive:

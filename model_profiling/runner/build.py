@@ -1,10 +1,12 @@
-"""Compiles the runner against an ExecuTorch wheel, once for each state of its inputs."""
+"""Compiles the runner against the installed ExecuTorch wheel, once for each state of its inputs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
+import shlex
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -15,10 +17,69 @@ from pathlib import Path
 from model_profiling.core import files, process
 from model_profiling.core.check import Check
 from model_profiling.core.errors import SetupError
+from model_profiling.core.hints import install_extra, reinstall, wheel_folder
 from model_profiling.core.progress import current_progress
 from model_profiling.runner.cache import cache_root, cached, damage_of
 from model_profiling.runner.compilers import Compiler, find_compiler, prospect
-from model_profiling.runner.sdk import Sdk, installed_sdk
+from model_profiling.runner.features import Platform, System, this_platform
+
+
+@dataclass(frozen=True, slots=True)
+class Sdk:
+    """An ExecuTorch wheel, installed or unpacked, for one platform; or one built for Android with a wheel's
+    layout, which its files do not show (hence `system`)."""
+
+    root: Path
+    version: str
+    sha: str | None
+    machine: str
+    system: System | None = None
+
+    @property
+    def platform(self) -> Platform:
+        """The platform of its libraries; from the files if `system` is not set."""
+        if self.system is not None:
+            return Platform(self.system, self.machine)
+        on_macos = (self.libraries / "libexecutorch.dylib").is_file()
+        return Platform("macos" if on_macos else "linux", self.machine)
+
+    @property
+    def include(self) -> Path:
+        return self.root / "include"
+
+    @property
+    def libraries(self) -> Path:
+        return self.root / "lib"
+
+
+def installed_sdk() -> Sdk:
+    """Return the wheel in this Python's environment, found without importing it."""
+    folder = wheel_folder()
+    if folder is None:
+        raise SetupError("no wheel of ExecuTorch is installed in this Python", install_extra("executorch"))
+    # The real path, so that environments that share a wheel share its runner.
+    return sdk_at(folder.resolve(), this_platform().machine)
+
+
+def sdk_at(root: Path, machine: str) -> Sdk:
+    """Return the SDK under `root`, after checking for the parts that the runner needs."""
+    for part in ("version.py", "include/executorch/runtime/executor/method.h", "lib"):
+        if not (root / part).exists():
+            raise SetupError(f"the ExecuTorch in {root} has no {part}: it is no official wheel", _again(root))
+    text = (root / "version.py").read_text(encoding="utf-8")
+    version = re.search(r"__version__[^=\n]*=\s*['\"]([^'\"]+)['\"]", text)
+    sha = re.search(r"git_version[^=\n]*=\s*['\"]([0-9a-f]{7,40})['\"]", text)
+    if version is None:
+        raise SetupError(f"the ExecuTorch in {root} does not say its version", _again(root))
+    return Sdk(root, version.group(1), sha.group(1) if sha else None, machine)
+
+
+def _again(root: Path) -> str:
+    """Return the fix for an incomplete wheel: an unpacked one is fetched again once it is removed."""
+    if cache_root() in root.parents:
+        return shlex.join(["rm", "-r", str(root.parent)])
+    return reinstall("executorch", "executorch")
+
 
 # Compiled objects are cached by content. The wheel's location does not matter before linking: another
 # environment with the same wheel, such as the next CI job with a restored cache, only links them.

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from model_profiling.core import files, safe_read
 from model_profiling.core.errors import ProfilingError, SetupError, system_reason
-from model_profiling.core.signals import defer_signals
+from model_profiling.core.stdio import defer_signals
 
 RECORD = ".sme2prof-entry.json"
 UNFINISHED = ".fetch."

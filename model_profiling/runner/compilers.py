@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from model_profiling.core import fetching, files, process
+from model_profiling.core import files, process
 from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.runner import fetching
 from model_profiling.runner.apt import (
     Need,
     native_architecture,
@@ -32,7 +33,6 @@ from model_profiling.runner.apt import (
 )
 from model_profiling.runner.cache import cache_root, cached, make_place
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
-from model_profiling.runner.sdk import pip_words
 
 # A compiler that brings its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900
@@ -327,7 +327,7 @@ def zig_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
 def _install_zig(into: Path) -> None:
     done = fetching.pip(
         *("install", "--no-deps", "--only-binary=:all:", "--no-compile", "--target", into),
-        *pip_words("ziglang"),
+        *fetching.pip_words("ziglang"),
         timeout=900,
     )
     if not done.ok:

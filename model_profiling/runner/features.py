@@ -7,16 +7,18 @@ flags by name; only this table says which flags belong to which feature.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.core import macos
-from model_profiling.core.errors import InputError
+from model_profiling.core import process
+from model_profiling.core.errors import InputError, SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,24 @@ def ladder(present: Iterable[str]) -> tuple[Rung, ...]:
     return tuple(rungs)
 
 
+# The folders of macOS's own commands, for a PATH that leaves them out.
+_MAC_FOLDERS = "/usr/bin:/usr/sbin"
+
+
+def mac_says(command: str, *words: str) -> str:
+    """Return what one of macOS's own commands prints; empty if it does not answer."""
+    path = shutil.which(command, path=f"{os.environ.get('PATH', '')}:{_MAC_FOLDERS}")
+    try:
+        done = process.run([path, *words], timeout=10) if path else None
+    except SetupError:
+        return ""
+    return done.stdout if done and done.ok else ""
+
+
+def sysctl(name: str) -> str:
+    return mac_says("sysctl", "-n", name).strip()
+
+
 def host_features() -> frozenset[str]:
     """Return the features of this machine; empty if its CPU is not Arm."""
     return detect_host().names
@@ -135,13 +155,12 @@ def is_arm(machine: str) -> bool:
 
 def detect_host() -> HostFeatures:
     machine = platform.machine().lower()
-    if sys.platform == "darwin" and machine == "x86_64" and macos.is_translated():
+    if sys.platform == "darwin" and machine == "x86_64" and sysctl("sysctl.proc_translated") == "1":
         return HostFeatures(frozenset(), "x86_64 Python, run by Rosetta on an Arm CPU")
     if not is_arm(machine):
         return HostFeatures(frozenset(), f"{machine or 'unknown'} CPU: no Arm features")
     if sys.platform == "darwin":
-        listing = macos.sysctl_listing("hw.optional.arm")
-        return HostFeatures(from_sysctl(listing), "sysctl hw.optional.arm")
+        return HostFeatures(from_sysctl(mac_says("sysctl", "hw.optional.arm")), "sysctl hw.optional.arm")
     try:
         text = PROC_CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.core.safe_read import is_regular
-from model_profiling.runner.code_files import read_functions
-from model_profiling.runner.functions import CodeFunctions
+from model_profiling.runner.functions import CodeFunctions, read_functions
 
 _AGAIN = "run it again"
 _COLUMNS = ("call", "operator", "thread", "file", "offset")

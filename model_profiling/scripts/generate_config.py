@@ -3,8 +3,6 @@
 Takes the options of `sme2prof config new`; on a terminal it asks for those that are missing.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -12,12 +10,9 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if 
 try:
     from model_profiling.cli.main import main
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
-
 
 if __name__ == "__main__":
     sys.exit(main(["config", "new", *sys.argv[1:]]))

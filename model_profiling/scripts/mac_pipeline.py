@@ -4,8 +4,6 @@ example:
   python model_profiling/scripts/mac_pipeline.py --config my_config.json
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -13,12 +11,9 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if 
 try:
     from model_profiling.cli.script import run_pipeline
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
-
 
 if __name__ == "__main__":
     sys.exit(run_pipeline(__doc__, system="darwin"))

@@ -76,7 +76,7 @@ fi
 # what it compiled, each start would do so again, so there pip compiles all.
 compile=--no-compile
 [ -z "${PYTHONDONTWRITEBYTECODE:-}" ] || compile=--compile
-install() { .venv/bin/python -m model_profiling.runner.pip install --no-deps "$compile" "$@"; }
+install() { .venv/bin/python -m model_profiling.runner pip install --no-deps "$compile" "$@"; }
 install_locked() { install --require-hashes --no-build-isolation --use-pep517 -r "requirements/$1.txt"; }
 needs_cuda() {
   .venv/bin/python -c 'import importlib.metadata, sys; sys.exit("nvidia" not in str(importlib.metadata.requires("torch")))'
@@ -107,7 +107,7 @@ if [ "$have" != "$sources test" ] && [ "$have" != "$sources $lock" ]; then
   install --require-hashes -r model_profiling/runner/executorch.txt
   .venv/bin/python -m model_profiling.targets >.venv/.runner &
   runner=$!
-  .venv/bin/python -m model_profiling.runner.pip install --no-deps "$compile" -r requirements/torch.txt &
+  .venv/bin/python -m model_profiling.runner pip install --no-deps "$compile" -r requirements/torch.txt &
   torch_pip=$!
   install_locked "$lock"
   wait "$torch_pip"

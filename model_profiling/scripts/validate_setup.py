@@ -12,14 +12,11 @@ sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if 
 try:
     from model_profiling.core.errors import ArgumentParser
     from model_profiling.core.formatting import printable
-    from model_profiling.core.signals import end_like_ctrl_c
-    from model_profiling.core.stdio import checked_output
+    from model_profiling.core.stdio import checked_output, end_like_ctrl_c
     from model_profiling.doctor import examine, prerequisites, program_checks
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
 

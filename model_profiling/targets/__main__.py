@@ -6,7 +6,7 @@ import sys
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.stdio import checked_output
-from model_profiling.runner.ahead import describe, make_ready
+from model_profiling.runner.__main__ import describe, make_ready
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.machine import TargetChoice
 from model_profiling.targets import plan_targets

@@ -1,4 +1,5 @@
-"""Emulates an SME2 machine: runs the runner under QEMU, and fetches what that needs."""
+"""Emulates an SME2 machine: runs the runner under QEMU, and fetches what that needs. On other CPUs than Arm
+it is cross-compiled, for which pip and apt fetch an aarch64 ExecuTorch and C library."""
 
 from __future__ import annotations
 
@@ -6,22 +7,111 @@ import os
 import re
 import shutil
 import sys
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt
+from model_profiling.runner import apt, compilers, fetching
 from model_profiling.runner.apt import this_distribution
-from model_profiling.runner.build import build_runner
+from model_profiling.runner.build import RunnerBuild, Sdk, build_runner, installed_sdk, sdk_at
 from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.features import this_platform
+from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_features
-from model_profiling.targets.cross import build_cross_runner
 from model_profiling.targets.execution import LocalTransport, Route
 from model_profiling.targets.host import HostTarget, host_facts
-from model_profiling.targets.remote.facts import library_folders
+
+# These packages are for every architecture, so any mirror has them, even one without arm64.
+_LIBC = ("libc6-arm64-cross", "libgcc-s1-arm64-cross", "libstdc++6-arm64-cross")
+_PLACE = "usr/aarch64-linux-gnu"
+# Where a root may hold aarch64 libraries.
+_FOLDERS = ("lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib64", "lib", "usr/lib")
+_WHEELS: dict[Platform, Sequence[str]] = {
+    AARCH64_LINUX: [f"manylinux_2_{minor}_aarch64" for minor in range(28, 40)] + ["manylinux2014_aarch64"],
+    AARCH64_MACOS: [f"macosx_{major}_0_arm64" for major in (14, 13, 12, 11)],
+}
+
+
+def build_cross_runner(*, fetch: bool = True) -> tuple[RunnerBuild, Path]:
+    """Return the runner cross-compiled for aarch64 Linux, and the folder of its C library, for QEMU."""
+    compiler = find_compiler(AARCH64_LINUX, fetch=fetch)
+    sdk = aarch64_sdk(installed_sdk(), fetch=fetch)
+    return build_runner(sdk, compiler), aarch64_sysroot(fetch=fetch)
+
+
+def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = True) -> Sdk:
+    """Return the wheel of the same release for `wanted`, downloaded by pip and unpacked into the cache."""
+    release = native.version.partition("+")[0]
+
+    def make(into: Path) -> None:
+        folder = into.parent
+        done = fetching.pip(
+            *("download", "--no-deps", "--only-binary=:all:"),
+            *("--dest", folder, "--python-version", f"{sys.version_info.major}.{sys.version_info.minor}"),
+            *(word for name in _WHEELS[wanted] for word in ("--platform", name)),
+            *fetching.pip_words("executorch", release),
+            timeout=900,
+        )
+        wheels = list(folder.glob("executorch-*.whl"))
+        if not done.ok or not wheels:
+            reached = "check the connection to the package index"
+            raise SetupError(f"pip cannot get {what}: {done.tail(1)}", reached)
+        parts = ("executorch/include/", "executorch/lib/", "executorch/version.py")
+        try:
+            with zipfile.ZipFile(wheels[0]) as archive:
+                archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as problem:
+            # An index may have no hashes, and pip does not check every byte that it downloads.
+            raise SetupError(f"{what} came damaged: {problem}", "try again") from problem
+
+    kind = wanted.machine if wanted.system == "linux" else f"{wanted.machine}-{wanted.system}"
+    home = cache_root() / "wheels" / f"executorch-{release}-{kind}"
+    what = f"the {wanted} wheel of ExecuTorch {release}"
+    return sdk_at(cached(home, make, what, fetch=fetch) / "executorch", wanted.machine)
+
+
+def aarch64_sysroot(*, fetch: bool = True) -> Path:
+    """Return a folder with an aarch64 C and C++ runtime: the user's choice, installed, unpacked or cached."""
+    if chosen := os.environ.get("SME2PROF_SYSROOT"):
+        if not _has_runtime(Path(chosen)):
+            lacking = f"{chosen} has no lib/ld-linux-aarch64.so.1 with a libstdc++.so.6"
+            raise SetupError(lacking, "correct SME2PROF_SYSROOT")
+        return Path(chosen)
+    installed = Path("/", _PLACE)
+    if _has_runtime(installed):
+        return installed
+    unpacked = compilers.aarch64_libraries()
+    if unpacked is not None and _has_runtime(unpacked):
+        return unpacked
+    fix = this_distribution().fix("aarch64 C library")
+    archive = apt.own_archive(fix)
+
+    def make(into: Path) -> None:
+        with apt.packages_of(archive, fix) as packages:
+            for deb in packages.download(_LIBC):
+                packages.unpack(deb, into)
+        compilers.cover_multiarch(into / _PLACE)
+
+    home = cache_root() / "sysroots" / f"{archive.origin.lower()}-{archive.suite}-aarch64"
+    return cached(home, make, "an aarch64 C library", fetch=fetch) / _PLACE
+
+
+def _has_runtime(folder: Path) -> bool:
+    libraries = (
+        folder.glob(f"{place}/libstdc++.so.6") for place in ("lib*", "lib/*", "usr/lib*", "usr/lib/*")
+    )
+    return (folder / "lib/ld-linux-aarch64.so.1").exists() and any(map(any, libraries))
+
+
+def library_folders(root: Path) -> Iterator[Path]:
+    """Yield the folders under `root` that may hold aarch64 libraries."""
+    return (root / folder for folder in _FOLDERS if (root / folder).is_dir())
+
 
 # A QEMU counts if the kit's runner, run under it, reports SME2; its version is only a hint.
 
@@ -87,7 +177,7 @@ def new_enough(version: str) -> bool:
 
 def _archive(cure: str) -> apt.Archive:
     own = apt.own_archive(cure)
-    return own.with_suite(_DEBIAN_SUITE) if own.origin == "Debian" else own
+    return replace(own, suite=_DEBIAN_SUITE) if own.origin == "Debian" else own
 
 
 def _on_path() -> list[Path]:

@@ -8,9 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-from model_profiling.core import macos
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.features import detect_host
+from model_profiling.runner.features import detect_host, mac_says, sysctl
 from model_profiling.runner.machine import (
     CPU_FILES,
     Cluster,
@@ -61,7 +60,7 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
         memory_bytes=_memory(),
         temperature_c=_temperature(),
         versions={"python": platform.python_version(), **built, **versions},
-        on_battery=macos.on_battery() if sys.platform == "darwin" else on_battery_in(_POWER),
+        on_battery=_mac_on_battery() if sys.platform == "darwin" else on_battery_in(_POWER),
         clusters=_clusters(),
     )
 
@@ -96,13 +95,13 @@ def _clusters() -> tuple[Cluster, ...]:
 
 def _cpu_name() -> str:
     if sys.platform == "darwin":
-        return macos.sysctl("machdep.cpu.brand_string") or platform.machine()
+        return sysctl("machdep.cpu.brand_string") or platform.machine()
     return cpu_name_from_proc(_read("/proc/cpuinfo") or "") or platform.processor() or platform.machine()
 
 
 def _system_name() -> str:
     if sys.platform == "darwin":
-        return f"macOS {macos.version() or platform.mac_ver()[0]}".strip()
+        return f"macOS {mac_says('sw_vers', '-productVersion').strip() or platform.mac_ver()[0]}".strip()
     release = _read("/etc/os-release") or ""
     pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', release)
     return f"{pretty.group(1) if pretty else platform.system()}, kernel {platform.release()}"
@@ -110,7 +109,8 @@ def _system_name() -> str:
 
 def _memory() -> int | None:
     if sys.platform == "darwin":
-        return macos.memory_bytes()
+        said = sysctl("hw.memsize")
+        return int(said) if said.isdecimal() else None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -138,6 +138,11 @@ def _temperature() -> float | None:
     readings = [_read(str(zone)) for zone in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
     degrees = [int(text) / 1000 for text in readings if text and text.lstrip("-").isdigit()]
     return max(degrees, default=None)
+
+
+def _mac_on_battery() -> bool | None:
+    source = re.search(r"drawing from '([^']+)'", mac_says("pmset", "-g", "batt"))
+    return source[1] == "Battery Power" if source else None
 
 
 def on_battery_in(supplies: Path) -> bool | None:

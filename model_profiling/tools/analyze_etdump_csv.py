@@ -35,10 +35,8 @@ try:
     from model_profiling.report.text import render_terminal
     from model_profiling.report.tool_files import series_blocks, write_bottlenecks, write_comparison
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
 

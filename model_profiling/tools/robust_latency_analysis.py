@@ -45,10 +45,8 @@ try:
     )
     from model_profiling.statistics.speedup import Speedup
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
 

@@ -28,10 +28,8 @@ try:
     from model_profiling.core.records import csv_text
     from model_profiling.core.stdio import checked_output
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"error: {Path(__file__).name} needs the Python module {missing.name}; run setup_repo.sh in a clone "
-        "of the kit and use its .venv/bin/python, or install the kit with pip\n"
-    )
+    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
 

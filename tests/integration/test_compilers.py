@@ -18,11 +18,10 @@ from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build as runner_build
 from model_profiling.runner import compilers
-from model_profiling.runner.build import RunnerBuild, _flags, build_runner, places
+from model_profiling.runner.build import RunnerBuild, Sdk, _flags, build_runner, installed_sdk, places
 from model_profiling.runner.features import AARCH64_MACOS, Platform, this_platform
-from model_profiling.runner.sdk import Sdk, installed_sdk
-from model_profiling.targets import Job, cross
-from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets import Job
+from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk
 from model_profiling.targets.execution import LocalTransport, Route, execute
 
 pytestmark = [
@@ -112,7 +111,7 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
     kernel counts and traces must come out the same. A layout that differs shows itself as
     std::bad_variant_access in some programs and not in others, so there are several."""
     assert emulated.build is not None and emulated.qemu is not None
-    sdk: Sdk = installed_sdk() if arm is not emulated else cross.aarch64_sdk(installed_sdk())
+    sdk: Sdk = installed_sdk() if arm is not emulated else aarch64_sdk(installed_sdk())
     build = build_runner(sdk, from_zig(sdk.platform))
     prefix = () if arm is not emulated else emulated.qemu.prefix
     programs = [exported("toy_cnn", dtype).pte for dtype in ("fp32", "fp16", "int8")]
@@ -164,7 +163,7 @@ def test_the_runner_compiles_and_links_for_macos(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     compiler = from_zig(AARCH64_MACOS)
     try:
-        sdk = cross.aarch64_sdk(installed_sdk(), AARCH64_MACOS)
+        sdk = aarch64_sdk(installed_sdk(), AARCH64_MACOS)
     except SetupError as problem:
         missing(str(problem))
     assert sdk.platform == AARCH64_MACOS

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from model_profiling.core import process
-from model_profiling.runner.build import _flags, places
+from model_profiling.runner.build import _flags, installed_sdk, places
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import host_features
-from model_profiling.runner.sdk import installed_sdk
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
 SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")

@@ -16,9 +16,10 @@ from said import says
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import build, sdk
+from model_profiling.runner import build
 from model_profiling.runner.cache import cached
-from model_profiling.targets.cross import cross_compiler
+from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.targets.emulated import EmulatedTarget
 
 SOURCES = Path(build.__file__).parent
@@ -55,8 +56,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_cache, lend_objects) -> None:
-    lend_objects(own_cache, sdk.installed_sdk(), build.find_compiler())
-    home = build.built_runner(sdk.installed_sdk(), build.find_compiler())[0].parent
+    lend_objects(own_cache, build.installed_sdk(), build.find_compiler())
+    home = build.built_runner(build.installed_sdk(), build.find_compiler())[0].parent
 
     def kill_halfway(into: Path) -> None:
         into.mkdir()
@@ -91,12 +92,12 @@ def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_
 def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
     own_cache: Path, lend_objects: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, root = sdk.installed_sdk(), tmp_path / "elsewhere"
+    here, root = build.installed_sdk(), tmp_path / "elsewhere"
     lend_objects(own_cache, here, build.find_compiler())
     shutil.copytree(here.include, root / "include")
     shutil.copy(here.root / "version.py", root)
     (root / "lib").symlink_to(here.libraries)
-    there = sdk.sdk_at(root, here.machine)
+    there = build.sdk_at(root, here.machine)
 
     def refuse(*_: object) -> None:
         raise SetupError("it is compiled", "it need not be")
@@ -115,9 +116,9 @@ def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
 
 
 def test_where_a_runner_is_kept_changes_with_what_goes_in(tmp_path, monkeypatch) -> None:
-    wheel, compiler = sdk.installed_sdk(), build.find_compiler()
+    wheel, compiler = build.installed_sdk(), build.find_compiler()
 
-    def kept(wheel: sdk.Sdk = wheel, compiler: build.Compiler = compiler) -> Path:
+    def kept(wheel: build.Sdk = wheel, compiler: build.Compiler = compiler) -> Path:
         return build.built_runner(wheel, compiler)[0]
 
     same = kept()
@@ -146,7 +147,7 @@ def test_without_glibc_the_runner_compiles_and_says_that_kernels_are_not_counted
     header, source, binary = tmp_path / "not_glibc.h", tmp_path / "asks.cpp", tmp_path / "asks"
     header.write_text(NOT_GLIBC)
     source.write_text(ASKS_FOR_COUNTS)
-    words = [*cross_compiler().command, "-std=c++17", *STRICT, "-include", header, "-I", SOURCES]
+    words = [*find_compiler(AARCH64_LINUX).command, "-std=c++17", *STRICT, "-include", header, "-I", SOURCES]
     prefix = arm.qemu.prefix if isinstance(arm, EmulatedTarget) and arm.qemu else ()
     features = process.run([*words, "-fsyntax-only", SOURCES / "cpu_features.cpp"], timeout=60)
     assert features.ok, features.tail()
@@ -176,4 +177,4 @@ def test_compiler_that_cannot_compile(own_cache: Path, monkeypatch: pytest.Monke
 
 def test_wheel_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"has no version\.py"):
-        sdk.sdk_at(tmp_path, "aarch64")
+        build.sdk_at(tmp_path, "aarch64")

@@ -15,8 +15,8 @@ from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.targets import Job
-from model_profiling.targets.cross import cross_compiler
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import LocalTransport, Route, execute
 from model_profiling.targets.host import HostTarget
@@ -74,7 +74,7 @@ def shimmed(arm, tmp_path, monkeypatch) -> HostTarget | EmulatedTarget:
         pytest.skip("the shim is for Linux")
     source, library = tmp_path / "shim.c", tmp_path / "shim.so"
     source.write_text(CPUINFO_SHIM)
-    compiler = cross_compiler().command
+    compiler = find_compiler(AARCH64_LINUX).command
     flags = ["-x", "c", "-shared", "-fPIC", "-D_GNU_SOURCE"]
     built = process.run([*compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
     assert built.ok, built.tail()

@@ -13,12 +13,14 @@ from conftest import ON_ARM, missing
 from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import apt, features
+from model_profiling.runner.build import installed_sdk
+from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.runner.result import read_result
-from model_profiling.runner.sdk import installed_sdk
 from model_profiling.statistics.parity import OutputFile, compare_outputs
-from model_profiling.targets import Job, cross
+from model_profiling.targets import Job
 from model_profiling.targets import emulated as qemu
-from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk, build_cross_runner
 from model_profiling.targets.execution import LocalTransport, Route, execute
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
@@ -159,12 +161,12 @@ def test_the_way_of_a_machine_that_is_not_arm(
     """Everything an x86_64 host fetches and builds, run wherever the test runs: the aarch64 wheel through
     pip, a compiler for aarch64 and its C library, and QEMU with `-L`."""
     assert emulated.qemu is not None
-    sdk = installed_sdk() if ON_ARM else cross.aarch64_sdk(installed_sdk())
-    lend_objects(tmp_path / "cache", sdk, cross.cross_compiler())
+    sdk = installed_sdk() if ON_ARM else aarch64_sdk(installed_sdk())
+    lend_objects(tmp_path / "cache", sdk, find_compiler(AARCH64_LINUX))
     monkeypatch.setenv("SME2PROF_QEMU", str(emulated.qemu.path))
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     try:
-        build, sysroot = cross.build_cross_runner()
+        build, sysroot = build_cross_runner()
     except SetupError as problem:
         missing(f"an aarch64 wheel and C library: {problem}")
     assert str(tmp_path) in str(build.library_path)

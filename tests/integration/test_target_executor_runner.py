@@ -12,9 +12,8 @@ import pytest
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.etdump import read_etdump
-from model_profiling.runner.build import _flags, places
+from model_profiling.runner.build import _flags, installed_sdk, places
 from model_profiling.runner.compilers import find_compiler
-from model_profiling.runner.sdk import installed_sdk
 from model_profiling.targets import Job
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.host import HostTarget

@@ -13,7 +13,7 @@ from stand_ins import lay_out_checkout
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.hints import wheel_folder
-from model_profiling.runner.sdk import installed_sdk
+from model_profiling.runner.build import installed_sdk
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "model_profiling"

@@ -34,19 +34,19 @@ from model_profiling.analysis.sampling import (
 from model_profiling.core.errors import FormatError, RunError
 from model_profiling.report.analysis_json import inside_facts, write_inside_csv
 from model_profiling.run.evidence import KernelWork
-from model_profiling.runner.code_files import read_functions
+from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.elf import segments_of
-from model_profiling.runner.elf_functions import relocated_to
 from model_profiling.runner.functions import (
     CodeFunctions,
     Extents,
     Function,
     arm_addresses,
     arm_multiplies,
+    read_functions,
+    relocated_to,
     x86_addresses,
 )
 from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
-from model_profiling.runner.sdk import installed_sdk
 
 MOPA = "matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 GATHER = "lhs_imatmul_pack_x16p2vlx2_x16p_sme"

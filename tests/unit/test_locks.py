@@ -27,7 +27,7 @@ from packaging.version import Version
 import model_profiling
 from model_profiling.core import process
 from model_profiling.runner.compilers import ZIG_RELEASE
-from model_profiling.runner.sdk import pip_words
+from model_profiling.runner.fetching import pip_words
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -19,7 +19,7 @@ from said import refused, says
 from stand_ins import command, linked, mac_commands
 
 from model_profiling import targets
-from model_profiling.core import macos, process
+from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.runner import features
 from model_profiling.runner.compilers import find_compiler
@@ -68,22 +68,22 @@ def test_a_mac_is_described_by_its_own_commands(cpu, features, memory, system, o
 
 
 def test_a_mac_that_answers_nothing_is_unknown_not_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(macos, "_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(features, "_MAC_FOLDERS", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     facts = host_facts(None)
     assert (facts.cpu, facts.features, facts.memory_bytes, facts.on_battery) == ("arm64", (), None, None)
     command(tmp_path, "sysctl", "exit 1")
-    assert macos.sysctl("hw.memsize") == "" and not detect_host().names
+    assert features.sysctl("hw.memsize") == "" and not detect_host().names
 
 
 def test_the_system_s_commands_are_found_without_a_path(tmp_path, monkeypatch):
     """Cron and editors start programs with a PATH that leaves /usr/sbin out, where sysctl is."""
     command(tmp_path / "usr_sbin", "sysctl", "echo Apple M9")
-    monkeypatch.setattr(macos, "_FOLDERS", str(tmp_path / "usr_sbin"))
+    monkeypatch.setattr(features, "_MAC_FOLDERS", str(tmp_path / "usr_sbin"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert macos.sysctl("machdep.cpu.brand_string") == "Apple M9"
+    assert features.sysctl("machdep.cpu.brand_string") == "Apple M9"
 
 
 @pytest.mark.usefixtures("mac")
@@ -143,7 +143,8 @@ def test_mac_pipeline_runs_its_template_to_a_report(mac, tmp_path, monkeypatch, 
     assert ("battery" in said.err) is (mac == "m1")
     assert said.err.count("max_temperature_c") == 1, "no Mac tells its temperature"
     report = (tmp_path / "run" / "report.md").read_text()
-    assert f"Apple {mac.upper()}" in report and f"macOS {macos.version()}" in report
+    version = features.mac_says("sw_vers", "-productVersion").strip()
+    assert f"Apple {mac.upper()}" in report and f"macOS {version}" in report
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it asks about Linux")

@@ -16,7 +16,7 @@ from model_profiling.cli.script import run_tool
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.process import Completed
-from model_profiling.core.signals import defer_signals
+from model_profiling.core.stdio import defer_signals
 from model_profiling.runner import __main__ as build_ahead
 from model_profiling.runner.source_build import __main__ as source_build
 from model_profiling.targets.device.power_mode import NAMES, PowerSettings
@@ -70,8 +70,8 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
 def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
     """A process inherits that, as from a daemon that starts it; the system then forgets how children end."""
     code = (
-        "import signal\nfrom model_profiling.core import process, signals\n"
-        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nsignals.end_like_ctrl_c()\n"
+        "import signal\nfrom model_profiling.core import process, stdio\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nstdio.end_like_ctrl_c()\n"
         "print(process.run(['sh', '-c', 'exit 3'], timeout=9).returncode)"
     )
     env = {"PYTHONPATH": str(SCRIPTS.parents[1])}

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling.core import fetching, process
+from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import current_progress, watching
-from model_profiling.runner import apt, compilers
+from model_profiling.runner import apt, compilers, fetching
 from model_profiling.runner.apt import read_os_release, this_distribution
 from model_profiling.runner.cache import cached
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
-from model_profiling.targets import cross, emulated
+from model_profiling.targets import emulated
 
 ANSWERS = Path(__file__).parents[1] / "data/distributions"
 
@@ -159,18 +159,18 @@ def test_what_can_be_fetched_for_which_machine(elsewhere: Path) -> None:
 
 
 def test_an_aarch64_c_library_that_cannot_be_had(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross, "_PLACE", "no/such/place")
+    monkeypatch.setattr(emulated, "_PLACE", "no/such/place")
     with refused(SetupError, "apt-get") as caught:
-        cross.aarch64_sysroot()
+        emulated.aarch64_sysroot()
     assert caught.value.fix == this_distribution().fix("aarch64 C library")
     own = elsewhere.parent / "sysroot"
     monkeypatch.setenv("SME2PROF_SYSROOT", str(own))
     with refused(SetupError, own, "lib/ld-linux-aarch64.so.1", fix="SME2PROF_SYSROOT"):
-        cross.aarch64_sysroot()
+        emulated.aarch64_sysroot()
     (own / "lib/aarch64-linux-gnu").mkdir(parents=True)
     (own / "lib/ld-linux-aarch64.so.1").touch()
     (own / "lib/aarch64-linux-gnu/libstdc++.so.6").touch()
-    assert cross.aarch64_sysroot() == own
+    assert emulated.aarch64_sysroot() == own
 
 
 def test_what_is_fetched_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_download_shows_its_name_its_size_and_how_far_it_is(index, go_on, tmp_
 @pytest.mark.usefixtures("settings")
 def test_set_up_says_what_it_fetches_and_not_what_pip_thinks_of_the_settings(index, go_on, tmp_path):
     go_on.set()
-    own = [sys.executable, "-m", "model_profiling.runner.pip", "install", "--no-deps", "--no-compile"]
+    own = [sys.executable, "-m", "model_profiling.runner", "pip", "install", "--no-deps", "--no-compile"]
     nowhere = (tmp_path / "nowhere").as_uri()
     words = [*own, "--index-url", index, "--extra-index-url", nowhere, "--target", tmp_path / "into"]
     done = process.run([*words, "large"], timeout=120, cwd=ROOT)

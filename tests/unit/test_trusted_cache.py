@@ -13,7 +13,7 @@ from said import refused, says
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.doctor import checks, examination
-from model_profiling.runner import build, cache, sdk
+from model_profiling.runner import build, cache
 from model_profiling.runner.cache import cached, damage_of, take_repair_notes
 from model_profiling.targets import emulated
 
@@ -207,7 +207,7 @@ def test_a_runner_planted_in_a_shared_cache_is_not_run(tmp_path, monkeypatch):
     """A runner of somebody else where the kit looks for its own, with a record that fits."""
     shared, it_ran = tmp_path / "shared", tmp_path / "it_ran"
     monkeypatch.setenv("SME2PROF_CACHE", str(shared))
-    wheel, compiler = sdk.installed_sdk(), build.find_compiler()
+    wheel, compiler = build.installed_sdk(), build.find_compiler()
 
     def plant(into: Path) -> None:
         into.mkdir()

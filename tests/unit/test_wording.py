@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pages import assert_harmless
 
 from model_profiling.cli import frame
-from model_profiling.cli.progress import PlainLines
 from model_profiling.core.formatting import (
     change,
     milliseconds,
@@ -26,6 +25,7 @@ from model_profiling.core.formatting import (
     speedup,
     with_threads,
 )
+from model_profiling.core.progress import Lines
 from model_profiling.report import document
 from model_profiling.report.comparison_document import Outcome, TestCase, junit_xml
 from model_profiling.report.text import render_markdown, render_terminal
@@ -208,7 +208,7 @@ def test_what_can_be_seen_is_left_alone() -> None:
 )
 def test_a_name_is_no_command_of_a_ci_service(line: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Services read what a job prints for commands: at the start of a line, or anywhere in it."""
-    for show in (frame.say, frame.warn, frame.fail, PlainLines().stage):
+    for show in (frame.say, frame.warn, frame.fail, Lines().stage):
         show(line)
         show(f"a\n{line}")
     frame.table(("name",), [(line,)])
@@ -246,7 +246,7 @@ def test_no_renderer_and_no_line_of_a_command_lets_it_through(capfd: pytest.Capt
         "a name makes no second sentence"
     )
     assert_harmless(junit_xml("s", [TestCase(HOSTILE, HOSTILE, "failed", HOSTILE, HOSTILE)]))
-    for show in (frame.say, frame.warn, frame.fail, PlainLines().stage):
+    for show in (frame.say, frame.warn, frame.fail, Lines().stage):
         show(HOSTILE)
     frame.facts({HOSTILE: HOSTILE})
     frame.table(("name",), [(HOSTILE,)])

@@ -18,7 +18,7 @@ from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.formatting import printable
 from model_profiling.core.progress import Lines
 from model_profiling.core.stdio import checked_output
-from model_profiling.runner.ahead import run_program, say
+from model_profiling.runner.__main__ import run_program, say
 from model_profiling.runner.source_build.build import (
     BuildPlan,
     Tools,

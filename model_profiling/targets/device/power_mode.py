@@ -11,12 +11,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, Protocol
 
-from model_profiling.core import signals
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.files import LockFile
 from model_profiling.core.formatting import listing
 from model_profiling.core.process import Completed
 from model_profiling.core.records import read_record, write_record
+from model_profiling.core.stdio import defer_signals
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
 
@@ -259,7 +259,7 @@ class PowerSettings:
         unfinished = self._unfinished()
         if unfinished is None:
             return None, ()
-        with signals.defer_signals():
+        with defer_signals():
             back, notes = self._put_back(unfinished.changes)
             self._journal.unlink(missing_ok=True)
         self.notes.extend(notes)

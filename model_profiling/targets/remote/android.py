@@ -15,11 +15,10 @@ from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
 from model_profiling.runner import apt
 from model_profiling.runner.apt import this_distribution, unpack_closure
-from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.build import RunnerBuild, build_runner, sdk_at
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler
 from model_profiling.runner.machine import Gauge, MachineFacts, PlatformName, TargetChoice
-from model_profiling.runner.sdk import sdk_at
 from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
 from model_profiling.targets.device import state
 from model_profiling.targets.device.power_mode import PowerSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import from_proc_cpuinfo, is_arm, this_platform
 from model_profiling.runner.machine import CPU_FILES, MachineFacts, find_clusters
-from model_profiling.targets.cross import build_cross_runner
+from model_profiling.targets.emulated import build_cross_runner, library_folders
 from model_profiling.targets.host import cpu_name_from_proc, cpu_names_from_proc
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.folder import LOADER
@@ -159,7 +159,6 @@ def ask_machine(
 RUNNER = "sme2prof-runner"
 # The runner opens this one itself, after it has switched features off.
 OPENED = ("libexecutorch_backend_xnnpack.so",)
-_FOLDERS = ("lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib64", "lib", "usr/lib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +226,3 @@ def _needs(path: Path) -> tuple[str, ...]:
 def _fits(path: Path) -> bool:
     facts = read_elf(path) if path.is_file() else None
     return facts is not None and facts.machine == AARCH64
-
-
-def library_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders under `root` that may hold aarch64 libraries."""
-    return (root / folder for folder in _FOLDERS if (root / folder).is_dir())

@@ -1,7 +1,4 @@
-"""Progress of downloads: what is fetched, its size, and how much has arrived.
-
-pip and apt do the fetching; their progress is read from the size of the folder they fetch into.
-"""
+"""Downloads by pip and apt, pinned and shown; progress is the growth of the folder they fetch into."""
 
 from __future__ import annotations
 
@@ -82,6 +79,19 @@ def pip(*words: str | Path, timeout: float) -> process.Completed:
 
         asked = [sys.executable, "-m", "pip", *words]
         return process.run(asked, timeout=timeout, env={**_UNASKED, "TMPDIR": folder}, heard=heard)
+
+
+# Packages fetched on first use, pinned by hash like those that setup installs. The lock files beside this one
+# are pip requirements files; `make lock` writes them.
+
+
+def pip_words(package: str, version: str | None = None) -> tuple[str, ...]:
+    """Return pip's arguments for `package` as locked. Another `version` has no hash here: it is only
+    requested because it is already installed, which was someone's choice."""
+    lock = Path(__file__).with_name(f"{package}.txt")
+    locked = f"{package}=={version}"
+    known = any(line.split(" ")[0] == locked for line in lock.read_text(encoding="utf-8").splitlines())
+    return ("--require-hashes", "-r", str(lock)) if known or version is None else (locked,)
 
 
 def apt_sizes(print_uris: str) -> dict[str, int]:
