@@ -17,7 +17,7 @@ from pathlib import Path
 from turn_order import shuffles
 
 from model_profiling.core.records import record_json
-from model_profiling.pipeline.launches import TRIAL
+from model_profiling.pipeline.schedule import TRIAL
 from model_profiling.run import Manifest, Result, Series, Times
 from model_profiling.run.journal import Entry, Journal, Kind
 from model_profiling.run.manifest import read_manifest

@@ -27,10 +27,9 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Evidence, Run, Series, Times, names
-from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run
+from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run, read_samples
 from model_profiling.run.journal import Entry
 from model_profiling.run.metrics import PairParity
-from model_profiling.run.samples import read_series_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvi
 def _sampled(run: Run, series: Series) -> tuple[KernelUse, ...]:
     """Where calls cannot be counted: a sample inside a kernel proves that it ran."""
     try:
-        samples = read_series_samples(run, series)
+        samples = read_samples(run.path, run.result(series))
     except FormatError:
         return ()  # what it could have proven is then "not tested"
     return executed_kernels(dict.fromkeys(sampled_entries(samples))) if samples else ()

@@ -17,8 +17,8 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import percent, plural
 from model_profiling.program.category import MATRIX
+from model_profiling.run.evidence import read_samples
 from model_profiling.run.run import Run
-from model_profiling.run.samples import read_series_samples
 from model_profiling.run.series import Series
 from model_profiling.runner.samples import SampledFunction, Samples
 
@@ -300,7 +300,7 @@ def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideS
     found = []
     for series in run.series:
         try:
-            samples = read_series_samples(run, series)
+            samples = read_samples(run.path, run.result(series))
         except FormatError as damaged:
             nothing = Samples(hz=1, executions=0, threads=0, taken=0, unavailable=damaged.problem)
             found.append(inside_series(series, nothing, None))

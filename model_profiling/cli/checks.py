@@ -10,8 +10,8 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.doctor import examine, fetch_emulation, phone_report
-from model_profiling.doctor.checks import ASK_THE_DEVICE, DEVICES, NO_SERVER, device_lines
+from model_profiling.doctor import examine, fetch_emulation
+from model_profiling.doctor.checks import ASK_THE_DEVICE, DEVICES, NO_SERVER, device_lines, phone_report
 
 
 @frame.command(

@@ -213,8 +213,8 @@ def _measured(
     **asked: Any,
 ) -> tuple[Comparison, int]:
     """Return the comparison, and exit code 2 if a program failed."""
-    from model_profiling.workflow.compare_programs import compare_programs
     from model_profiling.workflow.measure import RunOptions
+    from model_profiling.workflow.profile import compare_programs
 
     with measuring(frame.KEPT, quiet=quiet) as progress:
         found = compare_programs(

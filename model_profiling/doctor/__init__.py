@@ -1,20 +1,171 @@
 """`sme2prof doctor`: whether this machine can profile, line by line, with the fix for what is missing."""
 
-from model_profiling.doctor.checks import phone_report, program_checks
-from model_profiling.doctor.examination import (
-    Diagnosis,
-    TargetState,
-    examine,
-    fetch_emulation,
-    prerequisites,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Diagnosis",
-    "TargetState",
-    "examine",
-    "fetch_emulation",
-    "phone_report",
-    "prerequisites",
-    "program_checks",
-]
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+
+from model_profiling.core.check import Check, CheckList, check_lines
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.hints import sme2prof, with_another_python
+from model_profiling.doctor import checks
+from model_profiling.doctor.checks import DEVICES, Device
+from model_profiling.runner.build import runner_check
+from model_profiling.runner.compilers import prospect
+from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
+from model_profiling.targets.emulated import EmulatedTarget, can_be_had
+
+_FOR_SOME_WORK = ("SME2 emulation", "adb", "Android NDK", "CMake", "git")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """A place where models can run, and what its results are good for."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis(CheckList):
+    """All checks; `ok` means that the kit's own runner can be built and run here. `cpu_features` lists every
+    Arm feature on every machine; on other CPUs all are False."""
+
+    cpu_features: dict[str, bool]
+    targets: tuple[TargetState, ...]
+    devices: tuple[Device, ...] = DEVICES
+
+    def as_text(self, *, verbose: bool = False) -> str:
+        """Checks, features, targets, verdict; without `verbose`, missing optional things share one line."""
+        lines = [*(check_lines(self.checks) if verbose else self._short()), "", self._features()]
+        for target in self.targets:
+            available = "yes" if target.available else "no "
+            lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
+        if self.targets:  # the command exists only once the kit is installed
+            lines.append(f"hardware known to have SME2: {sme2prof('doctor', '--devices')}")
+        return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
+
+    def _short(self) -> list[str]:
+        # Before installation, targets are empty and no command could show the rest.
+        optional = [check for check in self.checks if self.targets and _can_be_had_later(check)]
+        lines = check_lines([check for check in self.checks if check not in optional])
+        if optional:
+            names = ", ".join(check.name for check in optional)
+            more = sme2prof("doctor", "--verbose")
+            lines.append(f"----  optional, not ready: {names} ({more} says what they are for and the fix)")
+        return lines
+
+    def _features(self) -> str:
+        if this_platform().machine != "aarch64":
+            return f"CPU features: Arm's do not apply to this CPU ({platform.machine()})"
+        have, lack = (
+            " ".join(name for name, there in self.cpu_features.items() if there is wanted)
+            for wanted in (True, False)
+        )
+        return f"CPU features: {have or 'none'}; not on this CPU: {lack or 'none'}"
+
+
+def _can_be_had_later(check: Check) -> bool:
+    """Whether only some work needs it, as opposed to something the user has to repair."""
+    return check.status == "optional" and check.name in _FOR_SOME_WORK
+
+
+def prerequisites(*, phones: bool = False) -> Diagnosis:
+    """What must be there before the kit is installed; with `phones`, also what reaches them."""
+    return _diagnosis(
+        checks.python_version(),
+        checks.virtual_environments(),
+        checks.compiler(),
+        checks.git(),
+        checks.disk_space(checks.INSTALL_GB),
+        *((checks.adb()[0], checks.ndk()) if phones else ()),
+    )
+
+
+def examine() -> Diagnosis:
+    adb, devices = checks.adb()
+    emulator, emulated = _emulator()
+    found = (
+        checks.python_version(),
+        *checks.packages(),
+        checks.compiler(),
+        checks.sdk(),
+        checks.cache(),
+        runner_check(),
+        checks.disk_space(),
+        _cpu(),
+        emulator,
+        adb,
+        *checks.phone_settings(),
+        checks.ndk(),
+        checks.cmake(),
+        checks.git(),
+    )
+    host = _host(CheckList(tuple(found)).ok)
+    return _diagnosis(*found, targets=(host, emulated, _android(devices), _ssh()))
+
+
+def fetch_emulation() -> None:
+    """Fetch what emulation lacks, without root; raise an error with a fix if that is impossible."""
+    EmulatedTarget().prepare()
+
+
+def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
+    have = detect_host().names
+    return Diagnosis(found, {name: name in have for name in FEATURES}, targets)
+
+
+def _cpu() -> Check:
+    """The CPU; nothing can add features, but another Python (not under Rosetta) may see more."""
+    host = detect_host()
+    if "Rosetta" in host.source:
+        fix = f"{with_another_python()}, with a Python for arm64"
+        return Check("CPU", "fail", host.source, fix)
+    if this_platform().machine != "aarch64":
+        return Check("CPU", "skipped", f"{platform.machine()}: not an Arm CPU")
+    if "sme2" in host.names:
+        return Check("CPU", "pass", f"{platform.machine()} with SME2 ({host.source})")
+    return Check("CPU", "skipped", f"{platform.machine()} without SME2 ({host.source})")
+
+
+def _emulator() -> tuple[Check, TargetState]:
+    """Whether SME2 code runs here: starts the kit's runner under QEMU."""
+    if sys.platform != "linux":
+        reason = "QEMU's user mode runs on Linux only"
+        return Check("SME2 emulation", "skipped", reason), TargetState("emulated", False, reason)
+    target = EmulatedTarget(fetch=False)
+    try:
+        target.prepare()
+    except ProfilingError as problem:
+        fetchable = checks.cache().status == "pass" and can_be_had() and prospect(AARCH64_LINUX).possible
+        fix = sme2prof("doctor", "--fetch") if fetchable else problem.fix
+        check = Check("SME2 emulation", "optional", problem.problem, fix)
+        state = "not yet: its first run fetches what is missing" if fetchable else problem.problem
+        return check, TargetState("emulated", False, state)
+    version = target.facts().versions.get("qemu", "")
+    check = Check("SME2 emulation", "pass", f"QEMU {version} runs SME2 code")
+    return check, TargetState("emulated", True, "kernel evidence and parity; its timings are no latency")
+
+
+def _host(ready: bool) -> TargetState:
+    if not ready:
+        return TargetState("host", False, "see what failed above")
+    if this_platform().machine != "aarch64":
+        return TargetState("host", True, f"latency of this {platform.machine()} CPU; says nothing about Arm")
+    if "sme2" in detect_host().names:
+        return TargetState("host", True, "latency, SME2 on and off")
+    return TargetState("host", True, "baseline latency; this CPU has no SME2 to switch on and off")
+
+
+def _ssh() -> TargetState:
+    if shutil.which("ssh") is None:
+        return TargetState("ssh", False, "no ssh is installed")
+    return TargetState("ssh", True, "latency on any Arm Linux machine that your ssh reaches")
+
+
+def _android(devices: tuple[str, ...]) -> TargetState:
+    seen = f"latency on {', '.join(devices)}" if devices else "adb sees no device that is ready"
+    return TargetState("android", bool(devices), seen)

@@ -11,7 +11,7 @@ from model_profiling.config.reading import ProfileConfig, pairs, series_of
 from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.records import read_json_object
-from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule, experiment_of
+from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
 from model_profiling.run.journal import Journal, seconds_of
@@ -106,7 +106,7 @@ def _result(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles, series: Series
 ) -> Result:
     entries = journal.of(series)
-    experiment = experiment_of(config, series)
+    experiment = config.experiment(series.experiment)
     done = [entry for entry in entries if entry.state == "done"]
     failed = next((entry for entry in entries if entry.state == "failed"), None)
     dumps = sorted((entry for entry in done if entry.etdump), key=lambda entry: entry.round)

@@ -21,7 +21,7 @@ from model_profiling.core.errors import InputError, ProfilingError, RunError, sy
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
 from model_profiling.pipeline.manifest import schedule_facts, with_results
-from model_profiling.pipeline.schedule import Schedule, emulated_seconds, experiment_of
+from model_profiling.pipeline.schedule import Schedule, emulated_seconds
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.run.manifest import Between, Ended, Manifest, State
 from model_profiling.run.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
@@ -209,7 +209,7 @@ class Measuring:
         )
 
     def job(self, step: Step) -> Job:
-        experiment = experiment_of(self.config, step.series)
+        experiment = self.config.experiment(step.series.experiment)
         inputs = self.config.inputs
         builtin = experiment.runner is None
         evidence = step.kind == "evidence"
@@ -305,7 +305,7 @@ class Measuring:
     def _log_name(self, step: Step) -> str | None:
         """One log beside each dump and one for the evidence; logs of later rounds say nothing new."""
         if step.kind == "evidence":
-            if experiment_of(self.config, step.series).mode == "xnntrace":
+            if self.config.experiment(step.series.experiment).mode == "xnntrace":
                 return XNNTRACE_LOG
             return "_evidence.log" if self.target.timings_are_latency else ".log"
         return ".log" if step.kind == "traced" and step.round == 0 else None

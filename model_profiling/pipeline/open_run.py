@@ -2,34 +2,36 @@
 
 Several runs can be open on one target, so that their launches are spread over the same hours. The results of
 a piece are in the run directory when `step` returns: a killed process or a lost machine costs one piece, and
-`open_run` with `resume` goes on, from any host that reaches the same device.
+opening the run again with `resume` goes on, from any host that reaches the same device.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
+import math
 import shutil
+import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.core.errors import InputError
+from model_profiling.core.hints import document
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.pipeline.measured import Measured, refresh
 from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
-from model_profiling.pipeline.remaining import RemainingWork, left_of, measure_energy, sample
-from model_profiling.pipeline.rounds import Rounds
-from model_profiling.pipeline.schedule import make_schedule
+from model_profiling.pipeline.metrics import Measured, refresh
+from model_profiling.pipeline.rounds import RemainingRounds, Rounds
+from model_profiling.pipeline.schedule import emulated_seconds, make_schedule
 from model_profiling.pipeline.start import Start, begin, check_directory
-from model_profiling.run import Metrics
+from model_profiling.run import Metrics, Series
 from model_profiling.run.folders import locked
+from model_profiling.run.journal import Step
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.cache import take_repair_notes
 from model_profiling.targets import MachineFacts, Target, TunedTarget
+from model_profiling.targets.protocol import MeteredTarget
 
 
 class ReadyTarget:
@@ -101,40 +103,7 @@ def open_run(
     start: Start | None = None,
     progress: Progress | None = None,
 ) -> OpenRun:
-    """Begin or continue the run of `config`, and lock its directory until it is closed. A `ReadyTarget` may
-    have several runs open; any other target is prepared for this run alone."""
-    with contextlib.ExitStack() as lock:
-        lock.enter_context(locked(config.output_root))
-        run = open_together([(config, start or Start())], target, progress)
-        run.held = lock.pop_all()
-    return run
-
-
-def open_together(
-    asked: Sequence[tuple[ProfileConfig, Start]],
-    target: Target | ReadyTarget,
-    progress: Progress | None = None,
-) -> OpenRun:
-    """Open several configs, each with its own output_root, whose programs all take turns. Their schedules
-    must be alike, and the caller holds the locks. Nothing is touched before the target is ready."""
-    progress = progress or Silent()
-    bare = target.target if isinstance(target, ReadyTarget) else target
-    for config, way in asked:
-        make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses unknown names
-        check_directory(config.output_root, resume=way.resume, force=way.force)
-    ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
-    return OpenRun(asked, ready, progress, own=ready is not target)
-
-
-def measure_together(
-    asked: Sequence[tuple[ProfileConfig, Start]], target: Target, *, progress: Progress | None = None
-) -> tuple[Measured, ...]:
-    """Run several configs, each into its own output_root, with all their programs taking turns. However it
-    ends, each manifest says how, and all measurements so far are kept."""
-    with open_together(asked, target, progress) as runs:
-        while runs.step() is not None:
-            pass
-        return runs.finish_all()
+    return OpenRun([(config, start or Start())], target, progress)
 
 
 class OpenRun:
@@ -143,25 +112,33 @@ class OpenRun:
     def __init__(
         self,
         asked: Sequence[tuple[ProfileConfig, Start]],
-        ready: ReadyTarget,
-        progress: Progress,
-        *,
-        own: bool,
+        target: Target | ReadyTarget,
+        progress: Progress | None = None,
     ) -> None:
-        """Deal with earlier runs in the directories, and record in each that a session has begun."""
-        self.held = contextlib.ExitStack()
-        """Released on close."""
-        self._ready, self._own = ready, own
+        """Begin or continue the run of each config in its own output_root, locked until `close`. Several must
+        have like schedules. A `ReadyTarget` may have more runs open; any other is prepared for these alone.
+        Nothing is touched before the target is ready."""
+        progress = progress or Silent()
+        self._held = contextlib.ExitStack()
         self._open, self._measured = True, False
         self._runs: list[Measuring] = []
-        ready.runs.append(self)
-        with self._kept():
+        self._own = not isinstance(target, ReadyTarget)
+        bare = target.target if isinstance(target, ReadyTarget) else target
+        with contextlib.ExitStack() as locks:
             for config, way in asked:
-                self._runs.append(begin(config, ready.target, ready.before, way, progress))
-            # Only now is there a run to record it in; if `begin` fails, the caller reports it.
-            self._remark(ready.remade())
-            self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)
-            self._pieces = self._measure()
+                locks.enter_context(locked(config.output_root))
+                make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses names
+                check_directory(config.output_root, resume=way.resume, force=way.force)
+            self._ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
+            self._ready.runs.append(self)
+            with self._kept():
+                for config, way in asked:
+                    self._runs.append(begin(config, bare, self._ready.before, way, progress))
+                # Only now is there a run to record it in; if `begin` fails, the caller reports it.
+                self._remark(self._ready.remade())
+                self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)
+                self._pieces = self._measure()
+            self._held = locks.pop_all()
 
     def _measure(self) -> Iterator[Piece]:
         for run in self._runs:
@@ -188,6 +165,12 @@ class OpenRun:
     def left(self) -> RemainingWork:
         """Return an estimate of what is still to be measured."""
         return left_of(self._rounds) if self._open and not self._measured else RemainingWork()
+
+    def measure(self) -> tuple[Measured, ...]:
+        """Measure all that is left. However it ends, each manifest says how, and all results are kept."""
+        while self.step() is not None:
+            pass
+        return self.finish_all()
 
     def finish(self) -> Measured:
         (measured,) = self.finish_all()
@@ -224,14 +207,14 @@ class OpenRun:
         for run in self._runs:
             with contextlib.suppress(InputError):  # on a full disk, what ended the run matters more
                 run.interrupted(reason)
-        self.held.close()
+        self._held.close()
 
     def close(self) -> None:
         """Release the directory; an unfinished run can be continued."""
         if self._own:
             self._ready.close()
         self.end(PutAside())
-        self.held.close()
+        self._held.close()
 
     def __enter__(self) -> OpenRun:
         return self
@@ -267,72 +250,114 @@ def _finish(run: Measuring, after: MachineFacts) -> Measured:
     return refresh(Measured(run.place, run.config, run.journal, run.manifest, Metrics(), run.moved))
 
 
-# The order in which several runs on one device get their pieces. First every run collects its evidence, which
-# is not timed. Then each round gives every run one launch, in an order drawn from the seed and the round's
-# number, so that slow changes of the device (heat, clocks, other work) affect all alike. Energy and sampling
-# run long and alone, so they wait until no launch is left that they could heat up.
+# After the rounds each experiment runs once more, long and alone: for the energy of one inference, if a phone
+# has a fuel gauge (turns are far too short for it), and to sample where operators spend their time. The times
+# of these runs are not latencies.
 
-_Phase = Literal["evidence", "launches", "afterwards"]
+HZ = 1000
+"""Per thread; `bench/sampling_cost.py` measures the cost."""
+SECONDS = 3.0
+_MOST_METERED_RUNS, _MOST_SAMPLED_RUNS = 1_000_000, 20_000
 
 
-@dataclass(slots=True)
-class Interleaved:
-    """Decides which run is next. A continued sweep passes `round`, so that no order is drawn twice."""
+@dataclass(frozen=True, slots=True)
+class RemainingWork:
+    """Estimated pieces and seconds; the estimate improves with every piece."""
 
-    seed: int
-    round: int = 0
-    _phases: dict[str, _Phase] = field(default_factory=dict)
-    """Every run that has not ended, in the order they joined."""
-    _turns: list[str] = field(default_factory=list)
-    """Runs still to visit in this round, in order."""
-
-    def join(self, runs: Iterable[str]) -> None:
-        """Add runs: their evidence comes at once, their launches from the next round on."""
-        for run in runs:
-            self._phases.setdefault(run, "evidence")
-
-    def next(self) -> str | None:
-        """Return the run to visit, or None if all have ended. It stays the same until `visited` or `leave` is
-        called, so that a lost visit is repeated."""
-        if found := self._first_in("evidence"):
-            return found
-        if not self._turns:
-            self._draw()
-        return self._turns[0] if self._turns else self._first_in("afterwards")
-
-    def visited(self, run: str, left: RemainingWork) -> None:
-        """Record that one piece of `run` was measured, and what is left."""
-        phase = _phase_of(left)
-        if phase is None or run not in self._phases:
-            self.leave(run)
-            return
-        self._phases[run] = phase
-        if run in self._turns:
-            self._turns.remove(run)
-
-    def leave(self, run: str) -> None:
-        """Remove a run that has ended or cannot go on."""
-        self._phases.pop(run, None)
-        if run in self._turns:
-            self._turns.remove(run)
+    evidence: int = 0
+    launches: RemainingRounds = field(default_factory=RemainingRounds)
+    afterwards: int = 0
+    """For energy and sampling."""
+    seconds: float = 0.0
+    """Of evidence, energy and sampling, as far as known."""
 
     @property
-    def runs(self) -> tuple[str, ...]:
-        return tuple(self._phases)
+    def nothing(self) -> bool:
+        """Whether the next step certainly finds nothing to do."""
+        return not self.evidence and not self.launches.most and not self.afterwards
 
-    def _first_in(self, phase: _Phase) -> str | None:
-        return next((run for run, its in self._phases.items() if its == phase), None)
+    @property
+    def steps(self) -> tuple[int, int]:
+        """(minimum, maximum)."""
+        others = self.evidence + self.afterwards
+        return others + self.launches.least, others + self.launches.most
 
-    def _draw(self) -> None:
-        turns = sorted(run for run, its in self._phases.items() if its == "launches")
-        if turns:
-            random.Random(f"{self.seed}/{self.round}").shuffle(turns)
-            self._turns, self.round = turns, self.round + 1
+    @property
+    def seconds_at_most(self) -> float:
+        return self.seconds + self.launches.seconds
 
 
-def _phase_of(left: RemainingWork) -> _Phase | None:
-    if left.evidence:
-        return "evidence"
-    if left.launches.most:
-        return "launches"
-    return "afterwards" if left.afterwards else None
+def left_of(rounds: Rounds) -> RemainingWork:
+    evidence = [len(run.evidence_left) for run in rounds.runs]
+    energy = [len(_energy_left(run)) for run in rounds.runs]
+    sampling = [len(_sampling_left(run)) for run in rounds.runs]
+    seconds = sum(
+        count * _evidence_seconds(run) + gauged * run.config.schedule.energy_s + sampled * SECONDS
+        for run, count, gauged, sampled in zip(rounds.runs, evidence, energy, sampling, strict=True)
+    )
+    return RemainingWork(sum(evidence), rounds.left(), sum(energy) + sum(sampling), seconds)
+
+
+def _evidence_seconds(run: Measuring) -> float:
+    """Return the mean time of finished evidence processes, or the estimate for emulation."""
+    if taken := [entry.seconds for entry in run.journal.entries() if entry.kind == "evidence"]:
+        return sum(taken) / len(taken)
+    return 0.0 if run.target.timings_are_latency else emulated_seconds(run.config.model)
+
+
+def _energy_left(run: Measuring) -> list[Step]:
+    """Return the missing steps; none if energy was not requested or cannot be measured."""
+    metered = isinstance(run.target, MeteredTarget) and run.target.timings_are_latency
+    if not run.config.schedule.energy_s or not metered:
+        return []
+    wanted = {step.series for step in run.steps_of(0)}
+    return run.missing(Step("energy", series) for series in sorted(wanted, key=str))
+
+
+def measure_energy(run: Measuring) -> Iterator[Piece]:
+    """Measure the missing energy, or warn why it cannot be measured."""
+    seconds, target, steps = run.config.schedule.energy_s, run.target, _energy_left(run)
+    if not steps or not isinstance(target, MeteredTarget):
+        return
+    gauge = target.gauge()
+    if isinstance(gauge, str):
+        advice = f"reach it over Wi-Fi, without the cable ({document('android.md')})"
+        run.warn(Diagnostic(None, "no_energy", f"energy was not measured: {gauge}", advice))
+        return
+    run.progress.stage("measuring energy")
+    for number, step in enumerate(steps, start=1):
+        if runs := _runs_in(run, step.series, seconds, _MOST_METERED_RUNS):
+            run.do(step, runs=runs, gauge=gauge, timeout_s=run.config.schedule.timeout_s + 2 * seconds)
+            run.progress.advance(number, len(steps), str(step.series))
+            yield Piece("energy", str(step.series))
+
+
+def _sampling_left(run: Measuring) -> list[Step]:
+    """Return the missing steps if sampling was requested. Only the kit's own runner can sample; if times are
+    not latencies, the series with evidence are sampled."""
+    if not run.config.schedule.sample:
+        return []
+    steps = run.steps_of(0) if run.target.timings_are_latency else run.schedule.evidence
+    found = {step.series for step in steps if run.config.experiment(step.series.experiment).runner is None}
+    return run.missing(Step("sampled", series) for series in sorted(found - run.failed, key=str))
+
+
+def sample(run: Measuring) -> Iterator[Piece]:
+    steps, latencies = _sampling_left(run), run.target.timings_are_latency
+    if steps:
+        run.progress.stage("sampling threads")
+    for number, step in enumerate(steps, start=1):
+        # In a warm-up execution the runner counts the backend's clock reads per operator, so always make one.
+        warmup = max(1, run.config.experiment(step.series.experiment).warmup) if latencies else 1
+        runs = _runs_in(run, step.series, SECONDS, _MOST_SAMPLED_RUNS) if latencies else None
+        run.do(step, runs=runs or 1, warmup=warmup, sample_hz=HZ)
+        run.progress.advance(number, len(steps), str(step.series))
+        yield Piece("sampling", str(step.series))
+
+
+def _runs_in(run: Measuring, series: Series, seconds: float, most: int) -> int | None:
+    """Return how many inferences take `seconds`; None if no latency is known."""
+    measured = run.journal.latencies_ms(series, run.journal.rounds_of(series))
+    every = [latency for latencies in measured for latency in latencies]
+    latency_ms = statistics.median(every) if every else None
+    return min(math.ceil(seconds * 1e3 / latency_ms), most) if latency_ms else None

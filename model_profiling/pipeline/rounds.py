@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,17 +21,8 @@ from model_profiling.config.settings import Schedule as ScheduleSettings
 from model_profiling.core import files
 from model_profiling.core.errors import RunError
 from model_profiling.core.formatting import plural
-from model_profiling.pipeline.launches import (
-    TRIAL,
-    Pace,
-    launch_name,
-    launch_of,
-    plan,
-    plan_kept,
-    with_turns,
-)
 from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
-from model_profiling.pipeline.schedule import experiment_of
+from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
 from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended
@@ -257,7 +249,7 @@ class Rounds:
             seed = f"{first.schedule.seed}/{number}/{step.kind}"
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
-            name = launch_name()
+            name = secrets.token_hex(8)
             told = {run: run.keep_told(outcome.told, name) for run, _ in group}
             entries = [
                 replace(
@@ -286,7 +278,7 @@ class Rounds:
         if programs not in self._paces:
             self._paces[programs] = self._try(target, group)
         pace = self._paces[programs]
-        runs = max(experiment_of(run.config, step.series).runs for run, step in group)
+        runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
         traced = runs if step.kind == "traced" else None
         groups = [found for found in _groups(self._steps(step.round)) if found[0][1].kind == step.kind]
         limit = (self._settings.time_limit_s or 0.0) / len(groups)
@@ -378,7 +370,7 @@ def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
     """Group steps that can share a launch: the kit's runner, the same CPUs, all traced or none."""
     groups: dict[object, list[_Asked]] = {}
     for run, step in steps:
-        affinity = experiment_of(run.config, step.series).cpu_affinity
+        affinity = run.config.experiment(step.series.experiment).cpu_affinity
         groups.setdefault((step.kind, _kits_own(run, step), affinity), []).append((run, step))
     return list(groups.values())
 
@@ -389,4 +381,4 @@ def _programs(group: Sequence[_Asked]) -> object:
 
 
 def _kits_own(run: Measuring, step: Step) -> bool:
-    return experiment_of(run.config, step.series).runner is None
+    return run.config.experiment(step.series.experiment).runner is None

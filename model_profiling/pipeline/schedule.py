@@ -1,4 +1,5 @@
-"""Which process runs when: evidence first, then rounds in which every timing experiment takes its turn.
+"""Which process runs when: evidence first, then rounds in which every timing experiment takes its turn; and
+how programs take turns in one launch.
 
 A round starts one process of every series, in an order that depends only on the seed and the round's number,
 so that a resumed run keeps its schedule. Processes that run side by side share any slow drift, so a round's
@@ -8,14 +9,20 @@ ratio is free of it.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
-from model_profiling.config.reading import Experiment, ProfileConfig, series_of
+from model_profiling.config.reading import ProfileConfig, series_of
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import GraphNode, Instruction, read_program
-from model_profiling.run.journal import Step
+from model_profiling.run.comparability import CLOCK_STEP_MS
+from model_profiling.run.journal import Entry, Journal, Kind, Step
 from model_profiling.run.series import Series
+from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
+from model_profiling.statistics.verdict import EXACT_ROUNDS
+from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
 
 TRACED_ROUNDS = 6
 """Rounds with a traced process beside each untraced one: as many as an exact test needs."""
@@ -33,55 +40,37 @@ def make_schedule(
 ) -> Schedule:
     """Return the schedule of `config`; `only` keeps the named experiments, in an unchanged order. If times
     are not latencies (`latencies` false), each series runs once: there is nothing to repeat."""
-    evidence = tuple(
+    names = [experiment.name for experiment in config.experiments]
+    if unknown := sorted(only - set(names)):
+        raise InputError(f"there is no experiment '{unknown[0]}'", f"choose from {', '.join(names)}")
+    # A user's own runner shows kernels only in its log, which slows it down: that needs mode xnntrace.
+    evidence = [
         Step("evidence", series)
         for experiment in config.experiments
-        if not latencies or gathers_evidence(experiment)
+        if not latencies or experiment.runner is None or experiment.mode == "xnntrace"
         for series in series_of(experiment)
-    )
+    ]
     timed = [
         series
         for experiment in config.experiments
         if latencies and experiment.mode == "timing"
         for series in series_of(experiment)
     ]
+
+    def kept(steps: list[Step]) -> tuple[Step, ...]:
+        return tuple(step for step in steps if not only or step.series.experiment in only)
+
     count = config.schedule.most_rounds if timed else 0
-    rounds = tuple(_round(timed, number, seed) for number in range(count))
-    schedule = Schedule(evidence, rounds, seed)
-    return _restricted(schedule, _known(config, only)) if only else schedule
+    rounds = tuple(kept(_round(timed, number, seed)) for number in range(count))
+    return Schedule(kept(evidence), rounds if any(rounds) else (), seed)
 
 
-def gathers_evidence(experiment: Experiment) -> bool:
-    """Whether an experiment has a separate process for kernels and outputs. A user's own runner shows kernels
-    only in its log, which slows it down: that needs mode xnntrace."""
-    return experiment.runner is None or experiment.mode == "xnntrace"
-
-
-def experiment_of(config: ProfileConfig, series: Series) -> Experiment:
-    return config.experiment(series.experiment)
-
-
-def _round(timed: list[Series], number: int, seed: int) -> tuple[Step, ...]:
+def _round(timed: list[Series], number: int, seed: int) -> list[Step]:
     steps = [Step("untraced", series, number) for series in timed]
     if number < TRACED_ROUNDS:
         steps += [Step("traced", series, number) for series in timed]
     random.Random(f"{seed}/{number}").shuffle(steps)
-    return tuple(steps)
-
-
-def _known(config: ProfileConfig, only: frozenset[str]) -> frozenset[str]:
-    names = [experiment.name for experiment in config.experiments]
-    if unknown := sorted(only - set(names)):
-        raise InputError(f"there is no experiment '{unknown[0]}'", f"choose from {', '.join(names)}")
-    return only
-
-
-def _restricted(schedule: Schedule, only: frozenset[str]) -> Schedule:
-    def kept(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        return tuple(step for step in steps if step.series.experiment in only)
-
-    rounds = tuple(kept(steps) for steps in schedule.rounds)
-    return Schedule(kept(schedule.evidence), rounds if any(rounds) else (), schedule.seed)
+    return steps
 
 
 # How long emulation takes: it computes half precision in software, and a large image can take an hour.
@@ -101,9 +90,85 @@ def emulated_seconds(program: Path) -> float:
     for method in methods:
         steps += (step for step in method.instructions if step.kind == "operator")
         steps += (node for delegate in method.delegates for node in delegate.nodes)
-    return sum(step.flops / _per_second(step) for step in steps)
+    seconds = 0.0
+    for step in steps:
+        dtype = step.inputs[0].dtype if step.inputs else ""
+        seconds += step.flops / _PER_SECOND.get("int8" if "int8" in dtype else dtype, _PER_SECOND_FP32)
+    return seconds
 
 
-def _per_second(step: Instruction | GraphNode) -> float:
-    dtype = step.inputs[0].dtype if step.inputs else ""
-    return _PER_SECOND["int8"] if "int8" in dtype else _PER_SECOND.get(dtype, _PER_SECOND_FP32)
+# Programs that take turns: the job of one launch, and each experiment's share of its result.
+
+_TRACED_SHARE = 0.25
+"""Share of the time budget for runs with the event tracer."""
+_TRACED_TURN = 4
+TRIAL = TurnPlan(turn_length=4, cycles=1)
+"""A launch that is not kept: it shows how long a turn and a start take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The time of one inference of every program together, and of starting them."""
+
+    inferences_ns: float
+    start_s: float
+
+    @classmethod
+    def of(cls, outcome: LockstepOutcome, seconds: float) -> Pace:
+        taken = [result.iterations_ns for result in outcome.results]
+        turns_s = sum(map(sum, taken)) / 1e9
+        return cls(sum(median(times[1:] or times) for times in taken), max(0.0, seconds - turns_s))
+
+
+def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_turns: int | None) -> TurnPlan:
+    """Return the turns and cycles of each launch. `most` is the requested number of launches, `traced_turns`
+    the most turns wanted with the event tracer, None without it."""
+    launches = None if most is None else max(EXACT_ROUNDS, most)
+    share = 1 - _TRACED_SHARE
+    if traced_turns is not None:
+        launches, share = EXACT_ROUNDS, _TRACED_SHARE
+    found = plan_turns(
+        pace.inferences_ns / programs,
+        1e6 * CLOCK_STEP_MS,
+        programs,
+        share * budget_s,
+        launches,
+        start_s=min(pace.start_s, share * budget_s / (launches or PLANNED_LAUNCHES) / 2),
+    )
+    if traced_turns is None:
+        return found
+    # Every run of a dump is read and kept, so a few are enough.
+    return TurnPlan(min(found.turn_length, _TRACED_TURN), min(found.cycles, traced_turns))
+
+
+def plan_kept(journal: Journal, series: Series, kind: Kind) -> TurnPlan | None:
+    """Return the layout of earlier launches of this kind, so that a continued run repeats it."""
+    turns = next((entry.turns_ns for entry in journal.ended_well(kind, series) if entry.turns_ns), None)
+    return TurnPlan(len(turns[0]), len(turns)) if turns else None
+
+
+def launch_of(jobs: Sequence[Job], turns: TurnPlan, seed: str, timeout_s: float) -> LockstepJob:
+    return LockstepJob(
+        jobs=tuple(jobs),
+        cycles=turns.cycles,
+        turn_length=turns.turn_length,
+        order_seed=random.Random(seed).getrandbits(32),
+        timeout_s=timeout_s,
+        cpu_affinity=jobs[0].cpu_affinity,
+    )
+
+
+def with_turns(entry: Entry, outcome: LockstepOutcome, child: int, launch: str) -> Entry:
+    turns = outcome.turns
+    own = [number for number, taken in enumerate(turns.child) if taken == child]
+    return replace(
+        entry,
+        iterations_ns=(),
+        launch=launch,
+        turns_ns=tuple(turns.iterations_ns[number] for number in own),
+        turns_started_ns=tuple(turns.started_ns[number] for number in own),
+        turns_cpu=tuple(turns.cpu[number] for number in own),
+        use=outcome.machine.children[child],
+        machine_before=outcome.machine.before,
+        machine_after=outcome.machine.after,
+    )

@@ -21,10 +21,11 @@ from model_profiling.core.safe_read import is_there
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
 from model_profiling.run import names
-from model_profiling.run.manifest import Manifest, read_manifest
+from model_profiling.run.manifest import Manifest, Result, read_manifest
 from model_profiling.run.metrics import PairParity
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
+from model_profiling.runner.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,25 @@ def _readable(run_dir: Path) -> Manifest | None:
         return read_manifest(run_dir)
     except (FormatError, InputError):
         return None  # a damaged neighbour proves nothing and does not concern this run
+
+
+def read_samples(run_dir: Path, result: Result | None) -> Samples | None:
+    """Return the stack samples of a result, from the file beside its dumps."""
+    path = run_dir / result.samples if result and result.samples else None
+    if path is None or not is_there(path):
+        return None
+    fix = f"sample it again, or remove the file *{names.SAMPLES}"
+    samples = read_record(Samples, path, fix)
+    functions, held = len(samples.functions), len(samples.files)
+    if not (
+        all(
+            call >= -1 and operator >= -1 and thread >= 0 and 0 <= function < functions and count > 0
+            for call, operator, thread, function, count in samples.seen
+        )
+        and all(-1 <= function.file < held for function in samples.functions)
+    ):
+        raise FormatError(f"{path}: what was seen does not fit the functions and files it names", fix)
+    return samples
 
 
 # SME2 factors: how many times faster SME2 is assumed to make an operator, as a range, for projections.

@@ -16,9 +16,12 @@ try:
     from model_profiling.cli.progress import shown_progress
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.core.errors import InputError
+    from model_profiling.core.progress import Progress
     from model_profiling.core.stdio import checked_output
-    from model_profiling.targets import parse_target
-    from model_profiling.workflow.profile import quick_test
+    from model_profiling.targets import TargetChoice, parse_target
+    from model_profiling.validation.validate import Validation, validate
+    from model_profiling.workflow.measure import RunOptions
+    from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
@@ -47,14 +50,27 @@ def _test(options: argparse.Namespace) -> int:
         raise InputError(f"this is {here}, not {options.platform}", fix)
     with shown_progress(lines=True) as progress:
         target = parse_target(options.target)
-        tested = quick_test(options.outdir, target, dtype=options.dtype, progress=progress)
-    say(f"exported {tested.program}")
-    for run in tested.runs:
+        done, checked = quick_test(options.outdir, target, options.dtype, progress)
+    say(f"exported {done.program}")
+    for run in checked:
         say(f"\n{run.run_dir}\n{run.as_text()}")
-    for text in tested.failed:
-        say(f"failed: {text}")
-    say("success" if tested.ok else "failure")
-    return 0 if tested.ok else 1
+    failed = [result for outcome in done.outcomes for result in outcome.failed]
+    for result in failed:
+        say(f"failed: {result.series}: {result.problem}")
+    ok = not failed and all(run.ok for run in checked)
+    say("success" if ok else "failure")
+    return 0 if ok else 1
+
+
+def quick_test(
+    outdir: Path, target: TargetChoice, dtype: str, progress: Progress
+) -> tuple[ProfileOutcome, list[Validation]]:
+    """Run the smoke test in `outdir`; an earlier finished run there is kept under its date."""
+    options = ProfileOptions(
+        target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
+    )
+    done = profile("toy_cnn", options, RunOptions(force=True), progress=progress)
+    return done, [validate(outcome.run_dir) for outcome in done.outcomes]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ try:
     from model_profiling.core.errors import ArgumentParser
     from model_profiling.core.formatting import printable
     from model_profiling.core.stdio import checked_output, end_like_ctrl_c
-    from model_profiling.doctor import examine, prerequisites, program_checks
+    from model_profiling.doctor import examine, prerequisites
+    from model_profiling.doctor.checks import program_checks
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")

@@ -16,7 +16,7 @@ from model_profiling.core.records import read_record, record_json
 from model_profiling.core.safe_read import stays_inside
 from model_profiling.models import registry
 from model_profiling.models.catalog import file_name_of
-from model_profiling.pipeline.remaining import SECONDS as SAMPLING_S
+from model_profiling.pipeline.open_run import SECONDS as SAMPLING_S
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, emulated_seconds
 from model_profiling.program import read_program
 from model_profiling.run.names import variant_of

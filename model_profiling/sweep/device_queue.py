@@ -3,26 +3,85 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
-from model_profiling.pipeline.open_run import Interleaved
+from model_profiling.pipeline.open_run import RemainingWork
 from model_profiling.sweep.cells import Job, JobCost, Program, SweepRecord, lane_of, longest
 from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.messages import EMULATED, Exported, Hashes, Listing
 from model_profiling.workflow.profile import current_export
 
 _PAUSES_S = (1.0, 2.0, 5.0, 15.0)
+
+
+# The order in which several runs on one device get their pieces. First every run collects its evidence, which
+# is not timed. Then each round gives every run one launch, in an order drawn from the seed and the round's
+# number, so that slow changes of the device (heat, clocks, other work) affect all alike. Energy and sampling
+# run long and alone, so they wait until no launch is left that they could heat up.
+
+_Phase = Literal["evidence", "launches", "afterwards"]
+
+
+@dataclass(slots=True)
+class Interleaved:
+    """Decides which run is next. A continued sweep passes `round`, so that no order is drawn twice."""
+
+    seed: int
+    round: int = 0
+    _phases: dict[str, _Phase] = field(default_factory=dict)
+    """Every run that has not ended, in the order they joined."""
+    _turns: list[str] = field(default_factory=list)
+    """Runs still to visit in this round, in order."""
+
+    def join(self, runs: Iterable[str]) -> None:
+        """Add runs: their evidence comes at once, their launches from the next round on."""
+        for run in runs:
+            self._phases.setdefault(run, "evidence")
+
+    def next(self) -> str | None:
+        """Return the run to visit, or None if all have ended. It stays the same until `visited` or `leave` is
+        called, so that a lost visit is repeated."""
+        if found := self._in("evidence"):
+            return found[0]
+        if not self._turns and (turns := sorted(self._in("launches"))):
+            random.Random(f"{self.seed}/{self.round}").shuffle(turns)
+            self._turns, self.round = turns, self.round + 1
+        return next(iter(self._turns or self._in("afterwards")), None)
+
+    def visited(self, run: str, left: RemainingWork) -> None:
+        """Record that one piece of `run` was measured, and what is left."""
+        known = run in self._phases
+        self.leave(run, ended=left.nothing)
+        if known and not left.nothing:
+            self._phases[run] = (
+                "evidence" if left.evidence else "launches" if left.launches.most else "afterwards"
+            )
+
+    def leave(self, run: str, *, ended: bool = True) -> None:
+        """Remove a run from this round, and from all if it has ended or cannot go on."""
+        if ended:
+            self._phases.pop(run, None)
+        if run in self._turns:
+            self._turns.remove(run)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return tuple(self._phases)
+
+    def _in(self, phase: _Phase) -> list[str]:
+        return [run for run, its in self._phases.items() if its == phase]
 
 
 @dataclass(slots=True, eq=False)

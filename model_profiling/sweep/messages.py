@@ -13,7 +13,7 @@ from model_profiling._version import __version__
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
 from model_profiling.core.safe_read import inside, stays_inside
-from model_profiling.pipeline.remaining import RemainingWork
+from model_profiling.pipeline.open_run import RemainingWork
 from model_profiling.run import names
 from model_profiling.sweep.cells import Job, Program
 

@@ -24,7 +24,7 @@ try:
     from model_profiling.report.text import render_markdown
     from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
     from model_profiling.run import Series, names
-    from model_profiling.workflow.kernel_evidence import kernel_sections
+    from model_profiling.workflow.analyse import kernel_sections
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")

@@ -23,10 +23,9 @@ from model_profiling.pipeline.manifest import was_half, was_quantized
 from model_profiling.pipeline.metrics import output_files
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
-from model_profiling.run.evidence import read_factors
+from model_profiling.run.evidence import read_factors, read_samples
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
-from model_profiling.run.samples import read_series_samples
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.parity import compare_outputs
 from model_profiling.statistics.speedup import Verdict
@@ -139,7 +138,7 @@ def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
     said = []
     listed = {found.series: found for found in own_kernels(checked.run, ()) if found.counted}
     for series in checked.run.series:
-        samples = read_series_samples(checked.run, series)
+        samples = read_samples(checked.run.path, checked.run.result(series))
         if samples is None or samples.unavailable or series not in listed:
             continue
         seen, uses = sampled_entries(samples), listed[series].uses

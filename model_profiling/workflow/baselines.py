@@ -6,25 +6,40 @@ program may differ: that is the change to judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
+from model_profiling.analysis.evidence import SeriesEvidence, proving
+from model_profiling.analysis.kernels import kernel_named
+from model_profiling.analysis.operators import Operator, OperatorTimes
+from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.structure import Aspect
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing, plural
+from model_profiling.program import SourceRef
+from model_profiling.program.category import Category
 from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison, headline
-from model_profiling.run import Run, Times, names
-from model_profiling.run.comparability import device_of
+from model_profiling.run import Run, Series, Times, names
+from model_profiling.run.comparability import Origin, Timed, device_of
+from model_profiling.run.series import switch_in_name
+from model_profiling.store.connection import rows_of
 from model_profiling.store.places import store_command
 from model_profiling.store.run_rows import Identity, Labels, identity_of, variant_of
 from model_profiling.store.store import Store
-from model_profiling.workflow.compare import asked_gates, compare_sides
-from model_profiling.workflow.sides import load_measurement
-from model_profiling.workflow.stored_side import Row, stored_side
+from model_profiling.workflow.compare import (
+    Measurement,
+    MeasurementSeries,
+    asked_gates,
+    compare_sides,
+    load_measurement,
+)
 
+Row = Mapping[str, Any]  # as DuckDB returns it; the column types are in `store/tables.py`
+_Key = TypeVar("_Key", bound=Hashable)
 PREFIX = "store:"
 LAST_GOOD = "last-good"
 GOOD, BAD = "good", "bad"
@@ -93,22 +108,8 @@ def baseline_word(against: str) -> str:
 
 def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
     """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
-    others = _others(store, judged)
-    if word == LAST_GOOD:
-        fitting = _fitting(store, judged, others, across_machines=across_machines)
-        good = [row for row in fitting if row["state"] == "finished" and BAD not in row["tags"]]
-        if not good:
-            raise InputError(
-                f"none of the {plural(len(fitting), 'run')} of {judged.words} in {store.address} is good",
-                f"take the tag {BAD} from one, or add one: {_add_command(store)}",
-            )
-        return good[0]
-    return _named(store, word, judged, others, across_machines=across_machines)
-
-
-def _others(store: Store, judged: Judged) -> list[Row]:
-    """Return every other run with its tags, the newest first; earlier states of this run are left out."""
-    return [
+    # The newest first; earlier states of this run are left out.
+    others = [
         row
         for row in store.rows(
             """
@@ -119,6 +120,16 @@ def _others(store: Store, judged: Judged) -> list[Row]:
         )
         if row["begun"] != judged.identity.begun
     ]
+    if word == LAST_GOOD:
+        fitting = _fitting(store, judged, others, across_machines=across_machines)
+        good = [row for row in fitting if row["state"] == "finished" and BAD not in row["tags"]]
+        if not good:
+            raise InputError(
+                f"none of the {plural(len(fitting), 'run')} of {judged.words} in {store.address} is good",
+                f"take the tag {BAD} from one, or add one: {_add_command(store)}",
+            )
+        return good[0]
+    return _named(store, word, judged, others, across_machines=across_machines)
 
 
 def _is_variant(row: Row, judged: Judged) -> bool:
@@ -141,23 +152,24 @@ def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machin
         )
     here = [row for row in alike if _is_of_device(row, judged, across_machines)]
     if not here:
+        similar = any(_is_of_device(row, judged, across_machines=True) for row in alike)
+        across = "name one by its id with --across-machines, " if similar else ""
         raise NoBaseline(
             f"{store.address} has no other run of {judged.words} on {judged.device_title}: {_devices(alike)}",
-            f"{_FIRST}, {_across(alike, judged)}or add one: {_add_command(store)}",
+            f"{_FIRST}, {across}or add one: {_add_command(store)}",
         )
     return here
 
 
 def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> Row:
     """Find a run by tag, name or id; if several share a tag or name, take the newest that fits."""
-    if word == judged.identity.run_id or (
-        len(word) >= _FEWEST_LETTERS and judged.identity.run_id.startswith(word)
-    ):
+    long_enough = len(word) >= _FEWEST_LETTERS
+    if word == judged.identity.run_id or (long_enough and judged.identity.run_id.startswith(word)):
         raise InputError(
             f"{PREFIX}{word} is the run that is judged",
             f"name another one: {store_command('list', store.address)}",
         )
-    by_id = [row for row in rows if len(word) >= _FEWEST_LETTERS and row["run_id"].startswith(word)]
+    by_id = [row for row in rows if long_enough and row["run_id"].startswith(word)]
     by_word = [row for row in rows if word in row["tags"] or row["name"] == word]
     if len(by_id) + bool(by_word) > 1:
         meant = [row["run_id"][:12] for row in (*by_id, *by_word)]
@@ -193,12 +205,6 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
             "name one of this device, or compare the machines: --across-machines",
         )
     return here[0]
-
-
-def _across(rows: Sequence[Row], judged: Judged) -> str:
-    """Return advice to use another device, if one of `rows` is on a similar machine."""
-    others = any(_is_of_device(row, judged, across_machines=True) for row in rows)
-    return "name one by its id with --across-machines, " if others else ""
 
 
 def _devices(rows: Iterable[Row]) -> str:
@@ -288,3 +294,154 @@ def keep_verdict(
     if store.rows("SELECT 1 FROM tags WHERE run_id = ? AND tag = ?", [run_id, other]):
         store.tag([run_id], [other], note=headline(comparison), remove=True)
     return KeptVerdict(store.address, run_id, tag)
+
+
+# A stored run as one side of a comparison. Latencies are stored by round, so the same statistics compare them
+# end to end. Operators are stored without their times in every round: they are compared, but not their times.
+
+_LOAD = "SELECT number FROM environment WHERE run_id = ? AND name = 'load_average' AND taken = 'before'"
+
+
+def stored_side(store: Store, run: Row, name: str) -> Measurement:
+    """Return the run of the row `run`; `name` is what the user called it."""
+    with store.connection() as made:
+
+        def ask(sql: str) -> Sequence[Row]:
+            return rows_of(made, sql, [run["run_id"]])
+
+        try:
+            return _stored_side(ask, run, name)
+        except (ValueError, TypeError, KeyError) as problem:
+            raise FormatError(
+                f"{store.address} holds rows of run {run['run_id']} that make no sense ({problem})",
+                f"see: {store_command('check', store.address)}",
+            ) from problem
+
+
+def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Measurement:
+    rounds = _grouped(ask("SELECT * FROM rounds WHERE run_id = ? ORDER BY round"), _series)
+    operators = _grouped(
+        ask("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name"), _series
+    )
+    kernels = _grouped(
+        ask("SELECT * FROM kernels WHERE run_id = ? ORDER BY kernel"),
+        lambda row: (row["proven_by"], _series(row)),
+    )
+
+    def of_series(row: Row) -> MeasurementSeries:
+        series, times = _series(row), Times(row["times"])
+        measured = rounds.get(series, []) if times.are_latencies else []
+        origin = Origin(
+            name=str(series),
+            times=times,
+            threads=series.threads,
+            cpu=run["cpu"],
+            program=run["program_sha256"],
+            disabled=tuple(row["disabled"] or ()),
+            sme2=row["sme2"],
+        )
+        timed = Timed(
+            rounds=[list(found["latencies_ms"]) for found in measured],
+            sessions=[found["session"] or 0 for found in measured],
+        )
+        return MeasurementSeries(
+            series,
+            origin,
+            timed,
+            row["median_ms"],
+            operators=tuple(map(_operator, operators.get(series, []))),
+            kernels=_kernels(
+                series,
+                row["sme2"],
+                kernels.get(("run", series), []),
+                counted=bool(row["kernels_counted"]),
+                has_sme2=run["has_sme2"],
+                note=row["kernels_note"] or "",
+            ),
+        )
+
+    return Measurement(
+        SideFacts(
+            name=name,
+            kind="stored run",
+            model="",
+            model_sha256=run["program_sha256"],
+            platform=run["platform"],
+            cpu=run["cpu"],
+            executorch=run["executorch"],
+            runner_build=run["runner_build"],
+            times=Times(run["times"]),
+            cores=run["cores"],
+            load=next((row["number"] for row in ask(_LOAD)), None),
+        ),
+        None,
+        tuple(map(of_series, ask("SELECT * FROM experiments WHERE run_id = ?"))),
+        tuple(
+            _kernels(series, None, rows, counted=bool(rows[0]["counted"]), has_sme2=True)
+            for (proven_by, series), rows in kernels.items()
+            if proven_by == "evidence"
+        ),
+    )
+
+
+def _grouped(rows: Iterable[Row], key: Callable[[Row], _Key]) -> dict[_Key, list[Row]]:
+    found: dict[_Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def _series(row: Row) -> Series:
+    return Series(row["experiment"], row["threads"])
+
+
+def _kernels(
+    series: Series,
+    sme2: bool | None,
+    rows: Iterable[Row],
+    *,
+    counted: bool,
+    has_sme2: bool | None,
+    note: str = "",
+) -> SeriesEvidence:
+    uses = tuple(kernel_named(row["kernel"], row["evidence"], row["calls"]) for row in rows)
+    switch = switch_in_name(series.experiment) if sme2 is None else None
+    left_on = sme2 if switch is None else switch == "on"
+    return proving(series, left_on, uses, counted, has_sme2=has_sme2, note=note)
+
+
+def _operator(row: Row) -> Operator:
+    backend = row["delegate_backend"] or "portable"
+    return Operator(
+        method=row["method"],
+        call=row["call"],
+        position=row["position"],
+        chain_index=-1,
+        instruction_id=-1,
+        occurrence=0,
+        name=row["name"],
+        type=row["type"],
+        category=Category(row["category"]),
+        kind=row["kind"],
+        family=row["family"],
+        precision=row["precision"] or "",
+        known=True,
+        packed=bool(row["packed"]),
+        delegated=backend != "portable" if row["delegated"] is None else row["delegated"],
+        backend=backend,
+        source=OperatorSource(
+            origin=row["origin"],
+            backend=backend,
+            node_kind=row["graph_node"] or "",
+            input_shapes=tuple(map(_shape, (row["input_shapes"] or "").split(" "))),
+            output_shape=_shape(row["output_shape"] or ""),
+            dtype=row["dtype"] or "",
+            flops=row["flops"],
+            place=SourceRef(module_path=row["module_path"] or "", module_class=row["module_class"] or ""),
+        ),
+        times=OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0),
+    )
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x"))) if text else ()

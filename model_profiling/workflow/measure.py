@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.pipeline.measured import Measured, conclude, refresh, reopen
-from model_profiling.pipeline.open_run import measure_together
+from model_profiling.pipeline.metrics import Measured, conclude, refresh, reopen
+from model_profiling.pipeline.open_run import OpenRun
 from model_profiling.pipeline.start import Start
 from model_profiling.report.analysed import AnalysedRun, analysed, run_cell
 from model_profiling.report.analysis_json import summary_facts
@@ -28,13 +27,17 @@ from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names
 from model_profiling.run.evidence import Factors, keep_factors
 from model_profiling.run.folders import locked
-from model_profiling.run.manifest import read_manifest
 from model_profiling.run.remarks import WarningLine
 from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder
 from model_profiling.targets import Target, TargetChoice, open_target
-from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.kernel_evidence import keep_evidence, write_kernel_lists, write_kernel_view
+from model_profiling.workflow.analyse import (
+    analyse,
+    keep_evidence,
+    write_analysis,
+    write_kernel_lists,
+    write_kernel_view,
+)
 from model_profiling.workflow.report import write_run_report
 
 
@@ -100,45 +103,34 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Start):
     """How a run deals with what is there already, and which part of it is done: `resume` continues an
     unfinished one, `force` discards it, `only` names the experiments to measure, `analysis_only` measures
     nothing."""
 
-    only: frozenset[str] = frozenset()
-    resume: bool = False
-    force: bool = False
     analysis_only: bool = False
-    command_line: Sequence[str] = ()
     factors: Factors | None = None
     """How much SME2 is assumed to speed up operators, kept in the run; None keeps the stored factors."""
 
 
 def run_file(
     path: Path,
-    options: RunOptions | None = None,
+    options: RunOptions,
     *,
     target: TargetChoice | None = None,
     builtin_runner: bool = False,
-    precision: float | None = None,
-    budget_s: float | None = None,
-    sample: bool = False,
     progress: Progress | None = None,
+    **asked: float | None,
 ) -> RunOutcome:
-    """Run the config in `path`; `target`, `precision` and `budget_s` override its own, `builtin_runner`
-    replaces its runners, and `sample` turns sampling on."""
+    """Run the config in `path`; `target` and the settings of a schedule in `asked` override its own unless
+    they are None or False, and `builtin_runner` replaces its runners."""
     # Analysing again needs neither the model nor the runners, which may be gone.
-    files_too = options is None or not options.analysis_only
-    config = load_config(path, files=files_too, builtin=builtin_runner)
+    config = load_config(path, files=not options.analysis_only, builtin=builtin_runner)
     if target is not None:
         config = on_target(config, target)
-    if precision is not None and not 0 < precision < 1:
-        raise InputError(f"a precision of {precision:g} cannot be reached", "give a share such as 0.01")
-    settings = {"precision": precision, "budget_s": budget_s, "sample": sample or None}
-    asked = {name: value for name, value in settings.items() if value is not None}
-    if asked:
-        config = config.model_copy(update={"schedule": config.schedule.model_copy(update=asked)})
-    return run_config(config, options, config_file=path.resolve(), progress=progress)
+    given = {name: value for name, value in asked.items() if value not in (None, False)}
+    config = config.model_copy(update={"schedule": config.schedule.model_copy(update=given)})
+    return run_config(config, replace(options, config_file=path.resolve()), progress=progress)
 
 
 def run_config(
@@ -146,7 +138,6 @@ def run_config(
     options: RunOptions | None = None,
     *,
     target: Target | None = None,
-    config_file: Path | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
     options, progress = options or RunOptions(), progress or Silent()
@@ -154,7 +145,7 @@ def run_config(
         with locked(config.output_root):
             return _publish(reopen(config), options, progress)
     target = target or open_target(config.target.choice)
-    (outcome,) = run_together([config], target, options, config_file=config_file, progress=progress)
+    (outcome,) = run_together([config], target, options, progress=progress)
     return outcome
 
 
@@ -163,21 +154,12 @@ def run_together(
     target: Target,
     options: RunOptions,
     *,
-    config_file: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[RunOutcome, ...]:
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()
-    with ExitStack() as locks:
-        asked = []
-        for config in configs:
-            locks.enter_context(locked(config.output_root))
-            # When several runs are interrupted, some may be finished and others not yet started.
-            resume = options.resume and read_manifest(config.output_root) is not None
-            start = Start(options.only, resume, options.force, config_file, tuple(options.command_line))
-            asked.append((config, start))
-        measured = measure_together(asked, target, progress=progress)
-        return tuple(_publish(each, options, progress) for each in measured)
+    with OpenRun([(config, options) for config in configs], target, progress) as runs:
+        return tuple(_publish(each, options, progress) for each in runs.measure())
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
@@ -187,7 +169,7 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
     progress.stage("analysing")
     if measured.manifest.config_file is None:
         files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
-    write_kernel_lists(measured)
+    write_kernel_lists(measured.place, measured.manifest, measured.journal)
     measured = refresh(measured, again=False)
     keep_evidence(measured.place.path, measured.manifest)
     run = Run.open(measured.place.path)

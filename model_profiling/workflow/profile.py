@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling import export
+from model_profiling.analysis.structure import Aspect
 from model_profiling.config.new_config import NewConfig
-from model_profiling.config.reading import ProfileConfig
-from model_profiling.config.settings import ScheduleMode
+from model_profiling.config.reading import ProfileConfig, checked_config
+from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import StrPath, as_path
@@ -23,12 +24,13 @@ from model_profiling.models.options import Chosen
 from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import check_folder, check_startable, why_once
 from model_profiling.report.analysed import AnalysedRun
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.run import names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
-from model_profiling.validation.validate import Validation, validate
-from model_profiling.workflow.kernel_evidence import keep_evidence
+from model_profiling.workflow.analyse import keep_evidence
+from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import (
     ABOUT_LATENCY,
     RunOptions,
@@ -54,7 +56,9 @@ def find_or_export(
     fp32, xnnpack) apply to exports only."""
     progress = progress or Silent()
     if model.endswith(".pte"):
-        program = _named(Path(model))
+        program = under_either_name(Path(model))
+        if not program.is_file():
+            raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
         for option, value in (("--dtype", dtype), ("--backend", backend)):
             if value is not None:
                 raise InputError(
@@ -79,13 +83,6 @@ def current_export(
     folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
     pte = folder / f"{chosen.file_name}_{backend or 'xnnpack'}_{dtype or 'fp32'}.pte"
     return pte if _is_current(chosen, pte) else None
-
-
-def _named(path: Path) -> Path:
-    path = under_either_name(path)
-    if not path.is_file():
-        raise InputError(f"there is no program {path}", "correct the path, or name a model to export")
-    return path
 
 
 def _is_current(chosen: Chosen, pte: Path) -> bool:
@@ -310,32 +307,60 @@ def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOu
         return republish(main.run_dir, main.moved, main.analysis)
 
 
-# A smoke test of the whole kit on this machine: export, run, analyse and validate a small model.
+# Two programs that take turns on one machine, and the comparison of the two runs.
 
-_MODEL = "toy_cnn"
+_EXPERIMENT = "program"
+"""Experiment name of both programs: the same, so that equal thread counts are matched."""
 
 
 @dataclass(frozen=True, slots=True)
-class QuickTest:
-    program: Path
-    runs: tuple[Validation, ...]
-    failed: tuple[str, ...]
-    """Failed experiments, with the reason."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.failed and all(run.ok for run in self.runs)
+class ProgramsCompared:
+    comparison: Comparison
+    a: Path
+    b: Path
+    remarks: tuple[Diagnostic, ...]
 
 
-def quick_test(
-    outdir: Path, target: TargetChoice, *, dtype: str = "fp16", progress: Progress | None = None
-) -> QuickTest:
-    """Run the smoke test in `outdir`; an earlier finished run there is kept under its date."""
-    options = ProfileOptions(
-        target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
-    )
-    done = profile(_MODEL, options, RunOptions(force=True), progress=progress)
-    failed = tuple(
-        f"{result.series}: {result.problem}" for outcome in done.outcomes for result in outcome.failed
-    )
-    return QuickTest(done.program, tuple(validate(outcome.run_dir) for outcome in done.outcomes), failed)
+def compare_programs(
+    a: Path,
+    b: Path,
+    *,
+    target: TargetChoice | None = None,
+    threads: tuple[int, ...] = (1,),
+    budget_s: float | None = None,
+    outdir: Path | None = None,
+    run: RunOptions | None = None,
+    limit: float | None = None,
+    fail_on: Iterable[Aspect] = (),
+    progress: Progress | None = None,
+) -> ProgramsCompared:
+    """Measure both programs in the same launches and judge B against A. The runs are kept in `outdir`
+    (default `out_compare/<A>_vs_<B>`), one folder each, like any other runs."""
+    run = run or RunOptions()
+    programs = [find_or_export(str(path)) for path in (a, b)]
+    place = open_target(plan_targets(target or TargetChoice()).main)
+    gates = asked_gates(limit, fail_on)
+    if not place.timings_are_latency and (limit is not None or not gates):
+        raise InputError(
+            f"times on target {place.name} are no latencies: nothing could be compared",
+            "give gates without times (--fail-on-kernel-change, --fail-on-structure-change), or measure on "
+            "an Arm machine; --target host compares on this CPU, which says nothing about Arm",
+        )
+    home = outdir or Path("out_compare") / f"{a.stem}_vs_{b.stem}"
+    check_folder(home)
+    configs = []
+    for side, program in zip("ab", programs, strict=True):
+        root = home / side / place.place
+        check_startable(root, resume=run.resume, force=run.force)
+        raw = {
+            "model": str(program.resolve()),
+            "output_root": str(root.resolve()),
+            "target": target_settings(place.choice),
+            "experiments": [{"name": _EXPERIMENT, "threads": list(threads)}],
+            "schedule": {"budget_s": budget_s} if budget_s is not None else {},
+        }
+        configs.append(checked_config(raw, folder=root))
+    ours, theirs = run_together(configs, place, run, progress=progress)
+    found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
+    found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
+    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))

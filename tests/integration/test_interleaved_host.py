@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.pipeline.measured import conclude
-from model_profiling.pipeline.open_run import Interleaved, ReadyTarget, open_run
+from model_profiling.pipeline.metrics import conclude
+from model_profiling.pipeline.open_run import ReadyTarget, open_run
 from model_profiling.run.journal import Entry, Journal
+from model_profiling.sweep.device_queue import Interleaved
 from model_profiling.sweep.machine_lock import keep_off, measuring_alone
 from model_profiling.targets.host import HostTarget
 

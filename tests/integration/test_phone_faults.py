@@ -24,7 +24,7 @@ from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.progress import Silent
-from model_profiling.pipeline.open_run import ReadyTarget, measure_together, open_run
+from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.pipeline.start import Start
 from model_profiling.run import Manifest
 from model_profiling.run.journal import TIMED, Entry, Journal
@@ -96,7 +96,8 @@ class Bench:
         self, target: AndroidTarget | None = None, at: At | None = None, *, resume: bool = False
     ) -> Manifest:
         asked = [(self.config, Start(resume=resume))]
-        return measure_together(asked, target or self.target(), progress=at)[0].manifest
+        with OpenRun(asked, target or self.target(), at) as run:
+            return run.measure()[0].manifest
 
     @property
     def manifest(self) -> Manifest:
@@ -421,7 +422,8 @@ def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: p
     gate = {"max_temperature_c": 45, "temperature_wait_s": 0.8}
     config = bench.config.model_copy(update={"schedule": bench.config.schedule.model_copy(update=gate)})
     bench, weather = replace(bench, config=config), Weather(bench.phone)
-    measure_together([(config, Start())], bench.target(), progress=weather)
+    with open_run(config, bench.target(), progress=weather) as run:
+        run.measure()
     bench.phone.write(CHIP, "41200")
     assert weather.waited_for and all("60 C" in text and "45 C" in text for text in weather.waited_for)
     temperatures = [(entry.kind in TIMED, entry.temperature_c) for entry in bench.entries]

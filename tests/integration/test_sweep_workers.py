@@ -20,7 +20,7 @@ from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.pipeline import open_run
-from model_profiling.pipeline.remaining import RemainingWork
+from model_profiling.pipeline.open_run import RemainingWork
 from model_profiling.run import Run
 from model_profiling.store.store import Store
 from model_profiling.sweep import device_server, exporting

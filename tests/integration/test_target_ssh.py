@@ -28,7 +28,7 @@ from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target,
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.shell import LinkLost
 from model_profiling.targets.remote.ssh import SshTarget
-from model_profiling.workflow.compare_programs import compare_programs
+from model_profiling.workflow.profile import compare_programs
 
 SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, larger ones take their time
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")

@@ -16,17 +16,16 @@ from model_profiling.run import Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
-from model_profiling.workflow import stored_side as workflow_stored_side
+from model_profiling.workflow import baselines as workflow_baselines
 from model_profiling.workflow.baselines import (
     NoBaseline,
     compare_with_baseline,
     find_baseline,
     judged_run,
     keep_verdict,
+    stored_side,
 )
-from model_profiling.workflow.compare import compare
-from model_profiling.workflow.sides import load_measurement
-from model_profiling.workflow.stored_side import stored_side
+from model_profiling.workflow.compare import compare, load_measurement
 
 HERE = Labels(commit="c0ffee", branch="main")
 GATE = ("--fail-on-regression", 5)
@@ -311,8 +310,8 @@ def test_rows_that_make_no_sense_are_the_stores_fault(
         rows = rows_of(made, sql, values)
         return [{**row, "category": "Tea"} if "category" in row else row for row in rows]
 
-    rows_of = workflow_stored_side.rows_of
-    monkeypatch.setattr(workflow_stored_side, "rows_of", spoilt)
+    rows_of = workflow_baselines.rows_of
+    monkeypatch.setattr(workflow_baselines, "rows_of", spoilt)
     row = find_baseline(store, "last-good", judged_run(runs["three"]))
     with pytest.raises(FormatError, match="Tea"):
         stored_side(store, row, "a")

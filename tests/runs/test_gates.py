@@ -18,8 +18,7 @@ from model_profiling.analysis.structure import kernel_changes, operator_changes
 from model_profiling.core.errors import InputError
 from model_profiling.program.category import Category
 from model_profiling.report.comparison_document import Comparison, headline
-from model_profiling.workflow.compare import compare
-from model_profiling.workflow.sides import load_measurement
+from model_profiling.workflow.compare import compare, load_measurement
 
 BOTH = ("--fail-on-kernel-change", "--fail-on-structure-change")
 ON = "emulated_sme2_on"

@@ -25,8 +25,8 @@ from replay import ReplayTarget
 from said import says
 
 from model_profiling.core.errors import InputError, RunError, SetupError
-from model_profiling.pipeline.measured import conclude, reopen
-from model_profiling.pipeline.open_run import Interleaved, OpenRun, ReadyTarget, measure_together, open_run
+from model_profiling.pipeline.metrics import conclude, reopen
+from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.pipeline.start import Start
 from model_profiling.report import html
 from model_profiling.report.data import report_data
@@ -34,6 +34,7 @@ from model_profiling.run import Run, names
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.runner.cache import cached, take_repair_notes
+from model_profiling.sweep.device_queue import Interleaved
 from model_profiling.targets import Job, MachineFacts
 from model_profiling.validation.validate import validate
 
@@ -87,7 +88,8 @@ def to_the_end(run: OpenRun) -> list[str]:
 
 
 def test_every_piece_is_on_disk_and_together_they_are_the_run(tmp_path: Path) -> None:
-    (whole,) = measure_together([(make_config(tmp_path / "whole", pairs=PAIR), Start())], ReplayTarget(SME2))
+    with open_run(make_config(tmp_path / "whole", pairs=PAIR), ReplayTarget(SME2)) as run:
+        (whole,) = run.measure()
     run_dir = tmp_path / "run"
     with open_run(make_config(run_dir, pairs=PAIR), ReplayTarget(SME2)) as run:
         assert run.left().steps == (2 + 6, 2 + 6) and not run.left().nothing
@@ -260,7 +262,8 @@ class HealingTarget(ReplayTarget):
 def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
     target = HealingTarget(ARM)
     target.cache = tmp_path / "cache"
-    measure_together([(make_config(tmp_path / "run"), Start())], target)
+    with open_run(make_config(tmp_path / "run"), target) as run:
+        run.measure()
     kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
     (remark,) = (remark for remark in kept if remark["code"] == "cache")
     says(remark["seen"], "the runner", "(more is not as it was made)")

@@ -15,8 +15,7 @@ from said import says
 from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
-from model_profiling.pipeline.open_run import measure_together
-from model_profiling.pipeline.start import Start
+from model_profiling.pipeline.open_run import open_run
 from model_profiling.sweep import engine, report
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.engine import SweepOutcome
@@ -147,7 +146,8 @@ def test_a_rung_that_fails_is_one_cell_that_failed(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(raw))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     target = ReplayTarget(SME2, before=broken)
-    measure_together([(job.config(PROGRAM, tmp_path / "run", target), Start())], target)
+    with open_run(job.config(PROGRAM, tmp_path / "run", target), target) as run:
+        run.measure()
     found = cell_outcomes(job, tmp_path / "run")
     assert [(each.state, each.reason) for each in found.values()] == [
         ("done", ""), ("failed", "the program ended with signal 4"),

@@ -15,8 +15,18 @@ from model_profiling.core.check import Check
 from model_profiling.core.errors import SetupError
 from model_profiling.core.hints import document, install_extra, python, reinstall
 from model_profiling.core.hints import sme2prof as own_command
-from model_profiling.doctor import Diagnosis, checks, examine, phone_report
-from model_profiling.doctor.examination import TargetState, _android, _cpu, _diagnosis, _emulator, _host
+from model_profiling.doctor import (
+    Diagnosis,
+    TargetState,
+    _android,
+    _cpu,
+    _diagnosis,
+    _emulator,
+    _host,
+    checks,
+    examine,
+)
+from model_profiling.doctor.checks import phone_report
 from model_profiling.runner import apt
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.source_build import toolchain

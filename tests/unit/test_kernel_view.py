@@ -23,7 +23,7 @@ from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.run import Manifest, Pair, Result, Series, names
 from model_profiling.runner.result import OutputFacts
-from model_profiling.workflow.kernel_evidence import kernel_sections
+from model_profiling.workflow.analyse import kernel_sections
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "data" / "xnntrace"

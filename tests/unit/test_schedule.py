@@ -13,12 +13,12 @@ from turn_order import shuffles
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.settings import Experiment, Schedule
 from model_profiling.core.errors import InputError
-from model_profiling.pipeline.open_run import Interleaved
-from model_profiling.pipeline.remaining import RemainingWork
+from model_profiling.pipeline.open_run import RemainingWork
 from model_profiling.pipeline.rounds import RemainingRounds
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, make_schedule
 from model_profiling.pipeline.schedule import Schedule as Plan
 from model_profiling.run.journal import Step
+from model_profiling.sweep.device_queue import Interleaved
 
 
 def steps_of(schedule: Plan) -> list[Step]:

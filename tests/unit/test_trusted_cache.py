@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
+from model_profiling import doctor
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.doctor import checks, examination
+from model_profiling.doctor import checks
 from model_profiling.runner import build, cache
 from model_profiling.runner.cache import cached, damage_of, take_repair_notes
 from model_profiling.targets import emulated
@@ -225,7 +226,7 @@ def test_a_runner_planted_in_a_shared_cache_is_not_run(tmp_path, monkeypatch):
         place.chmod(0o755)
     shared.chmod(0o777)
     if sys.platform == "linux":
-        (emulation,) = [check for check in examination.examine().checks if check.name == "SME2 emulation"]
+        (emulation,) = [check for check in doctor.examine().checks if check.name == "SME2 emulation"]
         says(emulation.found, shared)
         says(emulation.fix, "SME2PROF_CACHE")
     assert not it_ran.exists()
