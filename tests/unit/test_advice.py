@@ -27,15 +27,7 @@ from model_profiling.statistics.latency import summarize
 Call = tuple[str, list[tuple[str, int]]]
 
 
-def dump_of(
-    calls: list[Call],
-    *,
-    experiment: str = "made",
-    threads: int | None = None,
-    times: Times = Times.HARDWARE,
-    round: int = 0,
-    sme2: bool | None = None,
-) -> DumpAnalysis:
+def dump_of(calls, *, experiment="made", threads=None, times=Times.HARDWARE, round=0, sme2=None):
     """A dump of one run: calls with their operators, each (name, microseconds), 1 us around each call."""
     clock, events = 0, []
     for number, (kind, operators) in enumerate(calls):
@@ -186,13 +178,15 @@ def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it()
     assert finding.evidence["calls_joined"] == 1
 
 
-def test_delegates_that_nothing_parts_are_no_advice() -> None:
+def test_delegates_that_nothing_parts_are_no_advice_and_none_at_all_is() -> None:
     """Two calls in a row were parted by the partitioner: nothing in the model joins them."""
     assert not found(dump_of([("DELEGATE_CALL", [CONV])] * 4))
     before = ("OPERATOR_CALL", [("native_call_topk.values", 200)])
     first = found(dump_of([before, ("DELEGATE_CALL", [CONV]), ("DELEGATE_CALL", [CONV])]))
     assert first["outside-delegates"].evidence["calls_joined"] == 0
     assert "join" not in first["outside-delegates"].action
+    finding = found(dump_of([("OPERATOR_CALL", [("native_call_addmm.out", 500)])]))["outside-delegates"]
+    assert "--backend xnnpack" in finding.action
 
 
 def test_what_a_call_costs_does_not_grow_with_its_operators() -> None:
@@ -213,11 +207,6 @@ def test_what_cannot_save_two_percent_is_no_advice() -> None:
     assert "outside-delegates" in found(dump_of([("DELEGATE_CALL", [CONV]), outside]))
     less = ("OPERATOR_CALL", [("native_call_topk.values", 15)])
     assert not found(dump_of([("DELEGATE_CALL", [CONV]), less]))
-
-
-def test_a_program_without_a_delegate_is_told_to_get_one() -> None:
-    finding = found(dump_of([("OPERATOR_CALL", [("native_call_addmm.out", 500)])]))["outside-delegates"]
-    assert "--backend xnnpack" in finding.action
 
 
 def test_conversions_between_number_formats_are_named() -> None:
@@ -399,16 +388,13 @@ def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(name, source
     assert "XNNPACK_ENABLE_ARM_SME2=OFF" in slower.action, "SME2 slows all of this model down"
 
 
-def test_more_threads_are_not_taken_for_sme2() -> None:
+def test_nothing_is_said_of_sme2_about_other_threads_or_what_may_not_be_compared() -> None:
     off, on = (
         series_of([dump_of([("DELEGATE_CALL", [CONV])], experiment=name, threads=n, sme2=n == 2, round=r)
                    for r in range(6)])
         for name, n in (("off", 1), ("on", 2))
     )  # fmt: skip
     assert not [found for found in advise([off, on], [pair_series(off, on)]) if "sme2" in found.id]
-
-
-def test_nothing_is_said_about_a_pair_that_may_not_be_compared() -> None:
     calls = [("DELEGATE_CALL", [CONV])]
     off, on = (
         series_of([dump_of(calls, experiment=str(sme2), sme2=sme2, round=n) for n in range(6)])
@@ -418,7 +404,7 @@ def test_nothing_is_said_about_a_pair_that_may_not_be_compared() -> None:
     assert not advise([off, on], [pair_series(off, on, not_comparable="this CPU has no SME2")])
 
 
-def test_threads_that_do_not_pay_are_found() -> None:
+def test_threads_that_do_not_pay_are_found_by_time_and_by_rounds() -> None:
     def sweep(*lengths: int) -> list[SeriesAnalysis]:
         return [
             series_of([dump_of([("DELEGATE_CALL", [(CONV[0], length)])], threads=2**place)])
@@ -430,8 +416,6 @@ def test_threads_that_do_not_pay_are_found() -> None:
     assert finding.max_gain_pct == pytest.approx(100 * (1 - 601 / 901), abs=0.01)
     assert not advise(sweep(1000, 600, 400))
 
-
-def test_threads_measured_in_rounds_are_judged_by_their_rounds() -> None:
     def rounds(threads: int, *lengths: int) -> SeriesAnalysis:
         return series_of([dump_of([("DELEGATE_CALL", [(CONV[0], one)])], threads=threads) for one in lengths])
 

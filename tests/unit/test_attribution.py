@@ -68,22 +68,26 @@ def test_each_level_keeps_what_its_children_leave(tmp_path: Path) -> None:
     ]
 
 
-def test_a_delegate_that_reports_nothing_is_unattributed_but_no_overhead(tmp_path: Path) -> None:
+def test_a_delegate_that_reports_nothing_or_by_another_clock(tmp_path: Path) -> None:
     found = attribute(table_of(tmp_path, (event("DELEGATE_CALL", 10, 90), execute(0, 100))))
     assert shares(found) == {"operator": 0, "framework": 20, "delegate": 0, "opaque": 80}
     dump = analyse_dump(table_of(tmp_path, (event("DELEGATE_CALL", 10, 90), execute(0, 100))), MADE)
     assert dump.breakdown.unattributed.tolist() == [80] and dump.breakdown.delegate_overhead.tolist() == [0]
+    table = table_of(
+        tmp_path, (inside_delegate("Add (ND) #1", 0, 500), event("DELEGATE_CALL", 10, 90), execute(0, 100))
+    )
+    dump = analyse_dump(table, MADE)
+    assert dump.breakdown.delegate_overhead.tolist() == [-420]
+    assert dump.breakdown.closes
+    assert any("add up to more than the call" in warning.seen for warning in dump.warnings)
 
 
-def test_a_kernel_without_its_own_event_is_seen_by_its_call(tmp_path: Path) -> None:
+def test_a_kernel_is_seen_by_its_call_and_not_counted_twice(tmp_path: Path) -> None:
     table = table_of(tmp_path, (event("OPERATOR_CALL", 10, 90), execute(0, 100)))
     dump = analyse_dump(table, MADE)
     assert [operator.name for operator in dump.operators] == ["OPERATOR_CALL"]
     assert dump.unknown_names == ("OPERATOR_CALL",)
     assert dump.breakdown.closes
-
-
-def test_a_kernel_that_calls_a_kernel_is_not_counted_twice(tmp_path: Path) -> None:
     table = table_of(
         tmp_path,
         (
@@ -146,16 +150,6 @@ def test_a_run_that_never_finished_is_left_out_and_said_so(tmp_path: Path) -> No
     assert any("never finished" in warning.seen for warning in found.warnings)
     several = attribute(table_of(tmp_path, whole * 3))
     assert several.run_count == 3 and len(several.groups) == 1, "also in one block"
-
-
-def test_a_delegate_on_another_clock_shows_as_negative_overhead_with_a_warning(tmp_path: Path) -> None:
-    table = table_of(
-        tmp_path, (inside_delegate("Add (ND) #1", 0, 500), event("DELEGATE_CALL", 10, 90), execute(0, 100))
-    )
-    dump = analyse_dump(table, MADE)
-    assert dump.breakdown.delegate_overhead.tolist() == [-420]
-    assert dump.breakdown.closes
-    assert any("add up to more than the call" in warning.seen for warning in dump.warnings)
 
 
 def test_warm_up_runs_are_left_out_and_without_a_run_nothing_is_left(tmp_path: Path) -> None:

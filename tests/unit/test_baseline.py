@@ -122,6 +122,5 @@ def test_a_config_with_the_older_name_still_works(tmp_path: Path) -> None:
     }
     config, problems = parse_config(raw, folder=tmp_path)
     assert problems == ()
-    assert config is not None
     assert config.model == tmp_path / "m_xnnpack_int8.pte"
     assert config.output_root == tmp_path / "runs"

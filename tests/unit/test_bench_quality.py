@@ -158,7 +158,6 @@ def test_neighbours_end_with_the_bench(number: signal.Signals) -> None:
         env={**os.environ, "PYTHONPATH": str(BENCH)},
     )
     with bench:
-        assert bench.stdout is not None
         (pid,) = map(int, bench.stdout.readline().split())
         bench.send_signal(number)
         bench.wait(20)

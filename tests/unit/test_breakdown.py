@@ -20,7 +20,7 @@ from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import milliseconds
 from model_profiling.report.breakdown import break_down, explain_overheads, pair_table, series_table
-from model_profiling.report.data import ExperimentReport, ReportData, report_data
+from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import Table, plain
 from model_profiling.report.operator_sections import SHOWN, operators
 from model_profiling.report.verdict import answers
@@ -112,16 +112,11 @@ def test_both_sides_of_a_pair_add_up_and_the_headline_is_their_quotient() -> Non
     assert plain(table.rows[-1][6]) == f"{pairing.traced_ratio:.2f}x"
 
 
-def page_of(*series: SeriesAnalysis) -> ReportData:
-    """A report that holds these series alone."""
-    run = Run(Path("d"), dumps=tuple(found.first.dump for found in series))
-    return report_data(run, RunAnalysis(run, series, (), (), (), ()))
-
-
 def test_the_operator_table_adds_up_with_the_rest_by_category() -> None:
     names = [f"{name[:-1]}{number}" for number in range(5) for name in NAMES]
     series = series_of([dump_of([(*range(1_000, 1_000 + 37 * len(names), 37), 500, 70)], names)])
-    *_, table = as_read(operators(page_of(series)))
+    run = Run(Path("d"), dumps=(series.first.dump,))
+    *_, table = as_read(operators(report_data(run, RunAnalysis(run, (series,), (), (), (), ()))))
     assert isinstance(table, Table) and len(table.rows) > SHOWN
     shown = break_down(series)
     for category in Category:
@@ -169,9 +164,7 @@ def test_parts_of_the_operators_are_rounded_from_exact_times() -> None:
 CONV, SIGMOID, LINEAR = "Convolution (NHWC, F32) IGEMM", "Sigmoid (NC)", "Fully Connected (NC, F32) GEMM"
 
 
-def made(
-    operators: dict[str, int], inside: int, outside: int, untraced_us: float | None = None
-) -> SeriesAnalysis:
+def made(operators, inside, outside, untraced_us=None):
     """One delegate call: its operators' microseconds, what it takes beside them, what is around it."""
     block = one_call([(name, 1000 * us) for name, us in operators.items()], 1000 * inside, 1000 * outside)
     latency = None

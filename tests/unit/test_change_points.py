@@ -28,14 +28,11 @@ def alarmed(logs: Floats, looks: range) -> Floats:
     return found
 
 
-def test_few_histories_without_a_change_show_one() -> None:
+def test_few_alarms_where_nothing_changed_and_steps_of_three_percent_found_soon() -> None:
     assert points.false_alarms(100) <= 0.05
     share = alarmed(noise(300, 100), range(points.FEWEST_RUNS, 101)).mean()
     # 300 histories scatter by 1.2 points around a true share of 4.4%.
     assert share <= 0.05 + 2 * 0.012
-
-
-def test_steps_of_three_percent_are_found_within_five_runs() -> None:
     logs = noise(300, STEP_AT + 5, seed=2)
     logs[:, STEP_AT:] += np.log1p(0.03)
     assert alarmed(logs, range(STEP_AT + 1, STEP_AT + 6)).mean() >= 0.95 - 2 * 0.013

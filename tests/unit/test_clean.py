@@ -74,7 +74,6 @@ def clean(sme2prof: Clean) -> Callable[..., dict[str, object]]:
 
 def chosen(facts: dict[str, object]) -> list[str]:
     kept = facts["kept"]
-    assert isinstance(kept, list)
     return [Path(entry["name"]).name for entry in kept if entry["chosen"]]
 
 
@@ -185,7 +184,6 @@ def test_runs_in_use_or_with_files_of_somebody_stay(runs: Path, clean, tmp_path:
         facts = clean(runs, "--keep", "0")
     assert chosen(facts) == ["inner"]
     kept = facts["kept"]
-    assert isinstance(kept, list)
     stays = {Path(entry["name"]).name: entry["stays"] for entry in kept}
     reasons = {"a": "my notes.txt", "b": "more", "c": "in use", "outer": "other runs", "torn": "manifest"}
     assert stays.keys() == {*reasons, "inner"} and stays["inner"] == ""

@@ -134,9 +134,7 @@ def test_check_prereqs_refuses_an_old_python(tmp_path: Path) -> None:
     assert process.run(["bash", script], timeout=100).returncode == 0
 
 
-def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(monkeypatch):
     import importlib.metadata
 
     real = importlib.metadata.version
@@ -267,7 +265,6 @@ def on_a_mac(monkeypatch: pytest.MonkeyPatch, folder: Path, mac: str, machine: s
 
 
 def test_what_is_said_of_a_cpu_is_true_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Arm CPU with SME2, one without, and one that is not an Arm CPU; none of them can be mended."""
     on_a_mac(monkeypatch, tmp_path / "m4", "m4")
     assert (_cpu().status, _cpu().found) == ("pass", "arm64 with SME2 (sysctl hw.optional.arm)")
     assert _host(True).detail == "latency, SME2 on and off"

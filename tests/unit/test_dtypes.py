@@ -11,7 +11,6 @@ from model_profiling.core.records import read_record, write_record
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import Undelegated, described, group_outside
 from model_profiling.report import dtypes
-from model_profiling.report.document import Table
 from model_profiling.report.dtypes_document import dtypes_document, dtypes_table
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Series
@@ -88,12 +87,16 @@ def test_within_noise_the_outputs_decide_and_not_the_lowest_median() -> None:
     says_together(found.verdict, "int8", "lower median", "fp16", "faster")
 
 
-def test_what_is_not_comparable_is_not_judged() -> None:
+def test_what_is_not_comparable_or_not_tested_is_not_judged() -> None:
     pairs = (pair("fp16", "fp32", Verdict.NOT_COMPARABLE),)
     found = made("sme2", *THREE[:2], pairs=pairs)
     assert found.ship == "fp16"
     says_together(found.verdict, "fp16", "fp32", "not", pairs[0].speedup.reason)
     assert "as fast as" not in found.verdict
+    untested = dtypes.OnSme2("not tested", "there is no emulator")
+    found = made("emulated", side("fp32", sme2=untested), side("fp16", sme2=untested))
+    assert "SME2 kernels" not in found.verdict
+    assert "not tested" in render_terminal([dtypes_table(found)])
 
 
 def test_on_arm_without_sme2_it_is_a_baseline_and_a_projection() -> None:
@@ -123,13 +126,6 @@ def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) 
     assert ("is not an Arm CPU" in found.verdict) == (machine == "other")
 
 
-def test_what_was_not_tested_is_no_share() -> None:
-    untested = dtypes.OnSme2("not tested", "there is no emulator")
-    found = made("emulated", side("fp32", sme2=untested), side("fp16", sme2=untested))
-    assert "SME2 kernels" not in found.verdict
-    assert "not tested" in render_terminal([dtypes_table(found)])
-
-
 def test_outputs_too_far_off_exclude_a_dtype() -> None:
     off = dtypes.Accuracy(0.4, 0.25, 0.01, 0.1, 0.9, EXAMPLE_INPUTS)
     pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))
@@ -147,7 +143,6 @@ def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
     found = made("sme2", side("fp32", 8.0), failed)
     assert found.ship == "fp32"
     table = dtypes_table(found)
-    assert isinstance(table, Table)
     assert table.headers == ("", "fp32", "fp16")
     page = render_markdown(dtypes_document(found))
     assert any(line.startswith("- fp16") and failed.fix in line for line in page.splitlines())
@@ -155,15 +150,12 @@ def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
     says_together(found.verdict, "not", "fp16", failed.problem)
 
 
-def test_the_page_says_what_stays_outside_and_what_to_write() -> None:
+def test_the_page_says_what_stays_outside_and_why_operators_miss_sme2() -> None:
     found = made("emulated", side("fp32"), side("fp16", outside=group_outside([GELU, GELU])))
     assert found.ship == "fp32", "fewer operators outside"
     page = render_markdown(dtypes_document(found))
     says_together(page, "2", GELU.operator, GELU.reason)
     says(page.replace("\\", ""), GELU.replacement, GELU.source, "not measured")
-
-
-def test_the_page_says_why_operators_miss_sme2() -> None:
     partly = dtypes.OnSme2(
         "executed", "SME2 kernels were called", 3, 14, 0.3, (dtypes.MissesSme2("no such kernel", 11, 0.7),)
     )
@@ -172,7 +164,7 @@ def test_the_page_says_why_operators_miss_sme2() -> None:
     says_together(page, "not", "SME2", "11 operators", "70.0%", "no such kernel")
 
 
-def test_what_one_call_leaves_outside_is_explained_once() -> None:
+def test_what_stays_outside_is_explained_once_by_call_and_line() -> None:
     copies = [replace(GELU, operator="aten._to_copy.default", reason=reason) for reason in ("to", "fro")]
     other = replace(GELU, operator="aten.elu.default", call="elu", reason="none", replacement="")
     assert list(described(())) == [], "everything was delegated"
@@ -185,9 +177,6 @@ def test_what_one_call_leaves_outside_is_explained_once() -> None:
     assert [bool(details) for _, details in lines] == [False, False, True, True]
     says("\n".join(lines[2][1]), "mlp", GELU.source, GELU.code, GELU.replacement)
     says("\n".join(lines[3][1]), "mlp", other.source, other.code, "nothing")
-
-
-def test_what_stays_outside_is_told_by_line_and_its_replacement_once() -> None:
     below = replace(GELU, source="model.py:9", code="x = F.gelu(x)", module_path="head")
     index = replace(GELU, operator="aten.add.Tensor", call="add", dtype="int64", replacement="")
     lines = list(described(group_outside([GELU, below, below, index])))

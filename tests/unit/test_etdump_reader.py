@@ -96,13 +96,23 @@ def test_everything_written_is_read_back(written: Dump) -> None:
     ]
 
 
-def test_names_stay_apart_when_their_hashes_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_stay_apart_when_their_hashes_meet_also_at_the_end_of_the_file(monkeypatch):
     data = dump(event("same length a"), event("same length b"), event("same length a"), event("c"))
     expected = texts(read_etdump(data), read_etdump(data).name)
     monkeypatch.setattr(reader, "_MULTIPLIER", np.uint64(0))
     table = read_etdump(data)
     assert texts(table, table.name) == expected == ["same length a", "same length b", "same length a", "c"]
     assert len(set(table.names)) == len(table.names)
+    # All hashes meet in the name read first, which the writer puts last: in rows as wide as the longest name
+    # it would leave the file.
+    monkeypatch.setattr(reader, "_MULTIPLIER", np.uint64(0))
+    between = [event(f"operator {number}") for number in range(20)]
+    again = event("b", delegate_name="a short name")
+    longer = event("c", delegate_name="x" * 200)
+    block = Block(None, -1, (), (event("a short name"), *between, again, longer))
+    table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=True).to_bytes())
+    assert texts(table, table.name)[-2:] == ["a short name", "x" * 200]
+    assert table.name[0] == table.name[-2]
 
 
 def test_a_file_a_map_and_bytes_at_an_odd_address_read_alike(tmp_path: Path) -> None:
@@ -221,19 +231,6 @@ def test_a_dump_from_executorchs_own_writer_is_read_whole() -> None:
     assert texts(table, table.debug.name) == ["aten::add.out", ""]
     assert table.debug.is_output.tolist() == [False, True]
     assert table.debug.value_type.tolist() == [5, 1]
-
-
-def test_a_name_at_the_very_end_of_the_file_is_met_again_beside_a_longer_one(monkeypatch):
-    # All hashes meet in the name read first, which the writer puts last: in rows as wide as the longest name
-    # it would leave the file.
-    monkeypatch.setattr(reader, "_MULTIPLIER", np.uint64(0))
-    between = [event(f"operator {number}") for number in range(20)]
-    again = event("b", delegate_name="a short name")
-    longer = event("c", delegate_name="x" * 200)
-    block = Block(None, -1, (), (event("a short name"), *between, again, longer))
-    table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=True).to_bytes())
-    assert texts(table, table.name)[-2:] == ["a short name", "x" * 200]
-    assert table.name[0] == table.name[-2]
 
 
 # A reader that follows every shared list goes on for hours; a busy machine may take its time.

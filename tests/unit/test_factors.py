@@ -99,7 +99,6 @@ def share_for(speedup: float, factor: float) -> float | None:
 
 
 def test_the_published_cases_are_worked_out_right() -> None:
-    """Every cell of the document's table, from the published latencies alone."""
     rows = re.findall(
         r"^\| SqueezeSAM (\w+), (\d+) to (\d+) ms \| ([\d.]+)x \|(.+)\|$", DOCUMENT.read_text(), re.MULTILINE
     )
@@ -112,9 +111,6 @@ def test_the_published_cases_are_worked_out_right() -> None:
             assert cell.strip() == ("none" if share is None else f"{100 * share:.1f}%")
             if share is not None:
                 assert speedup_of([(share, factor)]) == pytest.approx(speedup)
-
-
-def test_the_smallest_factor_that_explains_fp16_is_the_speedup_itself() -> None:
     speedup = 1163 / 298
     assert share_for(speedup, speedup * 0.999) is None
     assert share_for(speedup, speedup) == pytest.approx(1)

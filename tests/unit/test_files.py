@@ -173,10 +173,6 @@ def linked(path: Path) -> None:
     path.symlink_to("target")
 
 
-def loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
@@ -185,7 +181,7 @@ def loop(path: Path) -> None:
         (endless, "a device"),
         (Path.mkdir, "a folder"),
         (linked, "a link"),
-        (loop, "a link"),
+        (lambda path: path.symlink_to(path.name), "a link"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -40,7 +40,6 @@ def load(path: Path) -> Any:
 
 
 def test_a_commit_is_checked_by_lint_and_so_is_the_suite() -> None:
-    """Before each commit, and before the tests."""
     ((hook,),) = (repository["hooks"] for repository in load(ROOT / ".pre-commit-config.yaml")["repos"])
     assert hook["entry"] == "make lint" and hook["always_run"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -53,7 +52,6 @@ def test_a_commit_is_checked_by_lint_and_so_is_the_suite() -> None:
 
 
 def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
-    """One file for each rule, and one that breaks none."""
     broken = {
         "docs/index.md": "Get it from https://" + "pypi.example/simple",
         "docs/big.md": "x" * (1 << 20) + "x",
@@ -113,7 +111,6 @@ def assert_command_exists(words: list[str]) -> None:
     assert words[0] in COMMANDS, words
     group = program()
     command = group.get_command(click.Context(group), words[0])
-    assert command is not None
     options = {option for param in command.params for option in param.opts}
     assert {word for word in words if word.startswith("--")} <= options, words
 
@@ -178,9 +175,6 @@ def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> Non
     assert "no section '## 1.2.0, YYYY-MM-DD'" in problems("v1.2.0", tmp_path)[0]
     code.write_text('__version__ = "1.2.0.dev0"\n')
     assert "is no version to release" in problems("v1.2.0.dev0", tmp_path)[0]
-
-
-def test_the_changelog_has_a_place_for_what_comes_and_knows_the_version() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     numbers = [heading.partition(",")[0] for heading in headings[1:]]
@@ -314,7 +308,6 @@ def intended(said: dict[str, Any]) -> bool:
 
 
 def test_shellcheck_would_find_something(tmp_path: Path) -> None:
-    """A name that is not quoted, in a text as ours are."""
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         missing("shellcheck")

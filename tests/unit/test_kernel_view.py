@@ -95,9 +95,6 @@ def test_the_view_separates_what_ran_from_what_was_configured() -> None:
     gemm = "xnn_f16_gemm_minmax_ukernel_1x16__neonfp16arith_ld64"
     assert row(configured, gemm) == ["-", "configured", "fp16", "matmul", "f16"]
     assert "\n- `xnn_new_thing_ukernel__magic`" in configured
-
-
-def test_a_filter_chooses_rows_but_not_the_verdict() -> None:
     text = view(FILES, filter_op="packing")
     assert PACK in text and "IGEMM" not in text
     assert "SME2 ran" in text

@@ -135,11 +135,6 @@ def test_a_name_outside_the_grammar_is_unknown_and_listed(name: str) -> None:
     assert unknown_kernels([use]) == (name,)
 
 
-def test_small_functions_beside_a_kernel_are_no_kernels() -> None:
-    assert not is_kernel("xnn_pf16_gemm_minmax_ukernel_1x32c2__neonsme2_get_mr")
-    assert not is_kernel("kai_get_m_step_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla")
-
-
 @pytest.mark.parametrize(
     ("event", "proves_sme"),
     [
@@ -155,7 +150,6 @@ def test_small_functions_beside_a_kernel_are_no_kernels() -> None:
 )
 def test_only_packed_matrix_labels_prove_sme(event: str, proves_sme: bool | None) -> None:
     kernel = classify_operator(event)
-    assert kernel is not None
     assert kernel.has_sme is proves_sme
     assert kernel.has_sme2 is not True, "a label never tells SME2 from SME"
 

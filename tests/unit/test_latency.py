@@ -101,7 +101,6 @@ def test_drift_is_found_and_not_invented(noise: np.random.Generator) -> None:
     assert rate(drifts, steady) <= 0.03
     assert rate(drifts, warming) >= 0.95
     found = find_drift(10 * np.linspace(1, 1.10, 200) + 0.05 * noise.normal(size=200))
-    assert found is not None
     assert found.relative_change == pytest.approx(0.095, abs=0.01)
 
     def wandering() -> Floats:
@@ -136,7 +135,6 @@ def test_two_groups_are_found_with_where_they_are(noise: np.random.Generator) ->
 
     assert rate(splits, two_clocks, 100) >= 0.95
     modes = find_bimodality(two_clocks())
-    assert modes is not None
     assert modes.low_mode == pytest.approx(10.0, rel=0.01)
     assert modes.high_mode == pytest.approx(10.83, rel=0.01)
     assert modes.high_share == pytest.approx(0.3, abs=0.15)

@@ -47,7 +47,6 @@ LOCKS = ("build", "make-lock", "model-explorer", "run", "test", "torch-cuda")
 
 @functools.cache
 def on(machine: Machine, lock: str) -> dict[str, Version]:
-    """What a lock installs there."""
     wanted = [one for one in locks.read(lock) if machine.holds(one.marker)]
     found = {one.name: one.version for one in wanted}
     assert len(found) == len(wanted), f"{lock}: two versions of one package on {machine}"
@@ -83,15 +82,12 @@ def test_a_lock_holds_all_that_pyproject_asks_for(lock: str) -> None:
                 assert version in asked.specifier, f"{line}: locked is {version}; run `make lock`"
 
 
-def test_nothing_is_there_that_nobody_asks_for() -> None:
+def test_nothing_is_there_that_nobody_asks_for_and_users_run_what_tests_run() -> None:
     for lock in LOCKS:
         known = {PROJECT, UNLOCKED} | {one.name for other in (lock, "test") for one in locks.read(other)}
         for one in locks.read(lock):
             assert one.via or lock == "model-explorer", f"{lock}: {one.name} came with nothing"
             assert set(one.via) <= known, f"{lock}: {one.name} is there for {one.via}"
-
-
-def test_what_users_run_is_what_the_tests_run() -> None:
     for machine in machines():
         whole = on(machine, "test")
         for lock in ("run", "build"):
@@ -169,7 +165,6 @@ def forge(folder: Path, name: str, version: Version) -> Path:
 
 @pytest.mark.slow
 def test_set_up_refuses_a_package_that_is_not_the_locked_one(tmp_path: Path) -> None:
-    """Setup itself, with real pip and an index that has everything, but forged."""
     served, kit = tmp_path / "served", tmp_path / "kit"
     served.mkdir()
     kit.mkdir()
@@ -217,18 +212,17 @@ def bill(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return made
 
 
-def scopes(bill: dict[str, Any]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for one in bill["components"]:
-        found.setdefault(one["scope"], set()).add(one["name"])
-    return found
-
-
-def test_it_is_of_this_version_and_comes_again_the_same(bill: dict[str, Any]) -> None:
+def test_it_is_of_this_version_comes_again_the_same_and_tells_what_runs(bill: dict[str, Any]) -> None:
     own = bill["metadata"]["component"]
     assert (own["name"], own["version"]) == (PROJECT, model_profiling.__version__)
     assert own["licenses"] == [{"license": {"id": "Apache-2.0"}}]
     assert sbom.bill() == bill
+    found: dict[str, set[str]] = {}
+    for one in bill["components"]:
+        found.setdefault(one["scope"], set()).add(one["name"])
+    assert {"click", "numpy", "scipy", "pydantic", "pydantic-core"} <= found["required"]
+    assert {"executorch", "torch", "torchao", "nvidia-cublas"} <= found["optional"]
+    assert {"pytest", "ruff", "build", "cyclonedx-python-lib"} <= found["excluded"]
 
 
 def test_every_locked_package_is_in_it_with_its_hashes(bill: dict[str, Any]) -> None:
@@ -244,13 +238,6 @@ def test_every_locked_package_is_in_it_with_its_hashes(bill: dict[str, Any]) -> 
     }
     assert set().union(*has.values()) == known
     assert [purl for purl, hashes in has.items() if not hashes] == ["pkg:pypi/torch@2.13.0"]
-
-
-def test_it_tells_what_runs_from_what_only_tests(bill: dict[str, Any]) -> None:
-    found = scopes(bill)
-    assert {"click", "numpy", "scipy", "pydantic", "pydantic-core"} <= found["required"]
-    assert {"executorch", "torch", "torchao", "nvidia-cublas"} <= found["optional"]
-    assert {"pytest", "ruff", "build", "cyclonedx-python-lib"} <= found["excluded"]
 
 
 def test_who_asks_for_what_is_told_down_to_the_last_package(bill: dict[str, Any]) -> None:

@@ -97,8 +97,6 @@ def test_the_interval_covers_the_truth() -> None:
     covered = 0
     for _ in range(100):
         found = compare_launches(*lists(made_up(noise, "normal", launches=7, cycles=8, turn=3, slower=0.2)))
-        assert found.low is not None
-        assert found.high is not None
         covered += found.low <= 1 / 1.2 <= found.high
     assert covered >= 94
 
@@ -187,7 +185,7 @@ def test_launches_that_failed_and_turns_cut_short_or_longer_give_no_advantage() 
     assert compare_launches(ours, theirs).ratio == pytest.approx(1.0)
 
 
-def test_few_launches_are_honest() -> None:
+def test_few_launches_are_honest_and_what_must_not_be_compared_is_not() -> None:
     one = compare_launches(steady(10.0, 1), steady(5.0, 1))
     assert (one.verdict, one.ratio) == (Verdict.NOT_COMPARABLE, pytest.approx(2.0))
     assert "1 launch cannot" in one.reason
@@ -195,9 +193,6 @@ def test_few_launches_are_honest() -> None:
     assert five.verdict is Verdict.NO_CHANGE
     says(five.method, "Student", "10%", "5 launches")
     assert compare_launches(steady(10.0, 3), steady(2.5, 3)).verdict is Verdict.FASTER
-
-
-def test_what_must_not_be_compared_is_not() -> None:
     emulated = compare_launches(steady(2.0), steady(1.0), not_comparable="times are emulated")
     assert (emulated.ratio, emulated.reason) == (None, "times are emulated")
     too_short = compare_launches(steady(0.0), steady(1.0))

@@ -203,7 +203,6 @@ def commands() -> Iterator[tuple[list[str], click.Command]]:
     group = program()
     for name in COMMANDS:
         made = group.get_command(click.Context(group), name)
-        assert made is not None
         if isinstance(made, click.Group):
             yield from (([name, inner], command) for inner, command in made.commands.items())
         else:

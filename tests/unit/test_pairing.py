@@ -14,7 +14,7 @@ from strategies import Block, Dump
 from model_profiling.analysis.advice import about_threads
 from model_profiling.analysis.attribution import counted_runs
 from model_profiling.analysis.pairing import match_operators, pair_dumps, pair_series
-from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.errors import FormatError
@@ -28,9 +28,7 @@ def runs_of(operators: Sequence[tuple[str, float]], noise: Sequence[float]) -> l
     return [one_call((name, 1000 * round(spent * factor)) for name, spent in operators) for factor in noise]
 
 
-def dump_of(
-    operators: Sequence[tuple[str, float]], *, noise: Sequence[float] = (1.0,), experiment="made", round=0
-) -> DumpAnalysis:
+def dump_of(operators, *, noise=(1.0,), experiment="made", round=0):
     return analysed(runs_of(operators, noise), Series(experiment), round)
 
 
@@ -187,7 +185,7 @@ def test_a_process_that_was_slow_as_a_whole_does_not_stand_for_the_others() -> N
     assert pair.baseline_ms == pytest.approx(0.100)
 
 
-def test_an_operator_of_a_few_clock_steps_is_not_judged_by_its_rounding() -> None:
+def test_neither_rounding_nor_another_time_of_day_is_taken_for_a_difference() -> None:
     def rounds(clamp: int) -> list[DumpAnalysis]:
         operators = [(name, clamp if name.startswith("Clamp") else spent) for name, spent in OFF]
         return [dump_of(operators, noise=QUIET, round=place) for place in range(8)]
@@ -196,9 +194,6 @@ def test_an_operator_of_a_few_clock_steps_is_not_judged_by_its_rounding() -> Non
         pairing = pair_series(series_of(rounds(3)), series_of(rounds(4)), interleaved=interleaved)
         clamp = next(one for one in pairing.operators if one.main.type.startswith("Clamp"))
         assert clamp.speedup is not None and clamp.speedup.verdict is Verdict.NO_CHANGE
-
-
-def test_runs_made_at_different_times_are_judged_with_their_allowance() -> None:
     before = [dump_of(OFF, noise=(1.0, 1.0, 1.01), round=place) for place in range(8)]
     after = [dump_of([(name, spent * 1.02) for name, spent in OFF], noise=QUIET) for _ in range(8)]
     ours, theirs = series_of(before), series_of(after)
@@ -249,14 +244,7 @@ def dump_in_turns(runs: Sequence[Operators], turn: int, launch: int = 0, series:
     return analysed(blocks, series, launch, turn)
 
 
-def launches(
-    operators: Operators,
-    *,
-    cycles: int = 5,
-    count: int = 6,
-    turn: int = TURN,
-    series: Series = MADE,
-) -> SeriesAnalysis:
+def launches(operators, *, cycles=5, count=6, turn=TURN, series=MADE):
     """Turns that wander from cycle to cycle; the first run of each takes thrice as long."""
     dumps = []
     for launch in range(count):

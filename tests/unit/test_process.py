@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -256,9 +255,7 @@ def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> 
 
 
 @contextlib.contextmanager
-def _parent(
-    folder: Path, number: signal.Signals, first: str = "", closing: str = ""
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _parent(folder, number, first="", closing=""):
     """A program that runs another, which has gone into a session of its own, and that one's process id."""
     told = folder / "pid"
     code = "import os, resource, signal, time\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"

@@ -66,7 +66,6 @@ def test_a_handle_is_a_module_a_line_and_a_shape() -> None:
     said = {"stack_trace": trace, "nn_module_stack": stack, "torch_fn": called}
     content = graph(node("conv", 4, "aten.convolution.default", **said), tensors=tensors)
     found = read_etrecord(record({GRAPH: content})).ref("forward", 4)
-    assert found is not None
     assert found.module_path == "features.0"
     assert found.module_class == "torch.nn.modules.conv.Conv2d"
     assert (found.file, found.line, found.code) == ("models/net.py", 12, "x = self.features(x)")

@@ -30,7 +30,6 @@ def program() -> Program:
 
 def test_a_method_is_its_instructions_in_order(program: Program) -> None:
     method = program.method("forward")
-    assert method is not None
     assert [(step.instruction_id, step.kind, step.name) for step in method.instructions] == [
         (0, "delegate", "XnnpackBackend"),
         (1, "operator", "aten::erf.out"),
@@ -54,7 +53,7 @@ def test_operators_outside_delegates_have_shapes_and_cost(program: Program) -> N
     assert Tensor((), "int64").nbytes == 8
 
 
-def test_delegates_are_their_nodes_in_order(program: Program) -> None:
+def test_delegates_are_their_nodes_in_order_and_a_call_adds_them_up(program: Program) -> None:
     first, second, third = program.methods[0].delegates
     assert [node.kind for node in first.nodes] == [
         "StaticTranspose", "Conv2d", "DepthwiseConv2d", "Hardswish", "StaticTranspose",
@@ -64,6 +63,12 @@ def test_delegates_are_their_nodes_in_order(program: Program) -> None:
     assert [node.inserted for node in first.nodes] == [True, False, False, False, True]
     assert first.nodes[0].debug_handle == INSERTED_HANDLE
     assert first.nodes[0].permutation == (0, 2, 3, 1)
+    method = program.methods[0]
+    call = method.instruction(0, 2)
+    assert call.flops == 2 * 32 * 32 * 32 * 16
+    assert call.inputs == (Tensor((1, 16, 32, 32), "fp32"),)
+    assert call.outputs == (Tensor((1, 32, 32, 32), "fp32"),)
+    assert method.instruction(0, 99) is None
 
 
 def test_a_convolution_tells_all_about_itself(program: Program) -> None:
@@ -72,25 +77,13 @@ def test_a_convolution_tells_all_about_itself(program: Program) -> None:
     assert [tensor.constant for tensor in convolution.inputs] == [False, True, True]
     assert convolution.outputs == (Tensor((1, 32, 32, 16), "fp32"),)
     assert convolution.clamp == (0.0, None)
-    assert convolution.window is not None
     assert convolution.window.kernel == (3, 3)
     assert convolution.window.padding == (1, 1, 1, 1)
     assert convolution.flops == 2 * 32 * 32 * 16 * 3 * 3 * 3
     assert convolution.bytes_moved == 4 * (32 * 32 * 3 + 16 * 27 + 16 + 32 * 32 * 16)
-    assert depthwise.window is not None
     assert depthwise.window.groups == 16
     assert depthwise.flops == 2 * 32 * 32 * 16 * 3 * 3
     assert depthwise.clamp is None
-
-
-def test_a_delegate_call_adds_up_its_nodes_and_knows_its_tensors(program: Program) -> None:
-    method = program.methods[0]
-    call = method.instruction(0, 2)
-    assert call is not None
-    assert call.flops == 2 * 32 * 32 * 32 * 16
-    assert call.inputs == (Tensor((1, 16, 32, 32), "fp32"),)
-    assert call.outputs == (Tensor((1, 32, 32, 32), "fp32"),)
-    assert method.instruction(0, 99) is None
 
 
 @pytest.mark.parametrize(

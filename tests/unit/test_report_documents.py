@@ -91,16 +91,13 @@ def test_what_more_than_sme2_may_have_done_is_not_said_of_sme2() -> None:
         says(note, "threads", "faster", "95%", "4.015", "2.007 ms")
 
 
-def test_the_pair_of_sme2_speaks_first_and_others_in_one_sentence() -> None:
+def test_the_pair_of_sme2_speaks_first_with_its_kernels() -> None:
     threads = PairReport(Pair("threads", OTHER, Series("on", 2)), found(1.5), False, None)
     told = answers(report(MANIFEST, threads, PairReport(PAIR, found(2.0), False, None)))
     says(told.what_sme2_changes, "2.00x")
     (note,) = [note for note in told.notes if "1.50x" in note]
     says(note, "threads", "faster", "4.015", "2.677 ms")
     assert "2.00x" not in note
-
-
-def test_that_no_sme_kernel_ran_stands_beside_what_sme2_changed() -> None:
     kernels = SeriesEvidence(OTHER, True, (), sme_verdict((), traced=True), counted=True)
     evidence = (PlaceEvidence("this run", False, (kernels,), ()),)
     told = answers(report(MANIFEST, PairReport(PAIR, found(1.0), False, None), evidence=evidence))
@@ -117,14 +114,6 @@ def test_what_failed_or_was_interrupted_comes_before_any_advice() -> None:
     says(told.what_next, "interrupted", "--resume")
 
 
-def test_too_few_rounds_are_why_sme2_has_no_answer() -> None:
-    few = found(2.0, rounds=2)
-    metrics = Metrics(comparisons=(PairSpeedup(PAIR.label, BASE, OTHER, few, with_tracer=False),))
-    told = answers(report_data(Run(Path("d"), replace(MANIFEST, pairs=(PAIR,)), metrics=metrics), None))
-    assert few.reason in f"{told.what_sme2_changes} {' '.join(told.notes)}"
-    says(" ".join(told.sentences), PAIR.label)
-
-
 def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
     nothing = compare_rounds([[1.0]], [[1.0]], not_comparable="this CPU has no SME2")
     text = opening(nothing, NO_SME2)
@@ -132,6 +121,11 @@ def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
     says_together(text, "not tested", "N1", "no SME2")
     says(text, "sme2prof profile m.pte")
     assert not re.search(r"\d ms|\dx", text)
+    few = found(2.0, rounds=2)
+    metrics = Metrics(comparisons=(PairSpeedup(PAIR.label, BASE, OTHER, few, with_tracer=False),))
+    told = answers(report_data(Run(Path("d"), replace(MANIFEST, pairs=(PAIR,)), metrics=metrics), None))
+    assert few.reason in f"{told.what_sme2_changes} {' '.join(told.notes)}"
+    says(" ".join(told.sentences), PAIR.label)
 
 
 def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
@@ -177,14 +171,11 @@ def compared(*found: SeriesComparison, limit: float | None = 0.05) -> Comparison
     return Comparison(side, replace(side, name="b"), found, (), (), limit)
 
 
-def test_runs_made_at_different_times_are_not_said_to_have_run_side_by_side() -> None:
+def test_how_runs_were_made_and_judged_is_said_once() -> None:
     beside = render_markdown(comparison_document(compared(series(found(2.0)))))
     assert "side by side" in beside
     apart = render_markdown(comparison_document(compared(replace(series(found(2.0)), way="apart"))))
     assert "side by side" not in apart and "at different times" in apart
-
-
-def test_junit_says_the_interval_and_the_reason_once() -> None:
     for factor in (1.0, 0.5):
         text = comparison_junit(compared(series(found(factor))))
         assert len(re.findall(r"\d\.\d{3}x", text)) == 1

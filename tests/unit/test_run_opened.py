@@ -65,7 +65,7 @@ def test_dumps_beside_the_listed_ones_are_taken_by_name_and_said(tmp_path: Path)
     assert Run.open(tmp_path).series == run.series, "a run inside another is its own"
 
 
-def test_pairs_are_those_stored_or_else_the_natural_ones_decided_once(tmp_path: Path) -> None:
+def test_pairs_are_those_stored_answered_asked_for_or_the_natural_ones(tmp_path: Path) -> None:
     found = Run(tmp_path, MANIFEST).pairs
     assert found == (Pair("on vs off, 1 thread", OFF, ON),), "a trace is not compared"
     without = replace(MANIFEST, machine=Machine(MachineFacts(cpu="N1")))
@@ -74,9 +74,6 @@ def test_pairs_are_those_stored_or_else_the_natural_ones_decided_once(tmp_path: 
     stored = (Pair("mine", ON, OFF, "because"),)
     assert Run(tmp_path, replace(MANIFEST, pairs=stored)).pairs == stored
     assert Run(tmp_path, replace(MANIFEST, pairs=())).pairs == (), "nothing was to be compared"
-
-
-def test_pairs_of_the_first_version_are_those_it_answered_or_was_asked_for(tmp_path: Path) -> None:
     answer = PairSpeedup("mine", ON, OFF, compare_rounds([[2.0]] * 6, [[1.0]] * 6))
     run = Run(tmp_path, MANIFEST, metrics=Metrics(comparisons=(answer,)))
     assert run.pairs == (answer.pair,) and run.comparison(run.pairs[0]) is answer

@@ -32,12 +32,6 @@ def written(run_dir: Path, **content: object) -> Path:
     return run_dir
 
 
-def read(run_dir: Path) -> Manifest:
-    manifest = read_manifest(run_dir)
-    assert manifest is not None
-    return manifest
-
-
 FACTS = MachineFacts(
     "N1", "aarch64", ("fp16",), "/proc/cpuinfo", 2, "linux", None, 0.5, 2**34, None, {"a": "1"}
 )
@@ -78,7 +72,7 @@ WHOLE = Manifest(
 def test_what_a_manifest_says_comes_back_as_it_was(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) is None
     write_record(tmp_path / "manifest.json", WHOLE)
-    assert read(tmp_path) == WHOLE
+    assert read_manifest(tmp_path) == WHOLE
 
 
 def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path) -> None:
@@ -86,7 +80,7 @@ def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path)
         {"experiment": "a", "sme2": "off", "etdump_rounds": ["x"]},
         {"experiment": "b", "disable": ["sme2"], "threads": None, "a key of a newer kit": {}},
     ]
-    manifest = read(written(tmp_path, results=results))
+    manifest = read_manifest(written(tmp_path, results=results))
     first, second = manifest.results
     assert (first.sme2_left_on, first.dumps, first.outputs) == (False, ("x",), ())
     assert (second.sme2, second.sme2_left_on, second.series) == (None, False, Series("b"))
@@ -128,7 +122,7 @@ def test_a_manifest_of_the_first_version_still_opens(tmp_path, target, times):
         "parity": [],
         "evidence": {"run_dir": "../emulated"},
     }
-    manifest = read(written(tmp_path, **content | ({"target": target} if target else {})))
+    manifest = read_manifest(written(tmp_path, **content | ({"target": target} if target else {})))
     assert manifest.schema_version == 3 and manifest.experiments == ("on", "off")
     assert manifest.times(manifest.results[0]) is times
     traced = Times.TRACED if times is Times.HARDWARE else times
@@ -255,6 +249,6 @@ def test_analysing_loads_nothing_heavy() -> None:
 
 def test_warnings_that_an_earlier_kit_kept_as_text_still_open(tmp_path: Path) -> None:
     earlier = [{"warnings": ["the fan was off"]}]
-    manifest = read(written(tmp_path, warnings=["busy", "busy"], earlier_parts=earlier))
+    manifest = read_manifest(written(tmp_path, warnings=["busy", "busy"], earlier_parts=earlier))
     assert [str(remark) for remark in manifest.all_warnings] == ["the fan was off", "busy"]
     assert {remark.code for remark in manifest.all_warnings} == {"note"}

@@ -35,7 +35,6 @@ def changed(series: HistorySeries, *changes: ChangePoint) -> HistorySeries:
 
 
 def drawn(contents: StoreContents) -> Any:
-    """The data of the page's script."""
     found = re.search(r'<script type="application/json">(.*?)</script>', render_store(contents), re.DOTALL)
     assert found
     return json.loads(found[1])
@@ -110,7 +109,6 @@ def test_a_store_that_fits_is_whole_and_an_empty_one_says_how_to_fill_it() -> No
 
 
 def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says what is left out; the answers are of that, too."""
     most_runs, most_histories, most_points = 300, 12, 20
     for name, most in (("RUNS", most_runs), ("HISTORIES", most_histories), ("POINTS", most_points)):
         monkeypatch.setattr(store_index, name, most)
@@ -126,11 +124,7 @@ def test_a_large_store_keeps_the_newest_and_what_changed(monkeypatch: pytest.Mon
         assert max(history["runs"]) < most_runs
     kept = {(series.key.model, series.key.format, series.key.device_name) for series in histories}
     assert {(*program, device) for program, device in STEPS} <= kept
-    assert plain(answers(MADE).entries[1][1]) in _text(render_store(MADE))
-
-
-def _text(page: str) -> str:
-    return re.sub(r"<[^>]*>", "", page)
+    assert plain(answers(MADE).entries[1][1]) in re.sub(r"<[^>]*>", "", render_store(MADE))
 
 
 def test_a_page_of_ten_thousand_runs_is_of_bounded_size() -> None:

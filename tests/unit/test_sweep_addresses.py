@@ -120,7 +120,6 @@ def test_a_listing_leaves_out_what_is_under_way(tmp_path: Path) -> None:
 
 
 def test_a_run_is_the_same_on_the_other_side(tmp_path: Path) -> None:
-    """Whatever was there is replaced or removed; only what is lacking is sent."""
     here = fill(tmp_path / "here", journal_dot_jsonl=b"1\n2\n", manifest_dot_json=b"{}", on__dump=b"new")
     there = fill(tmp_path / "there", journal_dot_jsonl=b"1\n", manifest_dot_json=b"{}", off__dump=b"old")
     hashes = Hashes()

@@ -225,7 +225,6 @@ def go_on() -> threading.Event:
 
 @pytest.fixture
 def index(tmp_path: Path, go_on: threading.Event) -> Iterator[str]:
-    """The address of a package index with one large package."""
     content = make_wheel(tmp_path / WHEEL)
 
     class Index(BaseHTTPRequestHandler):
@@ -269,7 +268,6 @@ class Kept:
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of pip's but the test's."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

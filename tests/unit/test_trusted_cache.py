@@ -44,7 +44,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def home(root: Path) -> Path:
-    """An entry of a program, its library and a link to that."""
     made = root / "tools" / "one"
     cached(made, make, "a tool", fetch=True)
     return made
@@ -173,7 +172,6 @@ def test_of_two_that_mend_at_once_neither_removes_the_others(home, monkeypatch):
     mended = subprocess.Popen(
         [sys.executable, "-c", MEND, str(home)], stdout=subprocess.PIPE, env=ENVIRONMENT
     )
-    assert mended.stdout is not None
     inode = int(mended.stdout.readline())
     made.set()
     first.join()

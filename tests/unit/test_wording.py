@@ -96,7 +96,7 @@ def texts(*remarks: Diagnostic) -> list[str]:
     return [line.text for line in warning_lines(remarks)]
 
 
-def test_one_kind_is_one_line_however_many_it_concerns() -> None:
+def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
     spread = [
         Diagnostic(series, "spread", f"latencies spread by {share}%", "stop other work")
         for series, share in ((ON1, 71), (ON2, 12), (OFF1, 89))
@@ -104,9 +104,6 @@ def test_one_kind_is_one_line_however_many_it_concerns() -> None:
     (line,) = warning_lines(spread)
     assert line.text == "on, 1 and 2 threads; off, 1 thread: latencies spread by 12 to 89%; stop other work"
     assert (line.kind, line.series) == ("spread", (ON1, ON2, OFF1))
-
-
-def test_every_figure_of_a_sentence_becomes_a_range() -> None:
     groups = [
         Diagnostic(ON1, "bimodal", "two groups, around 3.726 and 8.2 (73% in the slower)"),
         Diagnostic(OFF1, "bimodal", "two groups, around 3.719 and 8.2 (53% in the slower)"),
@@ -114,9 +111,6 @@ def test_every_figure_of_a_sentence_becomes_a_range() -> None:
     assert texts(*groups) == [
         "on and off, 1 thread: two groups, around 3.719 to 3.726 and 8.2 (53 to 73% in the slower)"
     ]
-
-
-def test_what_differs_in_words_is_said_apart_on_the_same_line() -> None:
     drift = [
         Diagnostic(ON1, "drift", "became 3% slower", "let it cool down"),
         Diagnostic(OFF1, "drift", "became 4% faster", "let it cool down"),
@@ -279,7 +273,6 @@ def test_counts_and_children_follow_the_outcomes() -> None:
         "error": ["error"],
     }
     failure = suite.find("testcase/failure")
-    assert failure is not None
     assert (failure.get("message"), failure.get("type"), failure.text) == ("why failed", "regression", "more")
 
 
