@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from model_profiling.etdump import EventTable, read_etdump
     from model_profiling.export import ExportResult, export_model
     from model_profiling.models import EagerModelBase, register_model
-    from model_profiling.report.analysed import AnalysedRun
     from model_profiling.report.comparison_document import Comparison
-    from model_profiling.report.tables import Records
+    from model_profiling.report.tables import AnalysedRun, Records
     from model_profiling.store.query import Answer, Limits
     from model_profiling.store.run_rows import Labels
     from model_profiling.store.store import Store
@@ -59,7 +58,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "AnalysedRun": "report.analysed",
+    "AnalysedRun": "report.tables",
     "Answer": "store.query",
     "Comparison": "report.comparison_document",
     "EagerModelBase": "models",

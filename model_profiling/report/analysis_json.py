@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from model_profiling.analysis.categories import Category
@@ -15,7 +15,6 @@ from model_profiling.analysis.sampling import InsideOperator, InsideSeries
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.core import files
 from model_profiling.core.records import record_json
 from model_profiling.facts import Value, row_json
 from model_profiling.facts.operators import OperatorRow, json_facts
@@ -145,21 +144,10 @@ def _sampled_operator(each: InsideOperator) -> dict[str, object]:
 _SHOWN_OPERATORS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenDump:
-    dump: DumpAnalysis
-    files: CsvFiles
-
-
-def write_analysis_summary(path: Path, analysis: RunAnalysis, written: Sequence[WrittenDump]) -> None:
-    files.write_json(path, analysis_summary(analysis, written))
-
-
-def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ()) -> dict[str, object]:
-    """Paths inside the run directory are relative to it."""
+def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict[str, object]:
+    """`written` are the CSV files of each dump. Paths inside the run directory are relative to it."""
     home = analysis.run.path
     data = report_data(analysis.run, analysis)
-    csv_of = {id(dump.dump): dump.files for dump in written}
     return {
         "schema_version": 1,
         "run_dir": str(home),
@@ -172,7 +160,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
             for category in Category
         },
         "kernel_hints": _kernel_hints(analysis.dumps),
-        "per_etdump": [_dump(dump, home, csv_of.get(id(dump))) for dump in analysis.dumps],
+        "per_etdump": [_dump(*found, home) for found in zip(analysis.dumps, written, strict=True)],
         "series": [_series(series) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         **answers(data).facts(),
@@ -181,11 +169,11 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[WrittenDump] = ())
         **outlook_facts(data.outlook),
         "findings": [finding.as_dict() for finding in analysis.findings],
         "warnings": [str(line) for line in warning_lines(analysis.warnings)],
-        "csv_files": [_inside(path, home) for dump in written for path in dump.files.every],
+        "csv_files": [_inside(path, home) for paths in written for path in paths],
     }
 
 
-def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, object]:
+def _dump(dump: DumpAnalysis, paths: CsvFiles, home: Path) -> dict[str, object]:
     breakdown, latency = dump.breakdown, dump.latency
     longest = sorted(dump.operators, key=lambda operator: -operator.times.median_ns)
     return {
@@ -226,12 +214,7 @@ def _dump(dump: DumpAnalysis, home: Path, paths: CsvFiles | None) -> dict[str, o
         "kernel_families": _kernel_hints([dump]),
         "top_operators": [_operator(dump, operator) for operator in longest[:_SHOWN_OPERATORS]],
         "warnings": [remark.said for remark in dump.warnings],
-        "csv_timeline": _inside(paths.timeline, home) if paths else None,
-        "csv_run0_timeline": _inside(paths.run0_timeline, home) if paths else None,
-        "csv_stats": _inside(paths.stats, home) if paths else None,
-        "csv_operators": _inside(paths.details, home) if paths else None,
-        "csv_categories": _inside(paths.categories, home) if paths else None,
-        "csv_e2e": _inside(paths.e2e, home) if paths else None,
+        **{f"csv_{name}": _inside(path, home) for name, path in paths._asdict().items()},
     }
 
 

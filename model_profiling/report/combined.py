@@ -15,15 +15,13 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, median_cell, number_cell, sme2_switch, spread_cell
-from model_profiling.report.charts.categories import LatencyBar, PartsBar, latency_bars, parts_bars
+from model_profiling.report.charts.categories import latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.pair_text import (
     NamedRun,
     against_the_first,
-    date_of,
-    device_of,
     largest_parts,
     model_and_format,
     name_runs,
@@ -90,7 +88,7 @@ def _shift(run: NamedRun) -> str:
 
 def _latency(runs: _Runs) -> Iterator[doc.Block]:
     bars = [
-        LatencyBar(f"{_label(run)}: {found.series}", _switch(found, run.data), found.untraced)
+        (f"{_label(run)}: {found.series}", _switch(found, run.data), found.untraced)
         for run in runs
         for found in run.data.experiments
         if found.untraced
@@ -115,7 +113,7 @@ def _label(run: NamedRun) -> str:
 
 
 def _latency_rows(run: NamedRun) -> Iterator[tuple[str, ...]]:
-    device = device_of(run.data) or MISSING
+    device = run.data.device or MISSING
     if not run.data.timed:
         yield run.name, device, MISSING, MISSING, MISSING, MISSING, "no latency: not measured on hardware"
         return
@@ -166,7 +164,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     if not shown:
         return
     yield doc.Heading("Where the time goes")
-    bars = [PartsBar(f"{_label(run)}{f', {side}' if side else ''}", found) for run, side, found in shown]
+    bars = [(f"{_label(run)}{f', {side}' if side else ''}", found) for run, side, found in shown]
     yield parts_bars(bars, shares=False)
     yield parts_bars(bars, shares=True)
     parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
@@ -294,8 +292,8 @@ def index_row(data: ReportData, place: str, link: str) -> IndexRow:
         link=link,
         model=model,
         format=exported,
-        device=device_of(data),
-        date=date_of(data),
+        device=data.device,
+        date=data.date,
         latency_value=headline.median if headline else None,
         measured=str(data.headline.series) if data.headline and headline else "",
         speedup=speedup_text(pair.speedup) if pair else "",
@@ -320,14 +318,17 @@ def render_index(rows: Sequence[IndexRow], title: str) -> str:
     blocks: list[doc.Block] = [
         doc.Heading(title, 1),
         doc.Paragraph(f"{plural(len(rows), 'run')}. A click on a column's name sorts by it."),
-        *(block for heading, members in groups.items() for block in (doc.Heading(heading), _table(members))),
+        *(
+            block
+            for heading, members in groups.items()
+            for block in (
+                doc.Heading(heading),
+                doc.Table(_HEADERS, tuple(map(_cells, members)), numbers=(3, 5), sortable=True),
+            )
+        ),
         *([doc.Heading("Cannot be read"), *damaged] if damaged else []),
     ]
     return render_html(blocks, title)
-
-
-def _table(rows: Sequence[IndexRow]) -> doc.Table:
-    return doc.Table(_HEADERS, tuple(map(_cells, rows)), numbers=(3, 5), sortable=True)
 
 
 def _cells(row: IndexRow) -> tuple[doc.Text, ...]:

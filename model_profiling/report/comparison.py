@@ -128,12 +128,12 @@ class ComparisonFacts:
     @property
     def category_changes(self) -> Records:
         """Each category of each experiment, before and after."""
-        return tables.category_change_table(self._pairings)
+        return tables.category_changes(self._pairings)
 
     @property
     def operator_changes(self) -> Records:
         """Each operator of each experiment, before and after."""
-        return tables.operator_change_table(self._pairings)
+        return tables.operator_changes(self._pairings)
 
     @property
     def _pairings(self) -> list[tuple[str, Pairing]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,69 +35,32 @@ _FOUR_DIGITS = np.frombuffer("".join(f"{number:04d}" for number in range(10_000)
 _COMMA, _MINUS, _POINT, _NEWLINE = (ord(mark) for mark in ",-.\n")
 
 
-@dataclass(frozen=True, slots=True)
 class TextColumn:
     """Row i holds `texts[codes[i]]`; a text may contain several adjacent fields (see `csv_line`)."""
 
-    codes: Int64
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NumberColumn:
-    """Row i holds `values[i]` with its last `decimals` digits after the point, or nothing if `empty[i]`."""
-
-    values: Int64
-    decimals: int = 0
-    empty: NDArray[np.bool_] | None = None
-
-
-Column = TextColumn | NumberColumn
-
-
-def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:
-    yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
-    fields = [
-        _TextField(column) if isinstance(column, TextColumn) else _NumberField(column) for column in columns
-    ]
-    rows = fields[0].rows
-    sheet = np.zeros((min(rows, _ROWS_AT_ONCE), sum(field.width + 1 for field in fields)), np.uint8)
-    places = []
-    edge = 0
-    for field in fields:
-        places.append(sheet[:, edge : edge + field.width])
-        edge += field.width + 1
-        sheet[:, edge - 1] = _COMMA
-    sheet[:, -1] = _NEWLINE
-    for begin in range(0, rows, _ROWS_AT_ONCE):
-        part = slice(begin, min(begin + _ROWS_AT_ONCE, rows))
-        for field, place in zip(fields, places, strict=True):
-            field.write(part, place[: part.stop - begin])
-        yield sheet[: part.stop - begin].tobytes().translate(None, b"\0")
-
-
-class _TextField:
-    def __init__(self, column: TextColumn) -> None:
-        encoded = [text.encode("utf-8", "backslashreplace") for text in column.texts]
-        self._codes = column.codes
+    def __init__(self, codes: Int64, texts: Sequence[str]) -> None:
+        encoded = [text.encode("utf-8", "backslashreplace") for text in texts]
+        self._codes = codes
         self._table = np.zeros((len(encoded), max(map(len, encoded), default=0)), np.uint8)
         for row, text in enumerate(encoded):
             self._table[row, : len(text)] = np.frombuffer(text, np.uint8)
-        self.rows = len(column.codes)
+        self.rows = len(codes)
         self.width = self._table.shape[1]
 
     def write(self, part: slice, place: Bytes) -> None:
         place[:] = self._table[self._codes[part]]
 
 
-class _NumberField:
-    def __init__(self, column: NumberColumn) -> None:
-        self._values, self._decimals, self._empty = column.values, column.decimals, column.empty
-        least, most = int(column.values.min(initial=0)), int(column.values.max(initial=0))
-        self._digits = max(len(str(max(most, -least))), column.decimals + 1)
+class NumberColumn:
+    """Row i holds `values[i]` with its last `decimals` digits after the point, or nothing if `empty[i]`."""
+
+    def __init__(self, values: Int64, decimals: int = 0, empty: NDArray[np.bool_] | None = None) -> None:
+        self._values, self._decimals, self._empty = values, decimals, empty
+        least, most = int(values.min(initial=0)), int(values.max(initial=0))
+        self._digits = max(len(str(max(most, -least))), decimals + 1)
         self._signed = least < 0
-        self.rows = len(column.values)
-        self.width = self._digits + self._signed + (column.decimals > 0)
+        self.rows = len(values)
+        self.width = self._digits + self._signed + (decimals > 0)
 
     def write(self, part: slice, place: Bytes) -> None:
         values = self._values[part]
@@ -128,6 +92,27 @@ class _NumberField:
         return digits
 
 
+Column = TextColumn | NumberColumn
+
+
+def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:
+    yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
+    rows = columns[0].rows
+    sheet = np.zeros((min(rows, _ROWS_AT_ONCE), sum(column.width + 1 for column in columns)), np.uint8)
+    places = []
+    edge = 0
+    for column in columns:
+        places.append(sheet[:, edge : edge + column.width])
+        edge += column.width + 1
+        sheet[:, edge - 1] = _COMMA
+    sheet[:, -1] = _NEWLINE
+    for begin in range(0, rows, _ROWS_AT_ONCE):
+        part = slice(begin, min(begin + _ROWS_AT_ONCE, rows))
+        for column, place in zip(columns, places, strict=True):
+            column.write(part, place[: part.stop - begin])
+        yield sheet[: part.stop - begin].tobytes().translate(None, b"\0")
+
+
 TIMELINE_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
     "node_id", "run_index", "block",
@@ -151,18 +136,13 @@ TEXT_COLUMNS = frozenset((
 """In timelines, statistics and end-to-end files; all other columns there are numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFiles:
+class CsvFiles(NamedTuple):
     timeline: Path
     run0_timeline: Path
     stats: Path
-    details: Path
+    operators: Path
     categories: Path
     e2e: Path
-
-    @property
-    def every(self) -> tuple[Path, ...]:
-        return self.timeline, self.run0_timeline, self.stats, self.details, self.categories, self.e2e
 
 
 def csv_paths(folder: Path, stem: str) -> CsvFiles:
@@ -181,7 +161,7 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
     write_timeline(paths.run0_timeline, dump, name, run=0)
     write_stats(paths.stats, dump, name)
     write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(paths.details, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
+    write_rows(paths.operators, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
     write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     return paths
 

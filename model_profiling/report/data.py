@@ -214,6 +214,18 @@ class ReportData:
         return self.run.manifest.cpu if self.run.manifest else ""
 
     @property
+    def device(self) -> str:
+        """A phone's model and chip, or the CPU."""
+        before = self.run.manifest.machine.before if self.run.manifest else None
+        phone = before.device if before else None
+        told = [text for text in (phone.model, phone.soc) if text] if phone else []
+        return ", ".join(told) or self.cpu
+
+    @property
+    def date(self) -> str:
+        return self.run.manifest.started[:16].replace("T", " ") if self.run.manifest else ""
+
+    @property
     def has_sme2(self) -> bool | None:
         """Whether the CPU that the times come from has SME2; None if unknown."""
         return self.run.manifest.has_sme2 if self.run.manifest else None

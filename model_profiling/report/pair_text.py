@@ -121,17 +121,6 @@ def model_and_format(data: ReportData) -> tuple[str, str]:
     return model, variant.replace("_", " ") if variant != model else ""
 
 
-def device_of(data: ReportData) -> str:
-    before = data.run.manifest.machine.before if data.run.manifest else None
-    phone = before.device if before else None
-    told = [text for text in (phone.model, phone.soc) if text] if phone else []
-    return ", ".join(told) or data.cpu
-
-
-def date_of(data: ReportData) -> str:
-    return data.run.manifest.started[:16].replace("T", " ") if data.run.manifest else ""
-
-
 def what_times_are(data: ReportData) -> str:
     if data.times is Times.UNKNOWN:
         return "recorded on a machine that nothing names"
@@ -185,8 +174,8 @@ def _facts(data: ReportData) -> dict[str, str]:
         "model": model,
         "format": exported,
         "platform": data.run.platform,
-        "device": device_of(data),
-        "measured": date_of(data),
+        "device": data.device,
+        "measured": data.date,
         "times": what_times_are(data),
         "ExecuTorch": (manifest.executorch.version or "") if manifest else "",
         "runner build": (manifest.runner.build_id or "") if manifest else "",

@@ -6,8 +6,9 @@ Empty sections are left out, except where having nothing is news: no kernel evid
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.core.formatting import MISSING, change, milliseconds, percent, size
@@ -30,6 +31,8 @@ from model_profiling.report.charts.steps import ladder_chart, threads_chart
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
+    Chart,
+    Code,
     Column,
     Commands,
     Explorer,
@@ -368,3 +371,48 @@ def ladder_table(data: ReportData) -> Table:
             row += (milliseconds(median), buys, gain.verdict.value if gain else "")
         rows.append(row)
     return make_table(headers, rows)
+
+
+# A short report for a notebook cell.
+
+
+def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
+    """Return a short report for a notebook cell; `report` is the path of the full page."""
+    blocks: list[Block] = [
+        Heading(data.title, 3),
+        *answers(data).opening(first_picture(data)),
+        *(speedups(data) if data.timed else ()),
+        *_first_open(categories(data)),
+        *_folded("Operators", operators(data)),
+        *_folded("Measurement quality", quality(data)),
+    ]
+    if report is not None:
+        blocks.append(Paragraph(("The whole report: ", Code(str(report)))))
+    return blocks
+
+
+def _first_open(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Split a section at its headings: leave the first part open and fold each of the others."""
+    parts: list[list[Block]] = [[]]
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append([])
+        parts[-1].append(block)
+    for place, part in enumerate(filter(None, parts)):
+        if place and isinstance(part[0], Heading):
+            yield from _folded(part[0].text, part[1:])
+        else:
+            yield from _below(part)
+
+
+def _below(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Move headings one level down: the cell's own heading is level 3."""
+    for block in blocks:
+        yield Heading(block.text, block.level + 1) if isinstance(block, Heading) else block
+
+
+def _folded(summary: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    """Fold words and tables; charts are left out because they would make the notebook large."""
+    inside = tuple(block for block in _below(blocks) if not isinstance(block, Chart))
+    if inside:
+        yield Folded(summary, inside)

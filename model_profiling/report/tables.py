@@ -1,4 +1,4 @@
-"""The figures of a run and of its comparisons as tables for Python; pandas is loaded only on request.
+"""An analysed run and the figures of comparisons as tables for Python; pandas is loaded only on request.
 
 Values and names are those of the run's own files. Times are missing if they mean nothing
 (`Times.are_shown`), as in the reports.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 from model_profiling.analysis.pairing import Pairing
@@ -20,7 +20,8 @@ from model_profiling.core.hints import needed
 from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
 from model_profiling.facts import runs as run_facts
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
-from model_profiling.run import Run
+from model_profiling.facts.runs import MeasuredSeries
+from model_profiling.report.data import report_data
 from model_profiling.run.metrics import PairSpeedup
 
 if TYPE_CHECKING:
@@ -139,26 +140,6 @@ def operator_table(series: Iterable[SeriesAnalysis]) -> Records:
     return Records(_kinds((*run_facts.TRACED_FACTS, run_facts.TYPICAL_MS, *facts_for("csv"))), tuple(rows))
 
 
-def latency_table(run: Run) -> Records:
-    measured = [found.series for found in run.metrics.latencies] if run.metrics else []
-    rows = (
-        run_facts.MeasuredSeries.of(run, series) for series in measured if run.times_of(series).are_latencies
-    )
-    return Records.of(choose_facts(run_facts.EXPERIMENT_FACTS, "python"), rows)
-
-
-def sample_table(run: Run) -> Records:
-    kept = ((series, stats) for series in run.series if (stats := run.robust_stats(series)))
-    rows = (
-        (series.experiment, series.threads, number, place, ms)
-        for series, stats in kept
-        for number, latencies in enumerate(stats.end_to_end_rounds_ms)
-        for place, ms in enumerate(latencies)
-    )
-    kinds: Columns = {**_kinds(run_facts.SERIES_FACTS), "round": "whole", "sample": "whole", "ms": "number"}
-    return Records(kinds, tuple(rows))
-
-
 def run_speedups(analysis: RunAnalysis) -> Records:
     run = analysis.run
     return speedup_table(pair_answer(run, pair, analysis.pairing(pair)) for pair in run.pairs)
@@ -168,13 +149,86 @@ def speedup_table(answers: Iterable[PairSpeedup]) -> Records:
     return Records.of(run_facts.SPEEDUP_FACTS, answers)
 
 
-def category_change_table(pairings: Iterable[tuple[str, Pairing]]) -> Records:
+def category_changes(pairings: Iterable[tuple[str, Pairing]]) -> Records:
     rows = (
         run_facts.Change(part, pairing, name) for name, pairing in pairings for part in pairing.categories
     )
     return Records.of(choose_facts(run_facts.CATEGORY_CHANGE_FACTS, "python"), rows)
 
 
-def operator_change_table(pairings: Iterable[tuple[str, Pairing]]) -> Records:
+def operator_changes(pairings: Iterable[tuple[str, Pairing]]) -> Records:
     rows = (run_facts.Change(pair, pairing, name) for name, pairing in pairings for pair in pairing.operators)
     return Records.of(choose_facts(run_facts.OPERATOR_CHANGE_FACTS, "python"), rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AnalysedRun(RunAnalysis):
+    """What `analyse` returns. In a notebook it shows itself as a short report.
+
+    Its tables (`categories`, `operators`, `latencies`, `samples`, `speedups`, `category_changes`,
+    `operator_changes`) hold the figures of the run's files under the same names; each has `to_pandas()`.
+    A row is of one `experiment` at one number of `threads`, or of one `comparison`.
+
+        run = model_profiling.analyse("out_toy_cnn/runs/xnnpack_fp16/linux")
+        run.operators.to_pandas().sort_values("ms", ascending=False)
+    """
+
+    @property
+    def categories(self) -> Records:
+        """Where the time goes: `ms` and `pct_of_e2e` of each category and overhead, as in
+        `analysis_summary.json`. They add up to the end-to-end time of an experiment, traced."""
+        return category_table(self.series)
+
+    @property
+    def operators(self) -> Records:
+        """Every operator: `ms`, which adds up to its category, and the columns of
+        `_exec_operator_details.csv` over all rounds: spread, shapes, cost, module, source line."""
+        return operator_table(self.series)
+
+    @property
+    def latencies(self) -> Records:
+        """What an inference takes without the tracer, as in `metrics.json`; empty without latencies."""
+        run = self.run
+        measured = [found.series for found in run.metrics.latencies] if run.metrics else []
+        rows = (MeasuredSeries.of(run, series) for series in measured if run.times_of(series).are_latencies)
+        return Records.of(choose_facts(run_facts.EXPERIMENT_FACTS, "python"), rows)
+
+    @property
+    def samples(self) -> Records:
+        """Every latency without the tracer that counts, by round or launch, as in `_robust_stats.json`."""
+        kept = ((series, stats) for series in self.run.series if (stats := self.run.robust_stats(series)))
+        rows = (
+            (series.experiment, series.threads, number, place, ms)
+            for series, stats in kept
+            for number, latencies in enumerate(stats.end_to_end_rounds_ms)
+            for place, ms in enumerate(latencies)
+        )
+        more: Columns = {"round": "whole", "sample": "whole", "ms": "number"}
+        return Records({**_kinds(run_facts.SERIES_FACTS), **more}, tuple(rows))
+
+    @property
+    def speedups(self) -> Records:
+        """The answer to every pair that the run compares, as in `metrics.json`."""
+        return run_speedups(self)
+
+    @property
+    def category_changes(self) -> Records:
+        """Each category of each pair, before and after."""
+        return category_changes((pair.label, pair) for pair in self.pairings)
+
+    @property
+    def operator_changes(self) -> Records:
+        """Each operator of each pair, before and after, with the kernels it used."""
+        return operator_changes((pair.label, pair) for pair in self.pairings)
+
+    def _repr_html_(self) -> str:
+        from model_profiling.report.html import render_fragment
+        from model_profiling.report.run_report import run_cell
+
+        return render_fragment(run_cell(report_data(self.run, self)))
+
+
+def analysed(facts: RunAnalysis) -> AnalysedRun:
+    if isinstance(facts, AnalysedRun):
+        return facts
+    return AnalysedRun(**{field.name: getattr(facts, field.name) for field in fields(facts)})

@@ -26,7 +26,7 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
-from model_profiling.report.pair_text import device_of, speedup_text, what_times_are
+from model_profiling.report.pair_text import speedup_text, what_times_are
 from model_profiling.run import Run, Series, names
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.sweep.cells import CellRecord, Program, SweepRecord
@@ -98,7 +98,7 @@ def gather(folder: Path, record: SweepRecord) -> SweepResults:
             rows += [Row((each,)) for each in cells]
             continue
         rows += _rows(data, cells)
-        said = (device_of(data), what_times_are(data))
+        said = (data.device, what_times_are(data))
         about.setdefault(cells[0].cell.target, ": ".join(text for text in said if text))
         pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
     order = {each.cell.id: place for place, each in enumerate(record.cells)}

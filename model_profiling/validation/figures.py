@@ -253,7 +253,7 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
 @question("CSV files", ANALYSE_AGAIN)
 def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether each CSV file is, byte for byte, what its dump gives."""
-    there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump).every))]
+    there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump)))]
     # The earlier kit's files have the same names, but it wrote no end-to-end times.
     foreign = [dump for dump in there if checked.promises_little and not is_there(_csv(dump).e2e)]
     if foreign:
@@ -264,12 +264,12 @@ def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
         raise NoVerdict("the program that explained them is not here to do it again")
     if not checked.promises_little:
         first = (dump for dump in checked.whole_dumps if dump.dump.round == 0)
-        wrong += [f"{dump.path.name} has none" for dump in first if not any(map(is_there, _csv(dump).every))]
+        wrong += [f"{dump.path.name} has none" for dump in first if not any(map(is_there, _csv(dump)))]
     count = 0
     for dump in there:
         with tempfile.TemporaryDirectory() as scratch:
             fresh = write_csv_files(dump, Path(scratch))
-            for ours, theirs in zip(_csv(dump).every, fresh.every, strict=True):
+            for ours, theirs in zip(_csv(dump), fresh, strict=True):
                 count += 1
                 if problem := _first_difference(ours, theirs):
                     wrong.append(problem)

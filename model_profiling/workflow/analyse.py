@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,9 +19,9 @@ from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
-from model_profiling.report.analysed import AnalysedRun, analysed
-from model_profiling.report.analysis_json import WrittenDump, write_analysis_summary, write_inside_csv
+from model_profiling.report.analysis_json import analysis_summary, write_inside_csv
 from model_profiling.report.csv_files import write_csv_files
+from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.run import Evidence, Manifest, Run, Times, names
@@ -86,11 +87,11 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
         if out is not None and stems[dump.stem] > 1:
             # Dumps with the same name lie in different folders, so their files do too.
             folder = out / dump.path.parent.resolve().relative_to(home.resolve())
-        written.append(WrittenDump(dump, write_csv_files(dump, folder)))
+        written.append(write_csv_files(dump, folder))
     summary = (out or home) / names.ANALYSIS
-    write_analysis_summary(summary, analysis, written)
+    files.write_json(summary, analysis_summary(analysis, written))
     inside = tuple(_write_inside(analysis, out or home))
-    return (*(path for dump in written for path in dump.files.every), *inside, summary)
+    return (*itertools.chain(*written), *inside, summary)
 
 
 def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:

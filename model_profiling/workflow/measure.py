@@ -17,11 +17,11 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.pipeline.metrics import Measured, conclude, refresh, reopen
 from model_profiling.pipeline.open_run import OpenRun
 from model_profiling.pipeline.start import Start
-from model_profiling.report.analysed import AnalysedRun, analysed, run_cell
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.html import render_fragment
-from model_profiling.report.run_report import summary_document
+from model_profiling.report.run_report import run_cell, summary_document
+from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.run import Result, Run, names

@@ -23,8 +23,8 @@ from model_profiling.models import registry
 from model_profiling.models.options import Chosen
 from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import check_folder, check_startable, why_once
-from model_profiling.report.analysed import AnalysedRun
 from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.tables import AnalysedRun
 from model_profiling.run import names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines

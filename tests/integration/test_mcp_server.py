@@ -37,6 +37,7 @@ from model_profiling.mcp_server.jobs import Jobs
 from model_profiling.mcp_server.server import KitServer
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
+from model_profiling.report.csv_files import csv_paths
 from model_profiling.runner.machine import TargetKind
 from model_profiling.store.store import Store
 from model_profiling.validation.validate import validate
@@ -75,7 +76,9 @@ def client(root: Path) -> Iterator[Assistant]:
 
 def facts_of(root: Path, run: str) -> dict[str, Any]:
     """What `sme2prof analyze` writes of it."""
-    content = json.loads(json.dumps(analysis_summary(analyse(root / run))))
+    found = analyse(root / run)
+    written = [csv_paths(dump.path.parent, dump.stem) for dump in found.dumps]
+    content = json.loads(json.dumps(analysis_summary(found, written)))
     assert isinstance(content, dict)
     return content
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.categories import Category
@@ -193,41 +192,27 @@ _TOLD = 8
 """How many bars are described in words at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyBar:
-    label: str
-    sme2: str
-    """`on`, `off`, or another state of the switch."""
-    latency: LatencySummary
-
-
-@dataclass(frozen=True, slots=True)
-class PartsBar:
-    label: str
-    shown: ShownTimes
-
-
-def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
-    """Medians as bars, with a line over nine in ten inferences."""
+def latency_bars(bars: Sequence[tuple[str, str, LatencySummary]]) -> Chart:
+    """Medians as bars, with a line over nine in ten inferences; a bar is a label, the switch, a latency."""
     rows: list[Row] = [
         {
-            "run": bar.label,
-            "SME2": bar.sme2,
-            "ms": round(bar.latency.median, 6),
-            "low": round(bar.latency.p5, 6),
-            "high": round(bar.latency.p95, 6),
+            "run": label,
+            "SME2": sme2,
+            "ms": round(latency.median, 6),
+            "low": round(latency.p5, 6),
+            "high": round(latency.p95, 6),
         }
-        for bar in bars
+        for label, sme2, latency in bars
     ]
-    colour = palette("SME2", {bar.sme2: _SWITCHES.get(bar.sme2, _OTHER) for bar in bars}, title="SME2")
+    colour = palette("SME2", {sme2: _SWITCHES.get(sme2, _OTHER) for _, sme2, _ in bars}, title="SME2")
     tip = {name: name for name in ("run", "SME2", "ms", "low", "high")}
     layers = [
         layer("rows", "bar", x="ms", y="run", color=colour, tip=tip),
         layer("rows", "rule", x="low", x2="high", y="run"),
     ]
-    told = [f"{bar.label}: {milliseconds(bar.latency.median)} ms" for bar in bars]
+    told = [f"{label}: {milliseconds(latency.median)} ms" for label, _, latency in bars]
     if len(bars) > _TOLD:
-        ends = sorted(range(len(bars)), key=lambda place: bars[place].latency.median)
+        ends = sorted(range(len(bars)), key=lambda place: bars[place][2].median)
         told = [f"From {told[ends[0]]}", f"to {told[ends[-1]]}"]
     summary = f"Median, and the range of nine in ten. {'; '.join(told)}."
     x = axis("milliseconds per inference, without the tracer")
@@ -235,19 +220,19 @@ def latency_bars(bars: Sequence[LatencyBar]) -> Chart:
     return Chart("latency", "End-to-end latency", summary, spec, f"{names.METRICS} of each run")
 
 
-def parts_bars(bars: Sequence[PartsBar], *, shares: bool) -> Chart:
+def parts_bars(bars: Sequence[tuple[str, ShownTimes]], *, shares: bool) -> Chart:
     """Bars split into categories and overheads, in milliseconds or as shares of each bar."""
     rows: list[Row] = [
-        {"run": bar.label, "part": part, "ms": found.ms, "share": found.percent, "place": place}
-        for bar in bars
-        for place, (part, found) in enumerate(bar.shown.parts.items())
+        {"run": label, "part": part, "ms": found.ms, "share": found.percent, "place": place}
+        for label, shown in bars
+        for place, (part, found) in enumerate(shown.parts.items())
     ]
     drawn = layer(
         "rows", "bar", x="share" if shares else "ms", y="run", order={"field": "place"},
         color=palette("part", PARTS, title=None), tip={name: name for name in ("run", "part", "ms", "share")},
     )  # fmt: skip
     x = axis("percent of the run's own time" if shares else "milliseconds per inference, with the tracer on")
-    largest = [(bar.label, *max(bar.shown.parts.items(), key=lambda part: part[1].percent)) for bar in bars]
+    largest = [(label, *max(shown.parts.items(), key=lambda part: part[1].percent)) for label, shown in bars]
     told = "; ".join(f"{label}: {part}, {found.percent:.1f}%" for label, part, found in largest[:_TOLD])
     more = f"; and {len(bars) - _TOLD} more" if len(bars) > _TOLD else ""
     name, title = ("shares", "Shares of the time") if shares else ("categories", "Where the time goes")
