@@ -14,36 +14,26 @@ from model_profiling.analysis.categories import Category
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, plural
 from model_profiling.report import document as doc
+from model_profiling.report import pair_text
 from model_profiling.report.breakdown import break_down, median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.report.charts.categories import latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.report.pair_text import (
-    NamedRun,
-    against_the_first,
-    largest_parts,
-    model_and_format,
-    name_runs,
-    shared_and_differing,
-    shift_text,
-    speedup_text,
-    what_times_are,
-)
 from model_profiling.report.verdict import answers, headline_pair, outputs_differ
 from model_profiling.run import Times
 
-_Runs = Sequence[NamedRun]
+_Runs = Sequence[pair_text.NamedRun]
 
 
 def combined_title(runs: Sequence[ReportData]) -> str:
-    models = dict.fromkeys(run.facts["model"] for run in name_runs(runs))
+    models = dict.fromkeys(run.facts["model"] for run in pair_text.name_runs(runs))
     of = next(iter(models)) if len(models) == 1 else plural(len(models), "model")
     return f"{of}: {plural(len(runs), 'run')} side by side"
 
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]:
-    named = name_runs(runs)
+    named = pair_text.name_runs(runs)
     return [
         doc.Heading(title, 1),
         *_opening(named),
@@ -75,15 +65,21 @@ def _opening(runs: _Runs) -> Iterator[doc.Block]:
         )
 
 
-def _shift(run: NamedRun) -> str:
+def _shift(run: pair_text.NamedRun) -> str:
     """Describe what SME2, or whatever the first comparison is about, changed in one run."""
     pair = headline_pair(run.data)
     if pair is None:
         return ""
-    said = f"{_label(run)}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
+    said = (
+        f"{_label(run)}: {pair.label} {pair_text.speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
+    )
     if outputs_differ(run.data, pair):
         return f"{said} But the outputs differ by more than rounding: do not trust this speed."
-    return f"{said} {shift_text(*largest_parts(pair.side_by_side))}" if pair.side_by_side else said
+    return (
+        f"{said} {pair_text.shift_text(*pair_text.largest_parts(pair.side_by_side))}"
+        if pair.side_by_side
+        else said
+    )
 
 
 def _latency(runs: _Runs) -> Iterator[doc.Block]:
@@ -99,20 +95,20 @@ def _latency(runs: _Runs) -> Iterator[doc.Block]:
     headers = ("run", "device", "experiment", "threads", "SME2", "median ms without tracer", "5% to 95%")
     yield doc.make_table(headers, rows, numbers=(3, 5))
     yield from doc.make_list(
-        f"{run.name}: {what_times_are(run.data)}."
+        f"{run.name}: {pair_text.what_times_are(run.data)}."
         for run in runs
         if not run.data.timed or run.data.is_arm is False
     )
 
 
-def _label(run: NamedRun) -> str:
+def _label(run: pair_text.NamedRun) -> str:
     """Return the run's name, marked if its times are not from known Arm hardware."""
     if run.data.times is Times.UNKNOWN:
         return f"{run.name} (unknown machine)"
     return f"{run.name} (not Arm)" if run.data.is_arm is False else run.name
 
 
-def _latency_rows(run: NamedRun) -> Iterator[tuple[str, ...]]:
+def _latency_rows(run: pair_text.NamedRun) -> Iterator[tuple[str, ...]]:
     device = run.data.device or MISSING
     if not run.data.timed:
         yield run.name, device, MISSING, MISSING, MISSING, MISSING, "no latency: not measured on hardware"
@@ -132,7 +128,7 @@ def _speedups(runs: _Runs) -> doc.Block:
         (
             run.name,
             pair.label,
-            speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
+            pair_text.speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
             pair.speedup.verdict.value,
             "" if pair.comparable else pair.speedup.reason,
         )
@@ -144,7 +140,7 @@ def _speedups(runs: _Runs) -> doc.Block:
     return doc.make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
 
 
-def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
+def _pictured_series(run: pair_text.NamedRun) -> list[tuple[str, SeriesAnalysis]]:
     """Return the series to chart: both sides of the headline comparison, or else one series."""
     pair = headline_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
@@ -205,7 +201,7 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
     return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
 
 
-def _run_answers(run: NamedRun) -> list[doc.Block]:
+def _run_answers(run: pair_text.NamedRun) -> list[doc.Block]:
     told = answers(run.data)
     notes = doc.make_list(told.notes)
     return [
@@ -235,13 +231,13 @@ def _evidence(runs: _Runs) -> list[doc.Block]:
 
 
 def _differences(runs: _Runs) -> Iterator[doc.Block]:
-    alike, differing = shared_and_differing(runs)
+    alike, differing = pair_text.shared_and_differing(runs)
     if alike:
         yield doc.Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
     if differing:
         rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
         yield doc.make_table(("run", *differing), rows)
-    first, others = against_the_first(runs)
+    first, others = pair_text.against_the_first(runs)
     for reason, names in others.items():
         sides = f"{'; '.join(names)} beside {first.name}: "
         if reason:
@@ -277,14 +273,14 @@ class IndexRow:
 
 
 def index_row(data: ReportData, place: str, link: str) -> IndexRow:
-    model, exported = model_and_format(data)
+    model, exported = pair_text.model_and_format(data)
     headline = data.headline.summary if data.headline else None
     pair = headline_pair(data)
     said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
     if pair and outputs_differ(data, pair):
         said.append("outputs differ by more than rounding")
     if not pair or data.is_arm is False:
-        said.append(what_times_are(data))
+        said.append(pair_text.what_times_are(data))
     verdict = "; ".join(said)
     state = data.run.manifest.unfinished if data.run.manifest else None
     return IndexRow(
@@ -296,7 +292,7 @@ def index_row(data: ReportData, place: str, link: str) -> IndexRow:
         date=data.date,
         latency_value=headline.median if headline else None,
         measured=str(data.headline.series) if data.headline and headline else "",
-        speedup=speedup_text(pair.speedup) if pair else "",
+        speedup=pair_text.speedup_text(pair.speedup) if pair else "",
         verdict=f"{verdict} ({state})" if state else verdict,
     )
 

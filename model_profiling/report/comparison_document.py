@@ -170,25 +170,6 @@ def _structure_case(aspect: Aspect, found: Differences, group: str) -> TestCase:
     return TestCase(group, found.name, "passed", f"{aspect} did not change", "\n".join(found.notes))
 
 
-def structure_facts(comparison: ComparisonFacts) -> dict[str, object]:
-    """Return all differences, gated or not."""
-    return {
-        "gates": list(comparison.gated),
-        "answer": comparison.answer,
-        "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
-        "differences": [
-            {
-                "experiment": found.name,
-                "changes": [asdict(change) for change in found.changes],
-                "structure_unknown": found.structure_unknown,
-                "kernels_unknown": found.kernels_unknown,
-                "notes": list(found.notes),
-            }
-            for found in comparison.differences
-        ],
-    }
-
-
 _OPERATORS_SHOWN = 10
 
 
@@ -388,22 +369,33 @@ def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
         "b": record_json(comparison.b),
         "limit": comparison.limit,
         "regressions": [found.name for found in comparison.regressions],
-        **structure_facts(comparison),
+        "gates": list(comparison.gated),
+        "answer": comparison.answer,
+        "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
+        "differences": [
+            {
+                "experiment": found.name,
+                "changes": [asdict(change) for change in found.changes],
+                "structure_unknown": found.structure_unknown,
+                "kernels_unknown": found.kernels_unknown,
+                "notes": list(found.notes),
+            }
+            for found in comparison.differences
+        ],
         "first": comparison.first,
         "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
         "warnings": list(warnings(comparison)),
-        "series": [_series_facts(found) for found in comparison.series],
-    }
-
-
-def _series_facts(found: SeriesComparison) -> dict[str, object]:
-    return {
-        "before": asdict(found.before),
-        "after": asdict(found.after),
-        "with_tracer": found.with_tracer,
-        "slowdown": found.slowdown,
-        "end_to_end": found.end_to_end.as_dict(),
-        **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
+        "series": [
+            {
+                "before": asdict(found.before),
+                "after": asdict(found.after),
+                "with_tracer": found.with_tracer,
+                "slowdown": found.slowdown,
+                "end_to_end": found.end_to_end.as_dict(),
+                **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
+            }
+            for found in comparison.series
+        ],
     }
 
 

@@ -210,8 +210,7 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
     action = finding.action[:1].upper() + finding.action[1:].rstrip(".")
     gain = gain_text(finding)
     return doc.Item(
-        (doc.Strong(finding.title), f"{gain}{elsewhere}. {action}."),
-        tuple(_operator_lines(finding)),
+        (doc.Strong(finding.title), f"{gain}{elsewhere}. {action}."), tuple(_operator_lines(finding))
     )
 
 

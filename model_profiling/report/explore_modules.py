@@ -52,7 +52,11 @@ class _Node:
 
 def explore_modules(data: ReportData) -> list[Block]:
     """Return nothing if no module is known."""
-    views = [view for view in views_of(data) if _has_modules(view)]
+    views = [
+        view
+        for view in views_of(data)
+        if any(operator.source.module_path for side in view.sides for operator in side)
+    ]
     if not views:
         return []
     trees = [_tree(view) for view in views]
@@ -60,10 +64,6 @@ def explore_modules(data: ReportData) -> list[Block]:
     shown = fit(lambda limit: _data(views, trees, limit), most, MODULES_BYTES)
     instead = _instead(views[0], trees[0])
     return [Explorer("modules", _TITLE, shown, instead, names.ANALYSIS)]
-
-
-def _has_modules(view: View) -> bool:
-    return any(operator.source.module_path for side in view.sides for operator in side)
 
 
 def _unit(view: View) -> str:

@@ -25,17 +25,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
 from model_profiling.facts import shape_text
 from model_profiling.facts.operators import OperatorRow, facts_for
-from model_profiling.report.breakdown import (
-    View,
-    break_down,
-    kernel_change_cell,
-    line_cell,
-    module_cell,
-    precision_cell,
-    verdict_of,
-    views_of,
-    work_cells,
-)
+from model_profiling.report import breakdown
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
 from model_profiling.report.html import json_size
@@ -105,12 +95,12 @@ class _Row:
     """Rows are sorted by it: the longest, or most arithmetic, first."""
 
 
-_Listed = tuple[View, Sequence[_Row]]
+_Listed = tuple[breakdown.View, Sequence[_Row]]
 
 
 def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
     """The explorer, with `instead` for pages without scripts; only `instead` if there are no dumps."""
-    listed = [(view, sorted(_rows(view), key=lambda row: -row.weight)) for view in views_of(data)]
+    listed = [(view, sorted(_rows(view), key=lambda row: -row.weight)) for view in breakdown.views_of(data)]
     if not listed:
         return list(instead)
     known = _Known(data)
@@ -122,7 +112,7 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
     return [Explorer("operators", "", found, tuple(instead), names.ANALYSIS)]
 
 
-def _figures(view: View) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if not view.timed:
         return ("million operations", "data"), (2, 3)
     if view.pairing is None:
@@ -130,17 +120,17 @@ def _figures(view: View) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return ("before ms", "after ms", "share after", "speedup", "verdict"), (2, 3, 4, 5)
 
 
-def _rows(view: View) -> Iterator[_Row]:
-    shown = [break_down(series) for series in view.series] if view.timed else []
+def _rows(view: breakdown.View) -> Iterator[_Row]:
+    shown = [breakdown.break_down(series) for series in view.series] if view.timed else []
     if view.pairing is None:
         (series,) = view.series
         for operator in series.operators:
-            cells = shown[0].of([operator]).cells if shown else work_cells((operator,))
+            cells = shown[0].of([operator]).cells if shown else breakdown.work_cells((operator,))
             size = operator.typical_ms if shown else operator.source.flops or 0
             yield _Row(_cells(operator, cells, _path(operator)), ((series, operator),), size)
         return
     for pair in view.pairing.operators:
-        figures: tuple[str, ...] = work_cells((pair.main,))
+        figures: tuple[str, ...] = breakdown.work_cells((pair.main,))
         weight: float = pair.main.source.flops or 0
         if shown:
             before, after = shown
@@ -148,16 +138,20 @@ def _rows(view: View) -> Iterator[_Row]:
                 before.of(pair.baseline).cells[0] if pair.baseline else MISSING,
                 *(after.of(pair.candidate).cells if pair.candidate else (MISSING, MISSING)),
                 speedup(pair.ratio),
-                verdict_of(pair.speedup),
+                breakdown.verdict_of(pair.speedup),
             )
             weight = max(pair.candidate_ms, pair.baseline_ms)
         sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
         inside = tuple((series, operator) for series, side in sides for operator in side)
-        yield _Row(_cells(pair.main, figures, kernel_change_cell(pair)), inside, weight)
+        yield _Row(_cells(pair.main, figures, breakdown.kernel_change_cell(pair)), inside, weight)
 
 
 def _cells(operator: Operator, figures: Sequence[str], kernel: str) -> tuple[str, ...]:
-    place = precision_cell(operator), plain(module_cell(operator)), line_cell(operator)
+    place = (
+        breakdown.precision_cell(operator),
+        plain(breakdown.module_cell(operator)),
+        breakdown.line_cell(operator),
+    )
     return operator.name, operator.category.value, *figures, kernel, *place
 
 
@@ -207,7 +201,7 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
     }
 
 
-def _note(view: View, rows: Sequence[_Row], most_rows: int, most_opened: int) -> str:
+def _note(view: breakdown.View, rows: Sequence[_Row], most_rows: int, most_opened: int) -> str:
     first = "longest" if view.timed else "largest"
     said = []
     if most_rows < len(rows):

@@ -8,12 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from model_profiling.core.formatting import milliseconds, plural, span, with_threads
-from model_profiling.statistics.change_points import (
-    FEWEST_RUNS,
-    ChangePoint,
-    ChangePoints,
-    find_changes,
-)
+from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint, ChangePoints, find_changes
 
 SHORT_COMMIT = 10
 

@@ -24,7 +24,8 @@ MOST_RUNS = 200
 
 
 def history_title(history: History) -> str:
-    return f"{history.model}: latency over {plural(_longest(history), 'run')}"
+    longest = max((len(series.points) for series in history.series), default=0)
+    return f"{history.model}: latency over {plural(longest, 'run')}"
 
 
 def history_document(history: History) -> list[Block]:
@@ -37,10 +38,6 @@ def history_document(history: History) -> list[Block]:
         Paragraph(f"Changes: {METHOD}."),
         *left_out(history),
     ]
-
-
-def _longest(history: History) -> int:
-    return max((len(series.points) for series in history.series), default=0)
 
 
 def _opening(history: History) -> Iterator[Block]:

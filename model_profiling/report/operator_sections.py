@@ -155,10 +155,10 @@ def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
         changes = [(found.main, kernel_change_cell(found)) for found in _most_work_pairs(structural)]
         yield arithmetic_of_operators(changes, structural.label, "operators")
     elif series is not None and not series.times.are_shown:
-        families = [(found, found.family) for found in _most_work(series)]
+        families = [(found, found.family) for found in _largest(series)]
         yield arithmetic_of_operators(families, series.name, "operators")
     elif series is not None:
-        yield longest_operators(series, _longest(series), "operators")
+        yield longest_operators(series, _largest(series), "operators")
     if series is not None and series.times.are_shown:
         yield roofline_chart(series)
 
@@ -170,16 +170,16 @@ def _structural(data: ReportData) -> Pairing | None:
     return next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
 
 
-def _longest(series: SeriesAnalysis) -> list[Operator]:
-    return sorted(series.operators, key=lambda operator: -operator.typical_ms)[:SHOWN]
+def _largest(series: SeriesAnalysis) -> list[Operator]:
+    """Return the longest operators or, if times mean nothing, those with most arithmetic."""
+    timed = series.times.are_shown
+    return sorted(
+        series.operators, key=lambda found: -(found.typical_ms if timed else found.source.flops or 0)
+    )[:SHOWN]
 
 
 def _longest_pairs(pairing: Pairing) -> list[OperatorPair]:
     return sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
-
-
-def _most_work(series: SeriesAnalysis) -> list[Operator]:
-    return sorted(series.operators, key=lambda operator: -(operator.source.flops or 0))[:SHOWN]
 
 
 def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
@@ -199,8 +199,8 @@ def _operators(data: ReportData) -> list[doc.Block]:
     if series is None:
         return []
     if not series.times.are_shown:
-        return [_work_table([(operator, ()) for operator in _most_work(series)])]
-    longest = _longest(series)
+        return [_work_table([(operator, ()) for operator in _largest(series)])]
+    longest = _largest(series)
     shown = break_down(series)
     rows: list[tuple[doc.Text, ...]] = [
         (doc.Code(found.name), found.category.value, *shown.of([found]).cells, *place_cells(found))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.core.formatting import MISSING, change, milliseconds, percent, size
+from model_profiling.report import sections
 from model_profiling.report.breakdown import (
     SERIES_COLUMNS,
     median_cell,
@@ -48,15 +49,6 @@ from model_profiling.report.document import (
 from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.headroom import what_sme2_could_bring
 from model_profiling.report.operator_sections import categories, first_picture, operators
-from model_profiling.report.sections import (
-    backends,
-    energy_table,
-    how_measured,
-    inside_operators,
-    machine_table,
-    ratio_note,
-    unit_header,
-)
 from model_profiling.report.verdict import answers, headline_pair
 from model_profiling.run import Latency, Times, names
 from model_profiling.statistics.speedup import Speedup
@@ -190,16 +182,16 @@ def latency(data: ReportData) -> list[Block]:
     if measured:
         latencies = [found.latency for found in measured if found.latency]
         parts = data.run.manifest.parts if data.run.manifest else ()
-        blocks += [Paragraph(text) for part in parts if (text := how_measured(part, latencies))]
+        blocks += [Paragraph(text) for part in parts if (text := sections.how_measured(part, latencies))]
         blocks += [
             Paragraph("End to end, without the tracer:"),
-            _latency_table(measured, data, unit_header(latencies)),
+            _latency_table(measured, data, sections.unit_header(latencies)),
             Paragraph(
                 "The same with the event tracer on, which the operator times below need, and other costs:"
             ),
             table_of(latencies, _COSTS),
-            *machine_table(latencies),
-            *energy_table(latencies),
+            *sections.machine_table(latencies),
+            *sections.energy_table(latencies),
         ]
     elif rows := _from_dumps(data):
         words = "Only times with the event tracer on are known; the latency without it was not measured."
@@ -211,7 +203,9 @@ def speedups(data: ReportData) -> list[Block]:
     if not data.pairs:
         return []
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
-    notes = dict.fromkeys(ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
+    notes = dict.fromkeys(
+        sections.ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None
+    )
     return [table_of(data.pairs, _SPEEDUPS), *make_list(reasons), *(Paragraph(note) for note in notes)]
 
 
@@ -308,8 +302,8 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
     ("Where the time goes", categories, names.ANALYSIS),
     ("Operators", operators, names.ANALYSIS),
-    ("Inside the operators", inside_operators, f"*{names.SAMPLES}"),
-    ("Portable and delegated", backends, names.ANALYSIS),
+    ("Inside the operators", sections.inside_operators, f"*{names.SAMPLES}"),
+    ("Portable and delegated", sections.backends, names.ANALYSIS),
     ("Kernels", kernels, f"*{names.KERNELS_CSV}"),
     ("Numerical parity", parity, names.METRICS),
     ("What to do next", advice, names.ANALYSIS),
@@ -325,7 +319,7 @@ def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
     latencies = data.run.metrics.latencies if data.run.metrics else ()
-    measured = [text for part in manifest.parts if (text := how_measured(part, latencies))]
+    measured = [text for part in manifest.parts if (text := sections.how_measured(part, latencies))]
     circumstances = (
         f"CPU: {data.cpu}",
         f"ExecuTorch: {manifest.executorch.version}",

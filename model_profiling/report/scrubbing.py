@@ -240,11 +240,8 @@ class Scrubber:
         cut = max(path.rfind("/"), path.rfind("\\"))
         folder, name = path[:cut], path[cut + 1 :]
         if folder and ("." in name.lstrip(".") or _PROGRAMS.fullmatch(name)):
-            return f"{self._folder(folder)}/{name}{ending}"
-        return self._folder(path) + ending
-
-    def _folder(self, folder: str) -> str:
-        return self._placeholder("folder", folder, self._folders.get(_trimmed(folder)))
+            path, ending = folder, f"/{name}{ending}"
+        return self._placeholder("folder", path, self._folders.get(_trimmed(path))) + ending
 
     def _placeholder(self, kind: Kind, key: str, chosen: str | None = None, shown: str = "") -> str:
         if (kind, key) not in self._found:
@@ -262,11 +259,8 @@ class Scrubber:
     def replaced(self) -> tuple[Replaced, ...]:
         return tuple(found for (_, key), found in self._found.items() if key not in self._own)
 
-    def leaks(self, content: str, *, binary: bool = False) -> list[Replaced]:
-        """Return the private things that `content` still contains."""
-        return list(self._leaks(content, binary))
-
-    def _leaks(self, content: str, binary: bool) -> Iterator[Replaced]:
+    def leaks(self, content: str, *, binary: bool = False) -> Iterator[Replaced]:
+        """Yield the private things that `content` still contains."""
         shortest = _IN_BINARY if binary else _SHORTEST
         words = {word: known for word, known in self._words.items() if len(word) >= shortest}
         if words and (found := _as_pattern(words).search(content)):

@@ -14,13 +14,7 @@ from model_profiling.analysis.causes.outside import (
     outside_lines,
 )
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.sampling import (
-    FEWEST,
-    InsideOperator,
-    InsideSeries,
-    SampledKernel,
-    SampledPart,
-)
+from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledKernel, SampledPart
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import calls_of
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several, span_of

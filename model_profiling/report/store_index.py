@@ -117,7 +117,10 @@ def fit_page(contents: StoreContents) -> tuple[list[StoredRun], list[HistorySeri
     known = {run.id for run in runs}
     inside = [series for series in contents.histories if series.points[-1].run_id in known]
     inside.sort(key=lambda series: _rank(series, contents.headlines))
-    histories = sorted(inside[:HISTORIES], key=lambda series: _by_name(series.key))
+    histories = sorted(
+        inside[:HISTORIES],
+        key=lambda series: (*_whose(series.key), series.key.experiment, series.key.threads or 0),
+    )
     told = [
         f"{shown:,} of {whole:,} {what}"
         for shown, whole, what in (
@@ -139,8 +142,8 @@ def _rank(series: HistorySeries, headlines: frozenset[SeriesKey]) -> tuple[bool,
     return series.key not in headlines, not series.changes, -latest.at.timestamp()
 
 
-def _by_name(key: SeriesKey) -> tuple[str, str, str, str, int]:
-    return key.model, key.format, key.device_name, key.experiment, key.threads or 0
+def _whose(key: SeriesKey) -> tuple[str, str, str]:
+    return key.model, key.format, key.device_name
 
 
 def _first_shown(series: HistorySeries, known: Iterable[str]) -> int:
@@ -310,7 +313,7 @@ def _matrix(
 ) -> Iterator[doc.Block]:
     newest = {(run.model, run.format, run.device): run for run in reversed(runs)}
     told = {
-        (series.key.model, series.key.format, series.key.device_name): (place, series)
+        _whose(series.key): (place, series)
         for place, series in enumerate(histories)
         if series.key in contents.headlines
     }

@@ -6,7 +6,6 @@ import html
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from model_profiling.core.formatting import MISSING, printable
@@ -106,55 +105,53 @@ def picture(caption: str, file: str) -> str:
 
 def render_markdown(blocks: Iterable[doc.Block], pictures: str = "") -> str:
     """`pictures` is the folder of the chart files, relative to the page; if empty, charts are left out."""
-    return printable("\n\n".join(_Page(pictures).blocks(blocks)) + "\n")
+    return printable("\n\n".join(_blocks(blocks, pictures)) + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    pictures: str
+def _blocks(blocks: Iterable[doc.Block], pictures: str) -> list[str]:
+    return [text for block in blocks if (text := _block(block, pictures))]
 
-    def blocks(self, blocks: Iterable[doc.Block]) -> list[str]:
-        return [text for block in blocks if (text := self._block(block))]
 
-    def _block(self, block: doc.Block) -> str:  # noqa: PLR0911  one for each kind
-        match block:
-            case doc.Heading(text, level):
-                return f"{'#' * level} {self._text(text)}"
-            case doc.Paragraph(text):
-                return self._text(text)
-            case doc.Answers(entries):
-                return "\n\n".join(
-                    f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries
-                )
-            case doc.Table():
-                return self._table(block)
-            case doc.Items():
-                return "\n".join(item_lines(block, self._text))
-            case doc.Commands(lines):
-                around = fence("\n".join(lines))
-                return "\n".join((around, *lines, around))
-            case doc.Figure(file, caption):
-                return picture(_one_line(caption), file)
-            case doc.Chart(name, title, summary):
-                drawn = picture(_one_line(f"{title}. {summary}"), f"{self.pictures}/{name}.svg")
-                return drawn if self.pictures else ""
-            case doc.Explorer(instead=inside):
-                return "\n\n".join(self.blocks(inside))
-            case doc.Folded(summary, inside):
-                body = "\n\n".join(self.blocks(inside))
-                return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
+def _block(block: doc.Block, pictures: str) -> str:  # noqa: PLR0911  one for each kind
+    match block:
+        case doc.Heading(text, level):
+            return f"{'#' * level} {_text(text)}"
+        case doc.Paragraph(text):
+            return _text(text)
+        case doc.Answers(entries):
+            return "\n\n".join(f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries)
+        case doc.Table():
+            return _table(block)
+        case doc.Items():
+            return "\n".join(item_lines(block, _text))
+        case doc.Commands(lines):
+            around = fence("\n".join(lines))
+            return "\n".join((around, *lines, around))
+        case doc.Figure(file, caption):
+            return picture(_one_line(caption), file)
+        case doc.Chart(name, title, summary):
+            drawn = picture(_one_line(f"{title}. {summary}"), f"{pictures}/{name}.svg")
+            return drawn if pictures else ""
+        case doc.Explorer(instead=inside):
+            return "\n\n".join(_blocks(inside, pictures))
+        case doc.Folded(summary, inside):
+            body = "\n\n".join(_blocks(inside, pictures))
+            return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
 
-    def _table(self, table: doc.Table) -> str:
-        rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
-        headers = [self._cell(header) for header in table.headers]
-        rows = [[self._cell(cell) or MISSING for cell in row] for row in table.rows]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
 
-    def _cell(self, text: doc.Text) -> str:
-        return _words(text).replace("|", "\\|")
+def _table(table: doc.Table) -> str:
+    rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
+    headers = [_cell(header) for header in table.headers]
+    rows = [[_cell(cell) or MISSING for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
 
-    def _text(self, text: doc.Text) -> str:
-        return line_start(_words(text))
+
+def _cell(text: doc.Text) -> str:
+    return _words(text).replace("|", "\\|")
+
+
+def _text(text: doc.Text) -> str:
+    return line_start(_words(text))
 
 
 def _words(text: doc.Text) -> str:

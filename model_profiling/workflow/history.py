@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,14 @@ from model_profiling.store.store import Store
 
 # Histories: the runs of a model, series by series, and what changed between them.
 
-_TEXTS = (
-    "name", "model", "dtype", "backend", "device", "device_name", "commit", "branch", "kit", "executorch",
-    "runner_build", "os", "program_sha256", "run_dir", "report",
-)  # fmt: skip
+_KEY = tuple(field.name for field in fields(SeriesKey))
+_POINT = tuple(field.name for field in fields(HistoryPoint) if field.name != "at")
+_TEXTS = [
+    field.name
+    for field in (*fields(SeriesKey), *fields(HistoryPoint))
+    if field.type == "str" and field.name not in ("run_id", "experiment")
+]
+"""What is known of a series and of a point is said by their records; these are the columns of a run."""
 _ROWS = f"""
     SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, e.experiment, e.threads,
            coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed,
@@ -97,23 +101,9 @@ def _series(rows: Iterable[Row]) -> Iterable[HistorySeries]:
     for row in rows:
         if row["median_ms"] is None or row["failed"]:
             continue
-        key = SeriesKey(
-            row["model"],
-            row["dtype"],
-            row["backend"],
-            row["device"],
-            words[row["device"]],
-            row["experiment"],
-            row["threads"],
-        )
-        found[key].append(_point(row))
+        key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": words[row["device"]]})
+        found[key].append(HistoryPoint(at=row["moment"], **{name: row[name] for name in _POINT}))
     return [make_series(key, points) for key, points in found.items()]
-
-
-def _point(row: Row) -> HistoryPoint:
-    same = ("run_id", "name", "median_ms", "low_ms", "high_ms", "commit", "branch", "dirty", "kit")
-    more = ("executorch", "runner_build", "os", "program_sha256", "run_dir", "report")
-    return HistoryPoint(at=row["moment"], **{name: row[name] for name in (*same, *more)})
 
 
 def _order(series: HistorySeries) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
         text = content.decode("utf-8", errors="replace")
         for own in _own_scripts() if path.suffix == names.HTML else ():
             text = text.replace(own, "")
-        leaks = scrubber.leaks(text)
+        leaks = [*scrubber.leaks(text)]
     leaks = [*scrubber.leaks(name), *leaks]
     if leaks:
         raise InputError(

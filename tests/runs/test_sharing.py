@@ -264,7 +264,11 @@ def test_this_machines_own_names_are_private(monkeypatch: pytest.MonkeyPatch) ->
     scrubber = scrubbed_copy.make_scrubber()
     assert scrubber.text("Edgar on usher.lan, on USHER") == "user-1 on host-1, on host-2"
     assert scrubber.text(r"%2Fedgar, \nedgar \u003cedgar") == r"%2Fuser-1, \nuser-1 \u003cuser-1"
-    assert [scrubber.leaks(text) != [] for text in ("%2Fedgar", r"\nedgar", "hedgar")] == [True, True, False]
+    assert [[*scrubber.leaks(text)] != [] for text in ("%2Fedgar", r"\nedgar", "hedgar")] == [
+        True,
+        True,
+        False,
+    ]
     monkeypatch.setattr(scrubbed_copy.socket, "gethostname", lambda: "usher.poe.example")
     assert scrubbed_copy.make_scrubber().text("ci.poe.example") == "ci.host-1"
     assert scrubbed_copy.make_scrubber(ShareOptions(keep=("edgar",))).text("edgar") == "edgar"
@@ -318,7 +322,7 @@ def test_a_quoted_path_is_replaced_with_its_spaces() -> None:
 def test_a_home_that_only_a_binary_file_names_is_found() -> None:
     scrubber = Scrubber(keep=("lenore",))
     assert [found.original for found in scrubber.leaks("op /home/poe/x.cpp", binary=True)] == ["poe"]
-    assert not scrubber.leaks("op /home/user/x.cpp /Users/lenore/y", binary=True)
+    assert not [*scrubber.leaks("op /home/user/x.cpp /Users/lenore/y", binary=True)]
 
 
 def test_notes_are_left_out() -> None:

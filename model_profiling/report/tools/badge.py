@@ -9,15 +9,7 @@ from typing import NamedTuple
 from model_profiling.core.formatting import milliseconds
 from model_profiling.report.comparison_document import Comparison, comparison_document
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Folded,
-    Heading,
-    Paragraph,
-    Table,
-    Text,
-)
+from model_profiling.report.document import Block, Code, Folded, Heading, Paragraph, Table, Text
 from model_profiling.report.run_report import speedups
 from model_profiling.report.tools import write_json
 from model_profiling.report.verdict import answers, outputs_differ, sme2_pair

@@ -9,7 +9,7 @@ equally wide.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -147,7 +147,8 @@ class _Trace:
 
     def _run(self, run: RunSlices, timed: bool, offset: int, pattern: Callable[[Any, Slice], Any]) -> None:
         open_ends: list[tuple[int, int]] = []
-        for found, begin, end in _placed(run.slices) if timed else _in_order(run.slices):
+        placed = ((found, found.begin_ns, found.end_ns) for found in run.slices)
+        for found, begin, end in placed if timed else _in_order(run.slices):
             self._close(open_ends, found.depth, offset)
             packet = self._event(begin + offset, self.pb.TrackEvent.TYPE_SLICE_BEGIN)
             packet.track_event.MergeFrom(pattern(packet, found))
@@ -237,10 +238,6 @@ def _run_name(series: SeriesAnalysis, run: RunSlices) -> str:
     rounds = len(str(max(dump.dump.round for dump in series.rounds) + 1))
     runs = len(str(max(dump.attribution.runs_in_file for dump in series.rounds)))
     return f"{series.unit} {run.dump.dump.round + 1:0{rounds}}, run {run.number + 1:0{runs}}"
-
-
-def _placed(slices: Iterable[Slice]) -> Iterator[tuple[Slice, int, int]]:
-    return ((found, found.begin_ns, found.end_ns) for found in slices)
 
 
 def _in_order(slices: tuple[Slice, ...]) -> Iterator[tuple[Slice, int, int]]:
