@@ -156,11 +156,6 @@ class InsideSeries:
         return unnamed / (sum(kernel.samples for kernel in worked) or 1)
 
 
-def entry_of(name: str) -> str:
-    """`kai_run_...` for `kai_kernel_...`: the entry point, which variants for blocks of 32 share."""
-    return name.replace("kai_kernel_", "kai_run_", 1).replace("_opt32_", "_")
-
-
 def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | None) -> InsideSeries:
     """What `samples` show about `series`; the dumps say which operators they belong to."""
     calls = _delegate_calls(analysed) if analysed else []
@@ -185,7 +180,11 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
     divided = []
     for (call, position), functions in sorted(by_operator.items()):
         operator = named.get((call, position))
-        kernels = _kernels(samples, functions, operator)
+        hit: Counter[tuple[str, SampledPart, str]] = Counter()
+        for number, count in functions.items():
+            hit[_described(samples, samples.functions[number], operator)] += count
+        ordered = sorted(hit.items(), key=lambda item: (-item[1], item[0]))
+        kernels = tuple(SampledKernel(name, part, count, isa) for (name, part, isa), count in ordered)
         for kernel in kernels:
             total[SampledKernel(kernel.name, kernel.part, 0, kernel.isa)] += kernel.samples
         if position >= 0:
@@ -247,17 +246,6 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
-def _kernels(
-    samples: Samples, functions: Mapping[int, int], operator: Operator | None
-) -> tuple[SampledKernel, ...]:
-    found: Counter[tuple[str, SampledPart, str]] = Counter()
-    for number, count in functions.items():
-        name, part, isa = _described(samples, samples.functions[number], operator)
-        found[name, part, isa] += count
-    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(SampledKernel(name, part, count, isa) for (name, part, isa), count in ordered)
-
-
 def _described(
     samples: Samples, function: SampledFunction, operator: Operator | None
 ) -> tuple[str, SampledPart, str]:
@@ -290,7 +278,8 @@ def sampled_entries(samples: Samples) -> Mapping[str, int]:
     for *_, function, count in samples.seen:
         name = samples.functions[function].name
         if _KLEIDIAI.fullmatch(name):
-            seen[entry_of(name)] += count
+            # The entry point (`kai_run_...` for `kai_kernel_...`), which variants for blocks of 32 share.
+            seen[name.replace("kai_kernel_", "kai_run_", 1).replace("_opt32_", "_")] += count
     return seen
 
 

@@ -216,20 +216,12 @@ def module_tree(*sides: Sequence[Operator]) -> Module:
     for parts in members:
         if parts:
             below.setdefault(parts[:-1], []).append(parts)
-    return _module((), members, below)
 
+    def module(parts: tuple[str, ...]) -> Module:
+        name, operators = parts[-1] if parts else "", tuple(map(tuple, members[parts]))
+        return Module(".".join(parts), name, operators, tuple(map(module, below.get(parts, ()))))
 
-def _module(
-    parts: tuple[str, ...],
-    members: dict[tuple[str, ...], list[list[Operator]]],
-    below: dict[tuple[str, ...], list[tuple[str, ...]]],
-) -> Module:
-    return Module(
-        path=".".join(parts),
-        name=parts[-1] if parts else "",
-        operators=tuple(map(tuple, members[parts])),
-        children=tuple(_module(child, members, below) for child in below.get(parts, ())),
-    )
+    return module(())
 
 
 def module_parts(operator: Operator) -> tuple[str, ...]:

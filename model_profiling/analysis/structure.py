@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -67,15 +67,26 @@ def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
             words = ("appeared", "is now several") if grew else ("vanished", "is now fewer")
             what = words[0] if not ours or not theirs else words[1]
             yield _structure(what, _types(ours), _types(theirs), main)
-    yield from _delegates(pairs)
+    # Each call of a delegate costs copies at its edges.
+    calls = [
+        len({(each.method, each.call) for pair in pairs for each in pair[side] if each.delegated})
+        for side in (0, 1)
+    ]
+    if calls[0] != calls[1]:
+        yield StructureChange("structure", "are another number", "calls of delegates", *map(str, calls))
 
 
 def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:
     if before.kind != after.kind:
         yield _structure("became another kind", _types((before,)), _types((after,)), after)
         return
+    moved = "left the delegate" if before.delegated else "entered a delegate"
+    if before.delegated == after.delegated:
+        moved = "moved to another backend"
+    # Only a program could name the delegate, and there may be none.
+    ran_by = ("" if each.backend == "delegate" else each.backend for each in (before, after))
     facts = (
-        (_moved(before, after), _ran_by(before), _ran_by(after)),
+        (moved, *ran_by),
         ("moved to another category", before.category.value, after.category.value),
         ("computes in another precision", before.precision, after.precision),
         ("has other shapes", _shapes(before), _shapes(after)),
@@ -92,27 +103,6 @@ def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:
 
 def _structure(what: str, before: str, after: str, operator: Operator) -> StructureChange:
     return StructureChange("structure", what, operator.name, before, after, operator.place)
-
-
-def _moved(before: Operator, after: Operator) -> str:
-    if before.delegated == after.delegated:
-        return "moved to another backend"
-    return "left the delegate" if before.delegated else "entered a delegate"
-
-
-def _ran_by(operator: Operator) -> str:
-    """Empty if only a program could name the delegate, and there was none."""
-    return "" if operator.backend == "delegate" else operator.backend
-
-
-def _delegates(pairs: Pairs) -> Iterator[StructureChange]:
-    """Change in the number of delegate calls: each one costs copies at its edges."""
-    calls = [
-        len({(each.method, each.call) for pair in pairs for each in pair[side] if each.delegated})
-        for side in (0, 1)
-    ]
-    if calls[0] != calls[1]:
-        yield StructureChange("structure", "are another number", "calls of delegates", *map(str, calls))
 
 
 def _types(operators: Sequence[Operator]) -> str:
@@ -135,7 +125,14 @@ def kernel_changes(
     before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
 ) -> tuple[tuple[StructureChange, ...], tuple[str, ...]]:
     """Changes of kernels, of their calls and of SME2, and notes; operators only with `labels`."""
-    ours, theirs = (_executed(side.uses, labels) for side in (before, after))
+    ours, theirs = (
+        [
+            use
+            for use in side.uses
+            if use.evidence == "executed" and (labels or use.kernel.library != "operator")
+        ]
+        for side in (before, after)
+    )
     changes, notes = [], []
     for pair in compare_kernels(theirs, ours):
         if pair.on is None or pair.off is None:
@@ -168,12 +165,6 @@ def why_kernels_unknown(before: SeriesEvidence | None, after: SeriesEvidence | N
     if before.sme2 is not False and before.sme.answer in _TESTED and after.sme.answer not in _TESTED:
         return f"A tells whether SME2 ran, B does not: {after.sme.text}"
     return ""
-
-
-def _executed(uses: Iterable[KernelUse], labels: bool) -> tuple[KernelUse, ...]:
-    return tuple(
-        use for use in uses if use.evidence == "executed" and (labels or use.kernel.library != "operator")
-    )
 
 
 def _calls(use: KernelUse | None) -> str:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def first_not_finite(traced: Traced) -> str:
-    """The first operator whose NaN or infinity reaches an output: `aten.mul.Tensor in layers.0 at model.py:12
-    in forward: the line`. An infinity that the model itself writes (a mask) is not blamed."""
+    """The first operator whose NaN or infinity reaches an output: `, first in aten.mul.Tensor in layers.0 at
+    model.py:12 in forward: the line`. An infinity that the model itself writes (a mask) is not blamed."""
     graph = traced.program.module()
     found = _kinds_by_node(graph, traced)
     order = {node: place for place, node in enumerate(graph.graph.nodes)}
     ends = [node for node in graph.graph.output_node().all_input_nodes if found.get(node)]
     origins = sorted(_origins(ends, found), key=order.__getitem__)
-    return _named(origins[0]) if origins else ""
+    return f", first in {_named(origins[0])}" if origins else ""
 
 
 def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, frozenset[str]]:
@@ -218,14 +218,14 @@ def _not_finite(
     """The problem and its fix if outputs are NaN, or infinite where they are not in float32."""
     if any(bool(t.isnan().any()) for t in float32 if t.is_floating_point()):
         return (
-            f"'{name}' itself returns NaN on its example inputs{_first(traced)}",
+            f"'{name}' itself returns NaN on its example inputs{first_not_finite(traced)}",
             "give example inputs the model is meant for",
         )
     count = _odd(produced) - _odd(float32)
     if count > 0 and _odd(same_dtype) > _odd(float32):
         values = "1 output value is" if count == 1 else f"{count} output values are"
         return (
-            f"'{name}' overflows in {dtype}: {values} NaN or infinite{_first(traced)}",
+            f"'{name}' overflows in {dtype}: {values} NaN or infinite{first_not_finite(traced)}",
             "export fp32, or scale the activations down",
         )
     if count > 0:
@@ -234,11 +234,6 @@ def _not_finite(
             "export with --backend portable to see whether the backend is at fault",
         )
     return "", ""
-
-
-def _first(traced: Traced) -> str:
-    found = first_not_finite(traced)
-    return f", first in {found}" if found else ""
 
 
 def deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:

@@ -17,18 +17,11 @@ from model_profiling.core.errors import ExportError, InputError, SetupError
 from model_profiling.core.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
 from model_profiling.core.hints import install_extra
 from model_profiling.core.progress import Progress, Silent
+from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly
 from model_profiling.export.lowering import BACKENDS, lower
 from model_profiling.export.records import EXAMPLE_INPUTS, Accuracy, ExportResult
-from model_profiling.export.tracing import (
-    ask,
-    eager_model,
-    module_of,
-    operator_name,
-    place_named_in,
-    quoted_line,
-    trace,
-)
+from model_profiling.export.tracing import module_of, operator_name, quoted_line
 from model_profiling.models.catalog import NamedModel, load_attribute, load_model
 from model_profiling.models.options import blaming
 from model_profiling.models.registry import DTYPES, choose, discover
@@ -127,13 +120,13 @@ def export_model(
     progress.stage(f"loading {model}")
     with quietly(not verbose):
         named = load_model(model, name)
-        eager = eager_model(named.name, named.model)
+        eager = tracing.eager_model(named.name, named.model)
     folder = folder or Path(f"out_{named.name}") / "artifacts"
     _check_writable(folder)
     batches = _calibration_batches(named, calibration) if dtype == "int8" else None
     progress.stage(f"tracing {named.name} as {dtype}")
     with quietly(not verbose):
-        traced = trace(named.name, eager, dtype, batches)
+        traced = tracing.trace(named.name, eager, dtype, batches)
     progress.stage(f"lowering to {backend}")
     with quietly(not verbose):
         lowered = lower(named.name, traced.program, backend)
@@ -156,7 +149,7 @@ def export_model(
                 f"ExecuTorch cannot write the ETRecord of '{named.name}'",
                 "replace that operator in the model",
                 ExportError,
-                lambda problem: place_named_in(str(problem), traced.program),
+                lambda problem: tracing.place_named_in(str(problem), traced.program),
             ),
         ):
             lowered.etrecord.save(str(etrecord_part))
@@ -243,7 +236,7 @@ def _calibration_batches(
     named: NamedModel, source: str | Iterable[ExampleInputs] | None
 ) -> Iterable[ExampleInputs] | None:
     if source is None:
-        return ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
+        return tracing.ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
     if not isinstance(source, str):
         return source
     _, _, made = load_attribute(source)

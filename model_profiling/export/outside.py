@@ -239,16 +239,11 @@ def _stem(operator: str) -> str:
     return operator.replace("::", ".").rpartition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    reason: str
-    made_by: frozenset[str]
-
-
 class _Listener(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.refusals: dict[str, _Refusal] = {}
+        self.refusals: dict[str, tuple[str, frozenset[str]]] = {}
+        """By node: the reason, and the calls that made its inputs."""
 
     def emit(self, record: logging.LogRecord) -> None:
         node, reason = getattr(record.msg, "node", None), getattr(record.msg, "reason", None)
@@ -256,7 +251,7 @@ class _Listener(logging.Handler):
             made_by = frozenset(call_of(source) for source in node.all_input_nodes)
             said = " ".join(str(reason).split()).replace("torch.", "")
             # The first reason is the precise one; the general ones that follow from it are dropped.
-            self.refusals.setdefault(str(node), _Refusal(said, made_by))
+            self.refusals.setdefault(str(node), (said, made_by))
 
 
 @dataclass(slots=True)
@@ -306,8 +301,7 @@ class Refusals:
         """Add what to write instead, which may depend on whether an input of the model reaches it."""
         if account.why == "portable":
             return account
-        refusal = self._listener.refusals.get(account.node)
-        made_by = refusal.made_by if refusal else frozenset[str]()
+        _, made_by = self._listener.refusals.get(account.node, ("", frozenset[str]()))
         return replace(account, replacement=replacement_for(account, made_by))
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:
@@ -320,5 +314,4 @@ class Refusals:
             return "no rule", NO_RULE
         if node.meta.get(_TAKEN_BY):
             return "dropped", _DROPPED
-        refusal = self._listener.refusals.get(node.name)
-        return "refused", refusal.reason if refusal else _UNSAID
+        return "refused", self._listener.refusals.get(node.name, (_UNSAID, frozenset()))[0]

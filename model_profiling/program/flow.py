@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from model_profiling.program.category import Category
 from model_profiling.program.delegates import describe
@@ -293,47 +293,32 @@ def _keeps_elements(flow: Flow, step: Step) -> bool:
 def _moves_nothing(path: Sequence[Step]) -> bool:
     if not path[0].inputs:
         return False
-    order = _Order.of(path[0].inputs[0])
-    return all(map(order.moved, path)) and order.as_it_was
+    order = _Order(path[0].inputs[0].shape)
+    moved = all(map(order.moved, path))
+    return moved and [factor for axis in order.axes for factor in axis] == order.first
 
 
-@dataclass(slots=True)
 class _Order:
     """Where the dimensions of a tensor went: each is a list of factors, split where a reshape splits it.
     Dimensions of size 1 have no factors: they can be anywhere."""
 
-    sizes: dict[int, int] = field(default_factory=dict)
-    first: list[int] = field(default_factory=list)
-    """Factors in their original memory order."""
-    axes: list[list[int]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> _Order:
-        sizes = dict(enumerate(tensor.shape))
-        axes = [[axis] if size != 1 else [] for axis, size in sizes.items()]
-        return cls(sizes, [axis for axis, size in sizes.items() if size != 1], axes)
-
-    @property
-    def as_it_was(self) -> bool:
-        return [factor for axis in self.axes for factor in axis] == self.first
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.sizes = dict(enumerate(shape))
+        self.axes = [[axis] if size != 1 else [] for axis, size in self.sizes.items()]
+        self.first = [axis for axis, size in self.sizes.items() if size != 1]
+        """Factors in their original memory order."""
 
     def moved(self, step: Step) -> bool:
-        """Apply a step; return False if that is impossible."""
-        return self.permuted(step.permutation) if step.permutation else self.reshaped(step.outputs[0].shape)
-
-    def permuted(self, permutation: Sequence[int]) -> bool:
-        if sorted(permutation) != list(range(len(self.axes))):
-            return False
-        self.axes = [self.axes[axis] for axis in permutation]
-        return True
-
-    def reshaped(self, shape: Sequence[int]) -> bool:
-        """Return False if the new dimensions cut across the old ones."""
+        """Apply a step; return False if that is impossible: new dimensions cut across the old ones."""
+        if step.permutation:
+            if sorted(step.permutation) != list(range(len(self.axes))):
+                return False
+            self.axes = [self.axes[axis] for axis in step.permutation]
+            return True
         left = [factor for axis in self.axes for factor in axis]
-        axes: list[list[int]] = []
-        for size in shape:
-            axis = self._taken(left, size)
-            if axis is None:
+        axes = []
+        for size in step.outputs[0].shape:
+            if (axis := self._taken(left, size)) is None:
                 return False
             axes.append(axis)
         self.axes = axes

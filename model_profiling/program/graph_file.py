@@ -117,7 +117,14 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
     for left in undelegated:
         key = (left.call, left.why, left.reason, left.replacement, left.remedy, left.source, left.code)
         found.setdefault(key, []).append(left)
-    groups = tuple(_group(lefts) for lefts in found.values())
+    groups = []
+    for lefts in found.values():
+        first = lefts[0]
+        line = f"{first.source}{f': {first.code}' if first.code else ''}"
+        operators = tuple(Counter(left.operator for left in lefts).most_common())
+        modules = tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path))
+        said = first.call, first.why, first.reason, first.replacement
+        groups.append(OutsideGroup(*said, operators, modules, (line,) if line else (), first.remedy))
     alike, at_line = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for group in groups:
         alike[group.call, group.remedy] += group.count
@@ -128,15 +135,6 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
         return -alike[call], *call, -at_line[(*call, *group.sources)], group.sources, -group.count
 
     return tuple(sorted(groups, key=order))
-
-
-def _group(lefts: Sequence[Undelegated]) -> OutsideGroup:
-    first = lefts[0]
-    line = f"{first.source}{f': {first.code}' if first.code else ''}"
-    operators = tuple(Counter(left.operator for left in lefts).most_common())
-    modules = tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path))
-    said = first.call, first.why, first.reason, first.replacement
-    return OutsideGroup(*said, operators, modules, (line,) if line else (), first.remedy)
 
 
 def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -104,24 +104,6 @@ def read_program(source: Source) -> Program:
     return _Reading(FlatBuffer(data, name)).program()
 
 
-def _without_fixed_numbers(
-    instructions: tuple[Instruction, ...], values: _Values, taken: tuple[int, ...]
-) -> tuple[Instruction, ...]:
-    """Drop number arguments that cannot vary: only an instruction or a caller can change a number."""
-    varying = {*taken, *(number for step in instructions for number in step.output_ids)}
-    return tuple(
-        step
-        if step.kind == "delegate"
-        else replace(
-            step,
-            input_ids=tuple(
-                number for number in step.input_ids if number in values.tensors or number in varying
-            ),
-        )
-        for step in instructions
-    )
-
-
 class _Reading:
     def __init__(self, buffer: FlatBuffer) -> None:
         self.buffer = buffer
@@ -160,11 +142,22 @@ class _Reading:
         )
         taken, returned = plan.ints(3, "i32", "a method's inputs"), plan.ints(4, "i32", "a method's outputs")
         used = {number for step in instructions for number in (*step.input_ids, *step.output_ids)}
+        written = {*taken, *(number for step in instructions for number in step.output_ids)}
+
+        def varies(number: int) -> bool:
+            """Only an instruction or a caller can change a number; arguments that cannot vary are dropped."""
+            return number in values.tensors or number in written
+
         return Method(
             name=plan.text(0, "a method's name") or "",
             inputs=values.tensors_of(taken),
             outputs=values.tensors_of(returned),
-            instructions=_without_fixed_numbers(instructions, values, taken),
+            instructions=tuple(
+                step
+                if step.kind == "delegate"
+                else replace(step, input_ids=tuple(filter(varies, step.input_ids)))
+                for step in instructions
+            ),
             delegates=delegates,
             input_ids=values.ids_of(taken),
             output_ids=values.ids_of(returned),

@@ -29,18 +29,14 @@ def bytes_moved(inputs: Tensors, outputs: Tensors) -> int:
 def node_flops(kind: str, inputs: Tensors, outputs: Tensors, window: Window | None) -> int:
     if kind in _MOVES or not inputs or not outputs:
         return 0
-    if window is not None:
-        return _window_flops(kind, inputs[0].elements, outputs[0].elements, window)
-    return _RULES.get(kind, category.EACH_OUTPUT)(inputs, outputs)
-
-
-def _window_flops(kind: str, taken: int, made: int, window: Window) -> int:
+    if window is None:
+        return _RULES.get(kind, category.EACH_OUTPUT)(inputs, outputs)
     taps = window.kernel[0] * window.kernel[1]
     if kind == "ConvTranspose2d":
-        return 2 * taken * taps * window.group_output_channels
+        return 2 * inputs[0].elements * taps * window.group_output_channels
     if kind == "Conv2d":
-        return 2 * made * taps * window.group_input_channels
-    return (2 if kind == "DepthwiseConv2d" else 1) * made * taps
+        return 2 * outputs[0].elements * taps * window.group_input_channels
+    return (2 if kind == "DepthwiseConv2d" else 1) * outputs[0].elements * taps
 
 
 def _attention(inputs: Tensors, outputs: Tensors) -> int:
