@@ -74,13 +74,6 @@ def work_cell(work: Iterable[KernelWork]) -> str:
     return "; ".join(f"{size_text(each)}: {each.calls}" for each in work)
 
 
-def read_work_cell(text: str) -> tuple[KernelWork, ...]:
-    """Parse what `work_cell` wrote; skip anything else."""
-    cells = filter(None, (_CELL.fullmatch(cell.strip()) for cell in text.split(";")))
-    numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells)
-    return tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
-
-
 def size_text(work: KernelWork) -> str:
     sizes = (("m", work.m), ("n", work.n), ("k", work.k))
     return " ".join(f"{name}={size}" for name, size in sizes if size is not None)
@@ -293,5 +286,8 @@ def _use(where: str, row: dict[str, str]) -> KernelUse:
             "evidence is executed or configured, count a whole number",
         )
     counted = int(count) if count and evidence == "executed" else None
-    worked_on = read_work_cell(row.get("worked_on", ""))
+    # What `work_cell` wrote; anything else is skipped.
+    cells = (_CELL.fullmatch(cell.strip()) for cell in row.get("worked_on", "").split(";"))
+    numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells if cell)
+    worked_on = tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
     return kernel_named(row[_NAME].strip(), evidence, counted, worked_on)

@@ -196,21 +196,19 @@ def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
 def _export(name: str, eager: Eager) -> ExportedProgram:
     import torch
 
-    with blaming(f"torch.export cannot trace '{name}'", _tracing_cure, ExportError), torch.no_grad():
+    def cure(problem: BaseException) -> str:
+        from torch._dynamo.exc import UserError
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+        if isinstance(problem, UserError | GuardOnDataDependentSymNode):
+            said = "rewrite that line without control flow on values (torch.where, torch.cond)"
+            return f"{said}, or give fixed shapes"
+        return "write that line with PyTorch's operators on tensors; --debug shows where it stopped"
+
+    with blaming(f"torch.export cannot trace '{name}'", cure, ExportError), torch.no_grad():
         return torch.export.export(
             eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes
         )
-
-
-def _tracing_cure(problem: BaseException) -> str:
-    from torch._dynamo.exc import UserError
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
-    if isinstance(problem, UserError | GuardOnDataDependentSymNode):
-        return (
-            "rewrite that line without control flow on values (torch.where, torch.cond), or give fixed shapes"
-        )
-    return "write that line with PyTorch's operators on tensors; --debug shows where it stopped"
 
 
 def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) -> Outcome:

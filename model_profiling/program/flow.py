@@ -244,8 +244,10 @@ def _undone_by(flow: Flow, last: Step, taken: set[int]) -> Undone | None:
     """The shortest chain that ends with the transpose `last` and moves nothing."""
     path = [last]
     while len(path) < _LONGEST:
-        before = _only_source(flow, path[0])
-        if before is None or flow.at[before.place] in taken or not _keeps_elements(flow, before):
+        # The step that makes the only varying input.
+        varying = set(flow.varying(path[0]))
+        made_by = flow.made_by.get(varying.pop(), -1) if len(varying) == 1 else -1
+        if made_by < 0 or made_by in taken or not _keeps_elements(flow, before := flow.steps[made_by]):
             return None
         path.insert(0, before)
         if before.permutation and _moves_nothing(path):
@@ -267,15 +269,6 @@ def _removable(flow: Flow, path: Sequence[Step]) -> Undone | None:
     if any(step.name in _EACH_ELEMENT for step in path[1:-1]):
         return None
     return Undone(transposes[-1:], transposes[:-1])
-
-
-def _only_source(flow: Flow, step: Step) -> Step | None:
-    """The step that makes the only varying input of `step`."""
-    varying = set(flow.varying(step))
-    if len(varying) != 1:
-        return None
-    (value,) = varying
-    return flow.steps[flow.made_by[value]] if value in flow.made_by else None
 
 
 def _keeps_elements(flow: Flow, step: Step) -> bool:

@@ -210,20 +210,15 @@ def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
 
 def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
     """For every launch that counts, one row per cycle that both finished: the two turns' typical times."""
-    found = [_cycles(ours, theirs) for ours, theirs in zip(baseline, candidate, strict=False)]
-    found = [cycles for cycles in found if len(cycles)]
+    found = []
+    for ours, theirs in zip(baseline, candidate, strict=False):
+        # Turns are cut to the shorter one: the fastest of more is faster by chance.
+        turns = ((our, their, min(len(our), len(their))) for our, their in zip(ours, theirs, strict=False))
+        rows = [(_typical(our[:shared]), _typical(their[:shared])) for our, their, shared in turns if shared]
+        if rows:
+            found.append(np.array(rows, dtype=np.float64))
     usual = float(np.median([len(cycles) for cycles in found])) if found else 0.0
     return [cycles for cycles in found if len(cycles) >= usual / 2]
-
-
-def _cycles(ours: Turns, theirs: Turns) -> Floats:
-    """One row per cycle. Turns are cut to the shorter one: the fastest of more is faster by chance."""
-    rows = []
-    for our_turn, their_turn in zip(ours, theirs, strict=False):
-        shared = min(len(our_turn), len(their_turn))
-        if shared:
-            rows.append((_typical(our_turn[:shared]), _typical(their_turn[:shared])))
-    return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
 def _typical(inferences: Sequence[float]) -> float:
