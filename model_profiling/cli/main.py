@@ -43,9 +43,11 @@ COMMANDS = {
 _FILES = {
     "bundle": "report",
     "doctor": "checks",
+    "export": "models",
     "history": "query",
     "mcp": "assistants",
     "onboard": "models",
+    "run": "profile",
     "skills": "assistants",
     "validate": "checks",
     "view": "report",
@@ -102,7 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _invoke(words: list[str]) -> object:
-    _check_words(words)
+    for word in words:  # no file name and no page can hold these
+        if "\0" in word or not is_utf8(word):
+            raise InputError(
+                f"the argument {word!r} holds what no name can: bytes that are not UTF-8, or NUL",
+                "rename the file, with letters that every system knows",
+            )
     # Not click's own main(): it prints an empty line on Ctrl-C.
     with program().make_context("sme2prof", words) as context:
         outcome: object = context.command.invoke(context)
@@ -139,16 +146,6 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
             raise  # output was lost, so there is no answer
         return _reported(problem, _unexpected(problem))
     return outcome if isinstance(outcome, int) else 0
-
-
-def _check_words(words: Sequence[str]) -> None:
-    """Refuse arguments that no file name and no page can hold."""
-    for word in words:
-        if "\0" in word or not is_utf8(word):
-            raise InputError(
-                f"the argument {word!r} holds what no name can: bytes that are not UTF-8, or NUL",
-                "rename the file, with letters that every system knows",
-            )
 
 
 def _unexpected(problem: Exception) -> str:

@@ -90,34 +90,29 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | No
     from model_profiling.store.store import Store, list_runs
 
     opened = Store.open(store)
-    found = list_runs(opened, **wanted, last=last)
+    runs, matching = list_runs(opened, **wanted, last=last)
     if as_json:
-        runs = [asdict(run) for run in found.runs]
-        frame.facts(
-            {"schema_version": 1, "store": str(opened.root), "matching": found.matching, "runs": runs}
-        )
+        frame.facts({"schema_version": 1, "store": str(opened.root), "matching": matching, "runs": runs})
         return
-    if not found.runs:
+    if not runs:
         frame.say(f"{opened.root} {'holds no such run' if any(wanted.values()) else 'is empty'}")
         return
     rows = [
         (
-            run.run_id[:12],
-            f"{run.measured_at:%Y-%m-%d %H:%M}" if run.measured_at else "",
-            run.name,
-            run.device,
-            "" if run.median_ms is None else f"{run.median_ms:.3f}",
-            f"{run.commit[:10]}{'+' if run.dirty else ''}",
-            run.state,
-            " ".join(run.tags),
+            run["run_id"][:12],
+            f"{run['measured_at']:%Y-%m-%d %H:%M}" if run["measured_at"] else "",
+            run["name"],
+            run["device"],
+            "" if run["median_ms"] is None else f"{run['median_ms']:.3f}",
+            f"{run['commit'][:10]}{'+' if run['dirty'] else ''}",
+            run["state"],
+            " ".join(run["tags"]),
         )
-        for run in found.runs
+        for run in runs
     ]
     frame.table(("RUN", "MEASURED (UTC)", "NAME", "DEVICE", "MEDIAN MS", "COMMIT", "STATE", "TAGS"), rows)
-    if found.matching > len(rows):
-        frame.say(
-            f"{found.matching - len(rows):,} older runs are not shown; --last {found.matching} shows all"
-        )
+    if matching > len(rows):
+        frame.say(f"{matching - len(rows):,} older runs are not shown; --last {matching} shows all")
 
 
 @frame.command(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
     from model_profiling.sweep.cells import CellRecord, JobCost, SweepCost
     from model_profiling.sweep.engine import SweepOutcome
-    from model_profiling.sweep.publishing import SweepResult
+    from model_profiling.sweep.report import SweepResult
 
 
 _MOST_ROWS = 40
@@ -84,9 +84,9 @@ def sweep_command(
     if no_store and store is not None:
         raise click.UsageError("--store and --no-store contradict each other: give one of them")
     from model_profiling.config.sweep import load_sweep
-    from model_profiling.sweep.addresses import parse_scheduler, parse_tls
     from model_profiling.sweep.cells import ARTIFACTS, jobs, sweep_cost
-    from model_profiling.sweep.publishing import check_store
+    from model_profiling.sweep.report import check_store
+    from model_profiling.sweep.worker import parse_scheduler, parse_tls
 
     tls = parse_tls(tls_ca, tls_cert, tls_key)
     if tls is not None and scheduler is None:
@@ -100,7 +100,7 @@ def sweep_command(
         _show_plan(sweep, folder, cost, alone=where is None, as_json=as_json)
         return 0
     from model_profiling.sweep.engine import SweepOptions, run_sweep
-    from model_profiling.sweep.publishing import conclude
+    from model_profiling.sweep.report import conclude
 
     if not quiet and not as_json:
         frame.say(f"{_in_short(cost, alone=where is None)}\n")
@@ -297,8 +297,7 @@ def worker_command(
 
     Whoever reaches the scheduler can run code here: docs/sweeps.md says how to keep it to your team.
     """
-    from model_profiling.sweep.addresses import parse_scheduler, parse_tls
-    from model_profiling.sweep.worker import WorkerOptions, run_worker
+    from model_profiling.sweep.worker import WorkerOptions, parse_scheduler, parse_tls, run_worker
 
     chosen = parse_scheduler(scheduler, parse_tls(tls_ca, tls_cert, tls_key))
     run_worker(WorkerOptions(chosen, **asked), frame.say)

@@ -26,8 +26,7 @@ from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean, printable, size
 from model_profiling.core.safe_read import is_regular, read_text
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.job_tools import JobTools
-from model_profiling.mcp_server.jobs import Jobs, log
+from model_profiling.mcp_server.job_tools import Jobs, JobTools, log
 from model_profiling.mcp_server.store_tools import StoreTools
 from model_profiling.mcp_server.tools import About, MachineTools, RunTools
 from model_profiling.run import names

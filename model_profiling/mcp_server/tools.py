@@ -161,8 +161,7 @@ class RunTools:
             warnings=(line.text for line in data.warnings),
             report=self.root.shown(report) if report.is_file() else None,
             next="`top_operators` for where the time goes, `kernel_evidence` for what proves SME2, "
-            "`headroom` "
-            "for what SME2 could bring, `advice` for what to change",
+            "`headroom` for what SME2 could bring, `advice` for what to change",
         )
 
     @tool("Compare two runs", on_error=_SEE_RUNS)
@@ -193,8 +192,7 @@ class RunTools:
             series["operators"].sort(key=_moved, reverse=True)
         facts["next"] = (
             "`advice` of the run that is slower says what to change; not comparable means: measure "
-            "both again "
-            "on one machine"
+            "both again on one machine"
         )
         return answer(answers.CompareAnswer, limit, **facts)
 
@@ -250,8 +248,7 @@ class RunTools:
             coverage=outlook_facts(data.outlook)["sme2_coverage"],
             not_tested=data.not_tested,
             next="claim SME2 only where `answer` proves it; `headroom` says what it could bring "
-            "where it was not "
-            "measured",
+            "where it was not measured",
         )
 
     @tool("What SME2 could bring", on_error=_SEE_RUNS)
@@ -271,8 +268,7 @@ class RunTools:
             factors_from=found["inputs"]["factors"] if found else None,
             coverage=outlook["sme2_coverage"],
             next="call it a projection with its range, never a measurement; `advice` says what "
-            "limits it after "
-            "SME2"
+            "limits it after SME2"
             if found
             else "`summary` says what was measured instead, or what is missing",
         )

@@ -251,7 +251,9 @@ def worded(problem: Exception, sql: str, memory: int = DEFAULT_LIMITS.memory) ->
                 f"the answer could not be sent: {type(problem).__name__}: {_one_line(message)}",
                 "write what is asked for as text: column::VARCHAR",
             )
-    return InputError(*_unknown_name(message, sql) or (_said(message), _cure(kind)))
+    example = "; an example: FROM latest_latencies ORDER BY median_ms LIMIT 10"
+    cure = f"correct the SQL{example if kind == 'Parser' else f'; tables and columns: {_LIST}'}"
+    return InputError(*_unknown_name(message, sql) or (_said(message), cure))
 
 
 def _unknown_name(message: str, sql: str) -> tuple[str, str] | None:
@@ -285,12 +287,6 @@ def _said(message: str) -> str:
     line = _LINE.search(message)
     where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""
     return f"DuckDB cannot answer{where}: {_one_line(first).rstrip('.')}"
-
-
-def _cure(kind: str) -> str:
-    if kind == "Parser":
-        return "correct the SQL; an example: FROM latest_latencies ORDER BY median_ms LIMIT 10"
-    return f"correct the SQL; tables and columns: {_LIST}"
 
 
 # Values of an answer for JSON, CSV and terminals; whatever DuckDB may return has a form here.

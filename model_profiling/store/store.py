@@ -6,9 +6,8 @@ data/<table>/month=2026-11/<name>.parquet    rows, by the month they were measur
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,49 +198,11 @@ _RUNS = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
-    run_id: str
-    name: str
-    measured_at: datetime.datetime | None
-    added_at: datetime.datetime
-    model: str
-    dtype: str
-    backend: str
-    device: str
-    device_name: str
-    platform: str
-    times: str
-    state: str
-    commit: str
-    branch: str
-    dirty: bool | None
-    sweep: str
-    run_dir: str
-    tags: tuple[str, ...]
-    median_ms: float | None
-    """Of its fastest experiment; None if its times are not latencies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    runs: tuple[ListedRun, ...]
-    matching: int
-    """How many runs match; `runs` are the newest of them."""
-
-
 def list_runs(
-    store: Store,
-    *,
-    model: str | None = None,
-    device: str | None = None,
-    tag: str | None = None,
-    last: int = 50,
-) -> Listing:
+    store: Store, *, model: str | None, device: str | None, tag: str | None, last: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The newest runs that match, and how many match. The median is that of a run's fastest experiment; None
+    if its times are not latencies."""
     rows = store.rows(_RUNS, [model, device, tag, last])
-    matching = int(rows[0]["matching"]) if rows else 0
-    found = []
-    for row in rows:
-        facts = {name: value for name, value in row.items() if name != "matching"}
-        found.append(ListedRun(**{**facts, "tags": tuple(row["tags"] or ())}))
-    return Listing(tuple(found), matching)
+    matching = [row.pop("matching") for row in rows]
+    return [{**row, "tags": row["tags"] or []} for row in rows], matching[0] if matching else 0

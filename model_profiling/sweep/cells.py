@@ -187,24 +187,17 @@ def write_sweep_record(folder: Path, record: SweepRecord) -> None:
     files.write_text(folder / CELLS, f'{head}, "cells": [\n{lines}\n]}}\n')
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    program: Program
-    model: str
-    left_out: str = ""
-
-
 def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
     """Every combination once, in the order of the file: waiting, or left out with a reason."""
     return tuple(
         CellRecord(cell, "left out", reason)
-        if (reason := found.left_out or _excluded(sweep, cell))
+        if (reason := left_out or _excluded(sweep, cell))
         else CellRecord(cell)
-        for found in _programs(sweep)
+        for program, left_out in _programs(sweep)
         for target in sweep.targets
         for rung in sweep.rungs
         for threads in sweep.threads
-        for cell in (Cell(found.program, threads, rung.name, target),)
+        for cell in (Cell(program, threads, rung.name, target),)
     )
 
 
@@ -230,18 +223,19 @@ def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
     )
 
 
-def _programs(sweep: SweepConfig) -> Iterator[_Found]:
+def _programs(sweep: SweepConfig) -> Iterator[tuple[Program, str]]:
+    """Each program, with the reason if it is left out."""
     for model in sweep.models:
         if model.endswith(".pte"):
             stem = Path(model).stem
-            backend, _, dtype = variant_of(Path(model))[1].partition("_")
-            known = variant_of(Path(model))[1] != stem
-            yield _Found(Program(stem, model, dtype if known else None, backend if known else None), model)
+            _, variant = variant_of(Path(model))
+            backend, _, dtype = variant.partition("_")
+            yield Program(stem, model, *((dtype, backend) if variant != stem else ())), ""
             continue
         for dtype in sweep.dtypes:
             for backend in sweep.backends:
                 name = f"{file_name_of(model)}_{backend}_{dtype}"
-                yield _Found(Program(name, model, dtype, backend), model, _unsupported(model, dtype))
+                yield Program(name, model, dtype, backend), _unsupported(model, dtype)
 
 
 def _unsupported(model: str, dtype: str) -> str:

@@ -15,10 +15,17 @@ from typing import Any
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.hints import needed
-from model_profiling.sweep.addresses import EXTRA, LOOPBACK, Scheduler
 from model_profiling.sweep.device_server import DeviceServer
 from model_profiling.sweep.messages import EMULATED, HOST, Offer, Versions, own_versions
-from model_profiling.sweep.worker import machine_name, quieten, remote_call, worker_settings
+from model_profiling.sweep.worker import (
+    EXTRA,
+    LOOPBACK,
+    Scheduler,
+    machine_name,
+    quieten,
+    remote_call,
+    worker_settings,
+)
 
 _CONNECT_S = 20
 _ANSWER_S = 60

@@ -22,26 +22,9 @@ from model_profiling.core.formatting import plural
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.pipeline.start import Start
 from model_profiling.run.folders import holds_run
+from model_profiling.sweep import messages
 from model_profiling.sweep.exporting import Exporters
 from model_profiling.sweep.machine_lock import measuring_alone, working_beside
-from model_profiling.sweep.messages import (
-    EMULATED,
-    EXPORTS,
-    HOST,
-    QUIET,
-    ExportAsk,
-    Exported,
-    Failed,
-    Hashes,
-    Lacking,
-    Offer,
-    SentFiles,
-    Versions,
-    VisitAsk,
-    Visited,
-    own_versions,
-    resource_of,
-)
 from model_profiling.targets import open_target
 from model_profiling.targets.remote.target import RemoteTarget
 
@@ -106,8 +89,8 @@ class DeviceServer:
     quiet_cores: tuple[int, ...] = ()
     exports: bool = True
     address: str = ""
-    versions: Versions = field(default_factory=own_versions)
-    _hashes: Hashes = field(default_factory=Hashes)
+    versions: messages.Versions = field(default_factory=messages.own_versions)
+    _hashes: messages.Hashes = field(default_factory=messages.Hashes)
     _benches: dict[str, _Bench] = field(default_factory=dict)
     _exporters: Exporters = field(default_factory=Exporters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -115,11 +98,11 @@ class DeviceServer:
     @property
     def resources(self) -> dict[str, float]:
         """This worker's Dask resources: one of each device, its export slots and its quiet cores."""
-        found = {resource_of(device): 1.0 for device in self.devices}
+        found = {messages.resource_of(device): 1.0 for device in self.devices}
         if self.exports:
-            found[EXPORTS] = float(self._exporters.count)
-        if self.quiet_cores and any(device.startswith(HOST) for device in self.devices):
-            found[QUIET] = float(len(self.quiet_cores))
+            found[messages.EXPORTS] = float(self._exporters.count)
+        if self.quiet_cores and any(device.startswith(messages.HOST) for device in self.devices):
+            found[messages.QUIET] = float(len(self.quiet_cores))
         return found
 
     @property
@@ -139,10 +122,12 @@ class DeviceServer:
         arguments = pickle.loads(packed)  # noqa: S301  Dask runs code of this sender anyway: docs/sweeps.md
         return pickle.dumps(known[method](*arguments))
 
-    def offer(self) -> Offer:
-        return Offer(self.address, self.name, self.versions, self.devices, self.quiet_cores, self.exports)
+    def offer(self) -> messages.Offer:
+        return messages.Offer(
+            self.address, self.name, self.versions, self.devices, self.quiet_cores, self.exports
+        )
 
-    def put(self, ask: VisitAsk, program: SentFiles, run: SentFiles) -> None:
+    def put(self, ask: messages.VisitAsk, program: messages.SentFiles, run: messages.SentFiles) -> None:
         with self._lock:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
@@ -152,11 +137,11 @@ class DeviceServer:
                 files.make_folder(folder)
                 sent.lay_out(folder, self._hashes, "what the sweep sent")
 
-    def _program(self, ask: VisitAsk) -> Path:
+    def _program(self, ask: messages.VisitAsk) -> Path:
         """Each job has its own folder for its program: the files beside equal programs may differ."""
         return self._home(ask.sweep) / "programs" / ask.job.id
 
-    def _run_dir(self, ask: VisitAsk) -> Path:
+    def _run_dir(self, ask: messages.VisitAsk) -> Path:
         return self._home(ask.sweep) / ask.job.run_dir
 
     def _home(self, sweep: str) -> Path:
@@ -164,7 +149,7 @@ class DeviceServer:
             raise InputError(f"{sweep!r} names no sweep", "both sides are to run the same version of the kit")
         return self.folder / "sweeps" / sweep
 
-    def export(self, ask: ExportAsk) -> Exported | Failed:
+    def export(self, ask: messages.ExportAsk) -> messages.Exported | messages.Failed:
         """Export a program; the kit's own models need no file of the sweep's machine."""
         if ask.versions != self.versions:
             return self._other_versions(ask.versions)
@@ -173,13 +158,13 @@ class DeviceServer:
             with working_beside():
                 pte = self._exporters.export(ask.program, home)
         except ProfilingError as problem:
-            return Failed(self.name, problem.problem, problem.fix)
+            return messages.Failed(self.name, problem.problem, problem.fix)
         listing = {
             name: sha256 for name, sha256 in self._hashes.listing(home).items() if name.startswith(pte.name)
         }
-        return Exported(self.name, pte.name, SentFiles.of(home, listing, {}))
+        return messages.Exported(self.name, pte.name, messages.SentFiles.of(home, listing, {}))
 
-    def visit(self, ask: VisitAsk) -> Visited | Lacking | Failed:
+    def visit(self, ask: messages.VisitAsk) -> messages.Visited | messages.Lacking | messages.Failed:
         """Measure the next piece of a job. After an error that is not the program's own the device is closed,
         and the next visit makes it ready again."""
         if ask.versions != self.versions:
@@ -188,7 +173,7 @@ class DeviceServer:
             bench = self._benches.setdefault(ask.device, _Bench())
         with bench.lock:
             run_dir, program = self._run_dir(ask), self._program(ask)
-            has = Lacking(self.address, self._hashes.listing(program), self._hashes.listing(run_dir))
+            has = messages.Lacking(self.address, self._hashes.listing(program), self._hashes.listing(run_dir))
             if (has.program, has.run) != (ask.program, ask.run):
                 return has
             try:
@@ -235,12 +220,14 @@ class DeviceServer:
                 bench.lock.release()
         self._exporters.close()
 
-    def _other_versions(self, theirs: Versions) -> Failed:
+    def _other_versions(self, theirs: messages.Versions) -> messages.Failed:
         problem = f"worker {self.name} runs {self.versions}, the sweep {theirs}"
-        return Failed(self.name, problem, "install the same on both", device_gone=True)
+        return messages.Failed(self.name, problem, "install the same on both", device_gone=True)
 
-    def _measure(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> Visited:
-        on_this_machine = ask.device.startswith(HOST)
+    def _measure(
+        self, bench: _Bench, ask: messages.VisitAsk, program: Path, run_dir: Path
+    ) -> messages.Visited:
+        on_this_machine = ask.device.startswith(messages.HOST)
         with measuring_alone(self.quiet_cores) if on_this_machine else working_beside():
             run = self._opened(bench, ask, program, run_dir)
             piece = run.step()
@@ -251,12 +238,12 @@ class DeviceServer:
                 del bench.runs[ask.job.id]
                 if not bench.runs:
                     bench.clear()
-        return Visited(self.name, self._changed(ask, run_dir), over, left)
+        return messages.Visited(self.name, self._changed(ask, run_dir), over, left)
 
-    def _changed(self, ask: VisitAsk, run_dir: Path) -> SentFiles:
-        return SentFiles.of(run_dir, self._hashes.listing(run_dir), ask.run)
+    def _changed(self, ask: messages.VisitAsk, run_dir: Path) -> messages.SentFiles:
+        return messages.SentFiles.of(run_dir, self._hashes.listing(run_dir), ask.run)
 
-    def _opened(self, bench: _Bench, ask: VisitAsk, program: Path, run_dir: Path) -> OpenRun:
+    def _opened(self, bench: _Bench, ask: messages.VisitAsk, program: Path, run_dir: Path) -> OpenRun:
         if bench.sweep != ask.sweep:
             bench.clear()
             bench.sweep = ask.sweep
@@ -265,7 +252,7 @@ class DeviceServer:
         if bench.ready is None:
             bench.ready = _made_ready(ask)
         config = ask.job.config(program / ask.program_file, run_dir, bench.ready.target)
-        if ask.device.startswith(HOST):
+        if ask.device.startswith(messages.HOST):
             config = self._on_quiet_cores(config)
         way = Start(resume=holds_run(run_dir), command_line=("sme2prof", "sweep"))
         run = bench.runs[ask.job.id] = open_run(config, bench.ready, way)
@@ -288,18 +275,18 @@ class DeviceServer:
         )
         return config.model_copy(update={"experiments": experiments})
 
-    def _failed(self, ask: VisitAsk, run_dir: Path, problem: ProfilingError) -> Failed:
-        return Failed(
+    def _failed(self, ask: messages.VisitAsk, run_dir: Path, problem: ProfilingError) -> messages.Failed:
+        return messages.Failed(
             self.name,
             problem.problem,
             problem.fix,
-            device_gone=isinstance(problem, SetupError) and ask.device != EMULATED,
+            device_gone=isinstance(problem, SetupError) and ask.device != messages.EMULATED,
             in_use=isinstance(problem, InUseError),
             files=self._changed(ask, run_dir),
         )
 
 
-def _made_ready(ask: VisitAsk) -> ReadyTarget:
+def _made_ready(ask: messages.VisitAsk) -> ReadyTarget:
     target = open_target(ask.job.choice)
     if not isinstance(target, RemoteTarget):
         return ReadyTarget(target)

@@ -20,7 +20,7 @@ from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.store.store import Store
-from model_profiling.sweep.addresses import Scheduler
+from model_profiling.sweep import messages
 from model_profiling.sweep.cells import Job, Program, SweepRecord, jobs, sweep_cost
 from model_profiling.sweep.cluster import (
     Cluster,
@@ -42,24 +42,8 @@ from model_profiling.sweep.device_queue import (
     queues_of,
 )
 from model_profiling.sweep.folder import CellOutcome, SweepFolder, open_sweep
-from model_profiling.sweep.messages import (
-    EMULATED,
-    EXPORTS,
-    HOST,
-    QUIET,
-    ExportAsk,
-    Exported,
-    Failed,
-    Hashes,
-    Lacking,
-    SentFiles,
-    Versions,
-    VisitAsk,
-    Visited,
-    own_versions,
-    resource_of,
-)
-from model_profiling.sweep.publishing import publish, put_aside
+from model_profiling.sweep.report import publish, put_aside
+from model_profiling.sweep.worker import Scheduler
 
 _LOOK_S = 0.5
 """How often to check whether a device or a worker has come or gone."""
@@ -117,11 +101,11 @@ class _Coordinator:
     progress: Progress
     id: str = field(default_factory=lambda: secrets.token_hex(10))
     """What workers know this session by."""
-    versions: Versions = field(default_factory=own_versions)
+    versions: messages.Versions = field(default_factory=messages.own_versions)
     published: list[Path] = field(default_factory=list)
     queues: list[DeviceQueue] = field(default_factory=list)
     programs: Programs = field(init=False)
-    _hashes: Hashes = field(default_factory=Hashes)
+    _hashes: messages.Hashes = field(default_factory=messages.Hashes)
     _to_publish: list[Work] = field(default_factory=list)
     _publishing: dict[Future[dict[str, CellOutcome]], Work] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "publish"))
@@ -191,8 +175,8 @@ class _Coordinator:
             if self.programs.find(program):
                 continue
             if somebody and exports_anywhere(program):
-                ask = ExportAsk(self.id, program, self.versions)
-                future = self.cluster.submit("export", ask, {EXPORTS: 1})
+                ask = messages.ExportAsk(self.id, program, self.versions)
+                future = self.cluster.submit("export", ask, {messages.EXPORTS: 1})
                 self.programs.under_way[future] = program
                 future.add_done_callback(self._wake)
             else:
@@ -222,11 +206,11 @@ class _Coordinator:
             self.programs.add(program, future.result())
             return
         answer = self.cluster.answer_of(future)
-        if isinstance(answer, Failed):
+        if isinstance(answer, messages.Failed):
             if answer.device_gone:
                 raise WorkerLost(answer.problem)
             raise SetupError(answer.problem, answer.fix)
-        if not isinstance(answer, Exported):
+        if not isinstance(answer, messages.Exported):
             raise WorkerLost("it answered something else")
         self.programs.take(program, answer)
 
@@ -255,10 +239,10 @@ class _Coordinator:
             if work := queue.next():
                 self._visit(queue, work)
 
-    def _ask(self, queue: DeviceQueue, work: Work) -> VisitAsk:
+    def _ask(self, queue: DeviceQueue, work: Work) -> messages.VisitAsk:
         assert queue.device is not None
         program = self.programs.ready[work.job.program]
-        return VisitAsk(
+        return messages.VisitAsk(
             self.id,
             work.job,
             queue.device,
@@ -278,11 +262,11 @@ class _Coordinator:
 
     def _resources(self, device: str, job: Job) -> dict[str, float]:
         """What a visit takes: the device and, if its machine reserves cores, one of those per thread."""
-        found = {resource_of(device): 1.0}
+        found = {messages.resource_of(device): 1.0}
         kept = [len(offer.quiet_cores) for offer in self.cluster.offers() if device in offer.devices]
-        if device.startswith(HOST) and kept and min(kept):
+        if device.startswith(messages.HOST) and kept and min(kept):
             most = max(cell.threads for cell in job.cells)
-            found[QUIET] = float(min(most, *kept))
+            found[messages.QUIET] = float(min(most, *kept))
         return found
 
     def _take_visits(self) -> None:
@@ -294,13 +278,13 @@ class _Coordinator:
             assert work is not None
             try:
                 answer = self.cluster.answer_of(future)
-                if isinstance(answer, Lacking):
+                if isinstance(answer, messages.Lacking):
                     self._send(answer, queue, work)
                     self._visit(queue, work)
-                elif isinstance(answer, Visited):
+                elif isinstance(answer, messages.Visited):
                     self._keep(answer, queue, work)
                     queue.found()
-                elif isinstance(answer, Failed):
+                elif isinstance(answer, messages.Failed):
                     self._failed(answer, queue, work)
                 else:
                     raise FormatError("its worker answered something else", "end that worker; " + _RESUME)
@@ -318,7 +302,7 @@ class _Coordinator:
                 self.cluster.check()
                 self._fail(queue, work, _of_dask(problem), "see what the worker says; " + _RESUME)
 
-    def _send(self, answer: Lacking, queue: DeviceQueue, work: Work) -> None:
+    def _send(self, answer: messages.Lacking, queue: DeviceQueue, work: Work) -> None:
         queue.lacked += 1
         if queue.lacked > _MOST_LACKED:
             raise FormatError("its worker asks for the same files again and again", "end it; " + _RESUME)
@@ -327,11 +311,11 @@ class _Coordinator:
             answer.worker,
             "put",
             ask,
-            SentFiles.of(program.path.parent, ask.program, answer.program),
-            SentFiles.of(self.folder.run_dir(work.job), ask.run, answer.run),
+            messages.SentFiles.of(program.path.parent, ask.program, answer.program),
+            messages.SentFiles.of(self.folder.run_dir(work.job), ask.run, answer.run),
         )
 
-    def _keep(self, answer: Visited, queue: DeviceQueue, work: Work) -> None:
+    def _keep(self, answer: messages.Visited, queue: DeviceQueue, work: Work) -> None:
         self._bring(answer, work)
         work.seconds_left = answer.left.seconds_at_most
         if not answer.over:
@@ -340,7 +324,7 @@ class _Coordinator:
             queue.end(work)
             self._to_publish.append(work)
 
-    def _failed(self, answer: Failed, queue: DeviceQueue, work: Work) -> None:
+    def _failed(self, answer: messages.Failed, queue: DeviceQueue, work: Work) -> None:
         if answer.files.listing:
             self._bring(answer, work)
         if not answer.device_gone and not answer.in_use:
@@ -350,7 +334,7 @@ class _Coordinator:
         if not queue.was_there and not answer.in_use:
             self._give_up(queue)
 
-    def _bring(self, answer: Visited | Failed, work: Work) -> None:
+    def _bring(self, answer: messages.Visited | messages.Failed, work: Work) -> None:
         run_dir = self.folder.run_dir(work.job)
         run_dir.mkdir(parents=True, exist_ok=True)
         answer.files.lay_out(run_dir, self._hashes, f"worker {answer.name}")
@@ -363,11 +347,14 @@ class _Coordinator:
                 del self._publishing[future]
                 self._conclude(future, work)
         emulating = {
-            work.job.program for queue in self.queues if queue.target == EMULATED for work in queue.left
-        } | {work.job.program for work in self._publishing.values() if work.job.target == EMULATED}
+            work.job.program
+            for queue in self.queues
+            if queue.target == messages.EMULATED
+            for work in queue.left
+        } | {work.job.program for work in self._publishing.values() if work.job.target == messages.EMULATED}
         for work in list(self._to_publish):
             job = work.job
-            if job.target != EMULATED and job.program in emulating:
+            if job.target != messages.EMULATED and job.program in emulating:
                 continue  # its report includes what emulation proves about the program
             self._to_publish.remove(work)
             program = self.programs.ready[job.program].path

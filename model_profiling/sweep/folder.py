@@ -154,10 +154,9 @@ def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path
         return None
     record = read_sweep_record(path)
     if resume:
-        if _changed(path, sweep):
-            named = ", ".join(_changed(path, sweep))
+        if changed := _changed(path, sweep):
             raise InputError(
-                f"{path} holds a sweep with other settings ({named})",
+                f"{path} holds a sweep with other settings ({', '.join(changed)})",
                 "continue it with its own file, keep it aside with --force, or choose another --outdir",
             )
         return None
@@ -177,16 +176,12 @@ def written(sweep: SweepConfig) -> dict[str, object]:
     return sweep.model_dump(mode="json", exclude_none=True)
 
 
-def read_sweep_of(path: Path) -> SweepConfig:
-    fix = "begin the sweep anew with --force"
-    sweep, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
-    if sweep is None:
-        raise InputError(f"{path / SWEEP}: {problems[0].text}", fix)
-    return sweep
-
-
 def _changed(path: Path, sweep: SweepConfig) -> list[str]:
-    earlier = read_sweep_of(path)
+    """The settings that differ from those of the sweep in `path`."""
+    fix = "begin the sweep anew with --force"
+    earlier, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
+    if earlier is None:
+        raise InputError(f"{path / SWEEP}: {problems[0].text}", fix)
     moved = {old: new for old, new in zip(earlier.models, sweep.models, strict=False) if _was_moved(old, new)}
     before, now = written(_with_models(earlier, moved)), written(sweep)
     names = dict.fromkeys((*before, *now))

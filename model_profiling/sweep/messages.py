@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,14 +70,16 @@ class SentFiles:
     def lay_out(self, folder: Path, hashes: Hashes, where: str, *, exactly: bool = True) -> None:
         """Make `folder` hold the listed files, and if `exactly` nothing else. It can be repeated after any
         interruption, and the journal never lists files that are not there yet."""
-        _check_names(self.listing, where)
+        for name in self.listing:
+            if any(part.startswith(".") for part in Path(stays_inside(name, where)).parts):
+                raise FormatError(f"{where}: {name!r} is hidden", "a run names only files of its own")
         have = hashes.listing(folder)
         changed = [name for name, sha256 in self.listing.items() if have.get(name) != sha256]
         for name in changed:
             content = self.contents.get(name)
             if content is None or hashlib.sha256(content).hexdigest() != self.listing[name]:
                 raise FormatError(f"{where}: what arrived as {name} is not what was sent", "send it again")
-        for name in sorted(changed, key=_place_in_order):
+        for name in sorted(changed, key=lambda name: (_LAST.index(name) + 1 if name in _LAST else 0, name)):
             target = inside(folder, name)
             files.real_folder(folder, target.parent)
             files.write_bytes(target, self.contents[name])
@@ -85,27 +87,16 @@ class SentFiles:
             (folder / name).unlink()
 
 
-def _check_names(listing: Iterable[str], where: str) -> None:
-    for name in listing:
-        if any(part.startswith(".") for part in Path(stays_inside(name, where)).parts):
-            raise FormatError(f"{where}: {name!r} is hidden", "a run names only files of its own")
-
-
-def _place_in_order(name: str) -> tuple[int, str]:
-    return (_LAST.index(name) + 1 if name in _LAST else 0), name
-
-
 EXPORTS = "sme2prof:exports"
 """The Dask resource of a worker that exports; one export takes one."""
 QUIET = "sme2prof:quiet-cores"
 """The Dask resource of a worker that reserves cores for measuring: how many."""
-_DEVICE = "device:"
 HOST = "host@"
 EMULATED = "emulated"
 
 
 def resource_of(device: str) -> str:
-    return f"{_DEVICE}{device}"
+    return f"device:{device}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from model_profiling.core import files, process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.run import Run
 from model_profiling.store.store import Store
-from model_profiling.sweep.addresses import Tls, parse_scheduler
 from model_profiling.sweep.cells import read_sweep_record, write_sweep_record
 from model_profiling.sweep.cluster import SchedulerLost, connected
 from model_profiling.sweep.engine import SweepOptions, SweepOutcome, run_sweep
 from model_profiling.sweep.messages import own_versions
+from model_profiling.sweep.worker import Tls, parse_scheduler
 from model_profiling.targets.emulated import EmulatedTarget
 
 distributed = pytest.importorskip("distributed")

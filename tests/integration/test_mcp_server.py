@@ -29,11 +29,10 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
 from model_profiling.export.lowering import BACKENDS
-from model_profiling.mcp_server import jobs
+from model_profiling.mcp_server import job_tools
 from model_profiling.mcp_server.answers import AdvisedOperator
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.job_tools import JobTools
-from model_profiling.mcp_server.jobs import Jobs
+from model_profiling.mcp_server.job_tools import Jobs, JobTools
 from model_profiling.mcp_server.server import KitServer
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.analysis_json import analysis_summary
@@ -430,8 +429,8 @@ def test_a_job_that_ignores_its_end_takes_what_it_measures_along(monkeypatch, tm
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
     )
-    monkeypatch.setattr(jobs, "_TO_END_S", 0.2)
-    monkeypatch.setattr(jobs, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
+    monkeypatch.setattr(job_tools, "_TO_END_S", 0.2)
+    monkeypatch.setattr(job_tools, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
 
     async def cancelled() -> None:
         with anyio.move_on_after(20) as scope:

@@ -24,7 +24,6 @@ from model_profiling.pipeline.open_run import RemainingWork
 from model_profiling.run import Run
 from model_profiling.store.store import Store
 from model_profiling.sweep import device_server, exporting
-from model_profiling.sweep.addresses import parse_scheduler
 from model_profiling.sweep.cells import Job, Program, jobs
 from model_profiling.sweep.cluster import workers_for
 from model_profiling.sweep.device_server import DeviceServer
@@ -40,7 +39,7 @@ from model_profiling.sweep.messages import (
     VisitAsk,
     Visited,
 )
-from model_profiling.sweep.worker import worker_settings
+from model_profiling.sweep.worker import parse_scheduler, worker_settings
 
 distributed = pytest.importorskip("distributed")
 HERE = "host@here"

@@ -20,7 +20,7 @@ from model_profiling.sweep import engine, report
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.engine import SweepOutcome
 from model_profiling.sweep.folder import SweepFolder, cell_outcomes, open_sweep
-from model_profiling.sweep.publishing import conclude
+from model_profiling.sweep.report import conclude
 from model_profiling.targets import Job as Process
 
 TARGETS = ("host", "emulated", "ssh:fast", "android:GONE")

@@ -10,10 +10,16 @@ import pytest
 from said import refused
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.sweep.addresses import Tls, parse_scheduler, parse_tls
 from model_profiling.sweep.cluster import check_versions, device_of
 from model_profiling.sweep.messages import Hashes, Offer, SentFiles, Versions, own_versions
-from model_profiling.sweep.worker import WorkerOptions, checked_cores, offered_devices
+from model_profiling.sweep.worker import (
+    Tls,
+    WorkerOptions,
+    checked_cores,
+    offered_devices,
+    parse_scheduler,
+    parse_tls,
+)
 
 PEM = Path(__file__)
 TLS = Tls(PEM, PEM, PEM)

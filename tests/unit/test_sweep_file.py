@@ -20,10 +20,10 @@ from model_profiling.core.process import Completed
 from model_profiling.core.progress import Silent
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.sweep import cells as sweep_cells
-from model_profiling.sweep.addresses import parse_scheduler
 from model_profiling.sweep.device_queue import SweepProgress, Work
 from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import CellOutcome, open_sweep
+from model_profiling.sweep.worker import parse_scheduler
 
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
 Sme2prof = Callable[..., Completed]
