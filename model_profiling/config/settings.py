@@ -1,4 +1,4 @@
-"""The settings in a config file: one strict model per JSON object, each field with its meaning. `checks` has
+"""The settings in a config file: one strict model per JSON object, each field with its meaning. `reading` has
 the checks that need other settings or the file system; `problems` words the errors."""
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from model_profiling.config.checks import schedule_problems
 from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
-from model_profiling.config.reading import found_path
+from model_profiling.config.reading import found_path, schedule_problems
 from model_profiling.config.settings import Schedule, Settings
 from model_profiling.config.values import (
     LONGEST_PATH,

@@ -150,11 +150,9 @@ def no_command(text: str) -> str:
 
 def in_short(text: str) -> str:
     """Return a message as one line, with very long words (such as paths) shortened."""
-    return " ".join(map(_short_word, text.split()))
-
-
-def _short_word(word: str) -> str:
-    return word if len(word) <= _LONGEST_WORD else f"{word[:_SHOWN]}...{word[-_SHOWN:]}"
+    return " ".join(
+        word if len(word) <= _LONGEST_WORD else f"{word[:_SHOWN]}...{word[-_SHOWN:]}" for word in text.split()
+    )
 
 
 def printable_data(data: object) -> object:

@@ -308,17 +308,21 @@ def unpack_closure(packages: Packages, names: Sequence[str], root: Path, librari
     """Unpack `names` and all they depend on into `root`, and link their shared libraries in `libraries`. The
     C library is in `root` but not linked: it must be the one of the machine's loader."""
     debs = packages.download_closure(names)
-    _merge_folders(root)
-    for deb in debs:
-        packages.unpack(deb, root)
-    _gather_libraries(root, libraries, _of_the_c_library(debs))
-
-
-def _merge_folders(root: Path) -> None:
-    """Make a root in which /lib is /usr/lib: packages of newer releases expect it, older ones allow it."""
+    # /lib is /usr/lib: packages of newer releases expect it, older ones allow it.
     for name in ("bin", "lib", "lib64", "sbin"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
+    for deb in debs:
+        packages.unpack(deb, root)
+    without = _of_the_c_library(debs)
+    libraries.mkdir()
+    machine = [path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir()]
+    # Android's tools keep their libraries in a subfolder.
+    folders = [root / "usr/lib", *machine, *(path / "android" for path in machine)]
+    for library in (path for folder in folders for path in folder.glob("*.so*")):
+        link = libraries / library.name
+        if library.is_file() and library.name not in without and not link.exists():
+            link.symlink_to(Path("..") / library.relative_to(libraries.parent))
 
 
 def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
@@ -329,14 +333,3 @@ def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
             paths = (line.split()[5] for line in listed.stdout.splitlines() if len(line.split()) > 5)
             return frozenset(path.rpartition("/")[2] for path in paths)
     raise SetupError("the packages came without the C library", "install them with apt")
-
-
-def _gather_libraries(root: Path, into: Path, without: frozenset[str]) -> None:
-    into.mkdir()
-    machine = [path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir()]
-    # Android's tools keep their libraries in a subfolder.
-    folders = [root / "usr/lib", *machine, *(path / "android" for path in machine)]
-    for library in (path for folder in folders for path in folder.glob("*.so*")):
-        link = into / library.name
-        if library.is_file() and library.name not in without and not link.exists():
-            link.symlink_to(Path("..") / library.relative_to(into.parent))

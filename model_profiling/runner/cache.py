@@ -121,14 +121,10 @@ def damage_of(home: Path) -> str | None:
         found = _contents(home, record if large else {})
     except (ProfilingError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return "its record is gone or cannot be read, or an earlier version made it"
-    different = (name for name in sorted(record.keys() | found.keys()) if not _is_same(record, found, name))
-    name = next(different, None)
-    return None if name is None else f"{name} is not as it was made"
-
-
-def _is_same(record: Mapping[str, Facts], found: Mapping[str, Facts], name: str) -> bool:
-    """Whether everything but the inode and times is the same."""
-    return name in record and name in found and record[name][:3] == found[name][:3]
+    for name in sorted(record.keys() | found.keys()):
+        if record.get(name, [])[:3] != found.get(name, [])[:3]:  # all but the inode and times
+            return f"{name} is not as it was made"
+    return None
 
 
 def write_record(home: Path, what: str) -> None:

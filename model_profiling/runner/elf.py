@@ -80,17 +80,15 @@ def _needs(data: bytes) -> Elf:
             listed = (struct.unpack_from("<qQ", data, place) for place in places)
             entries = list(takewhile(lambda entry: entry[0] != 0, listed))
             tables = dict(entries)
-            start = _file_offset(segments, tables.get(_STRTAB, 0))
+            address = tables.get(_STRTAB, 0)
+            loaded = (part for part in segments if part.kind == LOAD)
+            home = next((part for part in loaded if part.address <= address < part.address + part.size), None)
+            if home is None:
+                raise ValueError("its string table lies outside of it")
+            start = address - home.address + home.offset
             end = start + tables.get(_STRSZ, 0)
             needed = [_name(data, start + value, end) for tag, value in entries if tag == _NEEDED]
     return Elf(machine_of(data), interpreter, tuple(needed))
-
-
-def _file_offset(segments: list[Segment], address: int) -> int:
-    for each in segments:
-        if each.kind == LOAD and each.address <= address < each.address + each.size:
-            return address - each.address + each.offset
-    raise ValueError("its string table lies outside of it")
 
 
 def _name(data: bytes, start: int, end: int) -> str:

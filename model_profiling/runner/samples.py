@@ -114,7 +114,9 @@ def _named(
     function_of = np.zeros(len(distinct), np.int64)
     for row, (number, offset) in enumerate(distinct.tolist()):
         code = opened[number][1] if number in opened else None
-        function = _function(kept.get(number, -1), offset, code)
+        found, function = code.holding(offset) if code else None, SampledFunction(kept.get(number, -1))
+        if code and found:
+            function = SampledFunction(function.file, found.start, found.name, code.multiplies(found))
         function_of[row] = functions.setdefault(function, len(functions))
     rows = np.stack(
         [columns["call"], columns["operator"], columns["thread"], function_of[which.reshape(-1)]], axis=1
@@ -146,10 +148,3 @@ def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFuncti
         here = "another build of it is on this machine"
         problem = here if file.build_id else "it has no build id that would tell which build ran"
     return SampledFile(name, file.build_id, problem), None
-
-
-def _function(file: int, offset: int, code: CodeFunctions | None) -> SampledFunction:
-    found = code.holding(offset) if code else None
-    if code is None or found is None:
-        return SampledFunction(file)
-    return SampledFunction(file, found.start, found.name, code.multiplies(found))

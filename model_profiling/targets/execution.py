@@ -168,7 +168,8 @@ _GRACE_S = 5.0
 def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
     check_job(job)
     own, wanted = job.runner_path, job
-    _check_prepared(own is None and not route.runner)
+    if own is None and not route.runner:
+        raise _not_prepared()
     while True:
         able = known_abilities(own) if own else Abilities()
         job = able.fitted(wanted) if own else wanted
@@ -199,7 +200,8 @@ def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
 
 def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> LockstepOutcome:
     check_launch(job)
-    _check_prepared(not route.runner)
+    if not route.runner:
+        raise _not_prepared()
     done = _launch(
         *(route.transport, into, stem),
         jobs={child_files(stem, number): child for number, child in enumerate(job.jobs)},
@@ -211,9 +213,8 @@ def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> L
     return collect_lockstep(job, done, into / stem, timings_are_latency=route.timings_are_latency)
 
 
-def _check_prepared(lacks_runner: bool) -> None:
-    if lacks_runner:
-        raise RunError("the target was not prepared", "call prepare() first")
+def _not_prepared() -> RunError:
+    return RunError("the target was not prepared", "call prepare() first")
 
 
 def _launch(

@@ -14,7 +14,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.core.process import run
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.records import JsonObject, read_json_object
+from model_profiling.core.records import read_json_object
 from model_profiling.runner.features import is_arm
 from model_profiling.runner.source_build.toolchain import named_ndk
 
@@ -107,7 +107,11 @@ def merge_presets(checkout: Path) -> bool:
     present, shipped = _read(path), _read(SHIPPED)
     merged = {**present, "version": max(present.get("version", 0), shipped["version"])}
     for kind in _LISTS:
-        theirs = [preset for preset in present.get(kind, []) if not _is_ours(preset)]
+        theirs = [
+            preset
+            for preset in present.get(kind, [])
+            if not (isinstance(vendor := preset.get("vendor"), dict) and _OWNER in vendor)
+        ]
         taken = {preset["name"]: tracked for preset in _read(tracked).get(kind, [])}
         taken |= {preset["name"]: path for preset in theirs}
         if clash := next((preset["name"] for preset in shipped[kind] if preset["name"] in taken), None):
@@ -122,11 +126,6 @@ def merge_presets(checkout: Path) -> bool:
         return False
     files.write_json(path, merged)
     return True
-
-
-def _is_ours(preset: JsonObject) -> bool:
-    vendor = preset.get("vendor")
-    return isinstance(vendor, dict) and _OWNER in vendor
 
 
 def _read(path: Path) -> dict[str, Any]:

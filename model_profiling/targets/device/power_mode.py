@@ -202,7 +202,7 @@ class PowerSettings:
             self.notes.append(f"settings of an earlier power mode are not put back yet: {problem}")
 
     @contextlib.contextmanager
-    def held(self, mode: PowerMode, again: Callable[[Callable[[], object]], None]) -> Iterator[None]:
+    def held(self, mode: PowerMode, again: Callable[[Callable[[], object]], object]) -> Iterator[None]:
         """Set `mode` during the block and restore it afterwards; the caller must hold the phone. If the phone
         is gone, the next command that reaches it restores it. `again` repeats a step that loses the phone."""
         if mode == "leave":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -291,10 +291,7 @@ class AndroidTarget(RemoteTarget):
         if self._power is None:
             raise AssertionError("connect() makes it")
 
-        def again(step: Callable[[], object]) -> None:
-            self.shell.repeat(step)
-
-        with super().held_ready(), self._power.held(self._choice.power_mode, again):
+        with super().held_ready(), self._power.held(self._choice.power_mode, self.shell.repeat):
             yield
 
     def take_notes(self) -> tuple[str, ...]:

@@ -89,6 +89,9 @@ class Machine:
     def facts(self, versions: Mapping[str, str]) -> MachineFacts:
         cpuinfo = self.text("cpuinfo")
         features = from_proc_cpuinfo(cpuinfo) if is_arm(self.name) else frozenset()
+        readings = [text.strip() for text in self.texts.get("temperature", {}).values()]
+        degrees = [int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)]
+        batteries = [text.strip() for text in self.texts.get("battery", {}).values()]
         load = re.match(r"[0-9]{1,7}(\.[0-9]{1,7})?(?!\S)", self.text("loadavg"))
         return MachineFacts(
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
@@ -100,9 +103,9 @@ class Machine:
             governor=self.text("governor") or None,
             load_average=float(load[0]) if load else None,
             memory_bytes=self._memory("MemTotal"),
-            temperature_c=self._temperature(),
+            temperature_c=max(degrees, default=None),
             versions=dict(versions),
-            on_battery=self._on_battery(),
+            on_battery="Discharging" in batteries if batteries else None,
             clusters=find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
         )
 
@@ -129,14 +132,6 @@ class Machine:
             return f"{product[0]} {product[1]}, Android {product[2]}, kernel {kernel}"
         pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', self.text("os"))
         return f"{pretty[1]}, kernel {kernel}" if pretty else kernel
-
-    def _temperature(self) -> float | None:
-        readings = [text.strip() for text in self.texts.get("temperature", {}).values()]
-        return max((int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)), default=None)
-
-    def _on_battery(self) -> bool | None:
-        states = [text.strip() for text in self.texts.get("battery", {}).values()]
-        return "Discharging" in states if states else None
 
 
 def ask_machine(
