@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 from model_profiling._version import __version__
 from model_profiling.config.reading import ProfileConfig, pairs, series_of
 from model_profiling.core import files
-from model_profiling.core.errors import ProfilingError
-from model_profiling.core.records import read_json_object
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
@@ -20,9 +17,6 @@ from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.statistics.lockstep import PRECISION
 from model_profiling.targets import MachineFacts, Target
-
-_WORDS = {"int8": "int8|q8", "fp16": "fp16|f16"}
-"""Words in a program's name that tell what it computes in."""
 
 
 def head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
@@ -37,8 +31,8 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         model_sha256=files.sha256(config.model),
         model_bytes=config.model.stat().st_size,
         etrecord=str(etrecord) if etrecord else None,
-        quantized=computes_in(config.model, "int8"),
-        half=computes_in(config.model, "fp16"),
+        quantized=names.computes_in(config.model, "int8"),
+        half=names.computes_in(config.model, "fp16"),
         config=str(config_file or config.output_root / names.CONFIG),
         settings=config.model_dump(mode="json"),
         config_file=str(config_file) if config_file else None,
@@ -65,7 +59,7 @@ def schedule_facts(
     if settings.in_lockstep and settings.rounds is None:
         # The number of rounds is not known in advance.
         rounds = rounds[: max(1, journal.rounds_begun(ours))]
-    done = [number for number, steps in enumerate(rounds) if steps and journal.all_done(steps)]
+    done = [steps for steps in rounds if steps and all(map(journal.done, steps))]
     return ScheduleFacts(
         mode="lockstep" if settings.in_lockstep else "rounds",
         ended=ended,
@@ -151,24 +145,3 @@ def _result(
 def _existing(place: names.RunFiles, series: Series, ending: str) -> str | None:
     path = place.of_series(series, ending)
     return place.relative(path) if path.is_file() else None
-
-
-def was_quantized(manifest: Manifest) -> bool:
-    """Whether a run's program computed on 8-bit integers, according to its export or its name."""
-    return bool(manifest.quantized) or _is_named(Path(manifest.model), "int8")
-
-
-def was_half(manifest: Manifest) -> bool:
-    return _is_named(Path(manifest.model), "fp16") if manifest.half is None else manifest.half
-
-
-def computes_in(model: Path, dtype: str) -> bool:
-    """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name."""
-    try:
-        return bool(read_json_object(Path(f"{model}.json"), "", follow=True)["dtype"] == dtype)
-    except (ProfilingError, KeyError):
-        return _is_named(model, dtype)
-
-
-def _is_named(model: Path, dtype: str) -> bool:
-    return re.search(rf"(^|[_-])({_WORDS[dtype]})([_.-]|$)", model.stem) is not None

@@ -16,7 +16,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
-from model_profiling.pipeline.manifest import was_half, with_results
+from model_profiling.pipeline.manifest import with_results
 from model_profiling.pipeline.schedule import TRACED_ROUNDS
 from model_profiling.pipeline.start import check_unchanged, fit_to_machine, same_part, with_mode
 from model_profiling.run import (
@@ -238,7 +238,7 @@ def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, p
     reason = ""
     try:
         before, after = (output_files(result, run_dir) for result in sides)
-        quantized, half = bool(manifest.quantized), was_half(manifest)
+        quantized, half = bool(manifest.quantized), manifest.was_half
         parity = compare_outputs(before, after, quantized=quantized, half=half)
     except ProfilingError as problem:
         parity, reason = Parity((), "mismatch"), problem.problem

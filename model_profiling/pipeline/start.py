@@ -204,7 +204,8 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     if resume and same is not None:
         return Earlier(manifest, same)
     if len(ended) == len(manifest.parts):
-        if same is None and _fits(manifest, head):
+        alike = all(before == after for _, before, after in _identity(manifest, manifest.cpu, head))
+        if same is None and alike and manifest.target == head.target:
             return Earlier(manifest)
     elif resume:
         raise InputError(
@@ -223,13 +224,6 @@ def _keep(run_dir: Path, manifest: Manifest) -> Path:
     return kept
 
 
-def _fits(manifest: Manifest, head: Manifest) -> bool:
-    """Whether program, runner and machine are the same."""
-    return all(before == after for _, before, after in _identity(manifest, manifest.cpu, head)) and (
-        manifest.target == head.target
-    )
-
-
 def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
     """Like `check_directory`, for callers that do not hold the lock yet."""
     check_free(run_dir)
@@ -238,7 +232,14 @@ def check_startable(run_dir: Path, *, resume: bool, force: bool) -> None:
 
 def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     """Refuse, before any time is spent, a directory with an unfinished run or with other files."""
-    _check_is_run(run_dir)
+    check_folder(run_dir)
+    is_run = not run_dir.exists() or (run_dir / MANIFEST).exists() or holds_run(run_dir)
+    # The kit must not move or fill a folder with other files.
+    others = () if is_run else sorted(path.name for path in run_dir.iterdir() if path.name[0] != ".")
+    if others:
+        raise InputError(
+            f"{run_dir} holds other files ({others[0]}), but no run", "choose another or an empty output_root"
+        )
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
     if manifest is None or resume or force or all(part.has_ended for part in manifest.parts):
@@ -267,17 +268,6 @@ def clear_work(place: RunFiles) -> None:
     for part in place.path.rglob(".*.part"):
         if not part.is_dir() or part.is_symlink():
             part.unlink(missing_ok=True)
-
-
-def _check_is_run(run_dir: Path) -> None:
-    """Refuse a folder with other files: the kit must not move or fill it."""
-    check_folder(run_dir)
-    if not run_dir.exists() or (run_dir / MANIFEST).exists() or holds_run(run_dir):
-        return
-    if others := sorted(path.name for path in run_dir.iterdir() if not path.name.startswith(".")):
-        raise InputError(
-            f"{run_dir} holds other files ({others[0]}), but no run", "choose another or an empty output_root"
-        )
 
 
 def _discard(run_dir: Path) -> None:

@@ -197,9 +197,6 @@ class Journal:
         entry = self._entries.get(step.key)
         return entry.launch if entry else None
 
-    def all_done(self, steps: Iterable[Step]) -> bool:
-        return all(self.done(step) for step in steps)
-
     def timed_of(self, experiments: Iterable[str]) -> list[Entry]:
         """Return the timed entries of these experiments; another config may have added its own to the run."""
         wanted = set(experiments)

@@ -282,6 +282,15 @@ class Manifest(Part):
         return Path(self.model).stem
 
     @property
+    def was_quantized(self) -> bool:
+        """Whether its program computed on 8-bit integers, according to its export or its name."""
+        return bool(self.quantized) or names.is_named(Path(self.model), "int8")
+
+    @property
+    def was_half(self) -> bool:
+        return names.is_named(Path(self.model), "fp16") if self.half is None else self.half
+
+    @property
     def started(self) -> str:
         return self.parts[0].sessions[0].started if self.parts[0].sessions else ""
 

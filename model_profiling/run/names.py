@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.core import files
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import stays_inside
 from model_profiling.run.series import Series
 
@@ -160,6 +162,19 @@ def variant_of(program: Path) -> tuple[str, str]:
     """Return the model's name and the variant of a program; one without a known variant is all variant."""
     found = _VARIANT.search(program.stem)
     return (program.stem[: found.start()], found[1]) if found else (program.stem, program.stem)
+
+
+def computes_in(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
+    """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name."""
+    try:
+        return bool(read_json_object(Path(f"{program}.json"), "", follow=True)["dtype"] == dtype)
+    except (ProfilingError, KeyError):
+        return is_named(program, dtype)
+
+
+def is_named(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
+    words = {"int8": "int8|q8", "fp16": "fp16|f16"}[dtype]
+    return re.search(rf"(^|[_-])({words})([_.-]|$)", program.stem) is not None
 
 
 def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:

@@ -19,7 +19,6 @@ from model_profiling.core.check import Status
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there, open_regular
-from model_profiling.pipeline.manifest import was_half, was_quantized
 from model_profiling.pipeline.metrics import output_files
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
 from model_profiling.run import Result, Run, names
@@ -166,8 +165,8 @@ def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
                 said = f"{each.path.name} ({each.type_name}) has over {_MOST_VALUES >> 20} million values"
                 raise NoVerdict(f"not compared: {said}")
     manifest = checked.manifest
-    quantized = bool(manifest and was_quantized(manifest))
-    half = bool(manifest and was_half(manifest))
+    quantized = bool(manifest and manifest.was_quantized)
+    half = bool(manifest and manifest.was_half)
     (_, first), *_ = written
     for result, others in written:
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:

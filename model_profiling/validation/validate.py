@@ -108,16 +108,14 @@ def validate_pipeline(path: Path, *, progress: Progress | None = None) -> Pipeli
             tuple(Check("config", "fail", problem.text, problem.fix) for problem in wrong), str(path)
         )
     config = load_config(path, files=False)
-    checks = [*_config(config), *_files(config, check_config(path)), *_results(config, path, progress)]
+    found = f"{plural(len(config.experiments), 'experiment')}, {plural(len(pairs(config)), 'comparison')}"
+    checks = [
+        Check("config", "pass", found),
+        *(Check("config", "optional", text) for text in config_warnings(config)),
+        *_files(config, check_config(path)),
+        *_results(config, path, progress),
+    ]
     return PipelineValidation(tuple(checks), str(path))
-
-
-def _config(config: ProfileConfig) -> Iterator[Check]:
-    experiments, comparisons = len(config.experiments), len(pairs(config))
-    found = f"{plural(experiments, 'experiment')}, {plural(comparisons, 'comparison')}"
-    yield Check("config", "pass", found)
-    for text in config_warnings(config):
-        yield Check("config", "optional", text)
 
 
 def _files(config: ProfileConfig, problems: tuple[Problem, ...]) -> Iterator[Check]:

@@ -216,16 +216,12 @@ def differences(
         found = _of_series(before, after, pairing)
         if damaged:
             yield replace(found, kernels_unknown=damaged)
-        elif told_elsewhere and not _counted(before) and not _counted(after):
+        elif told_elsewhere and not any(of.kernels and of.kernels.counted for of in (before, after)):
             # This CPU has no such kernels, so only those counted under emulation can be compared.
             yield replace(found, kernels_unknown="", notes=(*found.notes, found.kernels_unknown))
         else:
             yield found
     yield from proven
-
-
-def _counted(side: MeasurementSeries) -> bool:
-    return side.kernels is not None and side.kernels.counted
 
 
 def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Differences:
@@ -237,7 +233,9 @@ def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pai
     if before.kernels and after.kernels and not why_not:
         called, notes = kernel_changes(before.kernels, after.kernels, labels=bool(missing))
         changes = (*changes, *called)
-    return Differences(_name(before.series, after.series), changes, unknown, why_not, notes)
+    same = before.series == after.series
+    name = str(after.series) if same else f"{after.series} against {before.series}"
+    return Differences(name, changes, unknown, why_not, notes)
 
 
 def _pairs(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Pairs:
@@ -258,10 +256,6 @@ def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) ->
         else:
             changes, notes = kernel_changes(before, after)
             yield Differences(name, changes, notes=notes, only_kernels=True)
-
-
-def _name(before: Series, after: Series) -> str:
-    return str(after) if before == after else f"{after} against {before}"
 
 
 def compare(
@@ -285,14 +279,9 @@ def compare(
     Files that cannot be used, or that have no experiment in common, are an `InputError`; that times may not
     be compared is an answer with its reason, not an error.
     """
-    gates = asked_gates(limit, fail_on)
-    return compare_sides(
-        load_measurement(as_path(a), times),
-        load_measurement(as_path(b), times),
-        limit=limit,
-        across_machines=across_machines,
-        gated=gates,
-    )
+    gated = asked_gates(limit, fail_on)
+    ours, theirs = (load_measurement(as_path(path), times) for path in (a, b))
+    return compare_sides(ours, theirs, limit=limit, across_machines=across_machines, gated=gated)
 
 
 def asked_gates(limit: float | None, fail_on: Iterable[Aspect]) -> tuple[Aspect, ...]:

@@ -133,7 +133,9 @@ def _machine(data: ReportData) -> Machine:
 
 def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     data, export = outcome.main.data, read_export(outcome.program)
-    headline = data.headline
+    headline, latency = data.headline, None
+    if headline is not None and (summary := headline.summary):
+        latency = Latency(headline.series, summary.median, summary.p5, summary.p95)
     failed = next(iter(outcome.main.failed), None)
     return DtypeSide(
         dtype=dtype,
@@ -141,7 +143,7 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         sha256=export.sha256,
         size_bytes=export.size_bytes,
         runs=tuple(files.relative_posix(folder, each.run_dir) for each in outcome.outcomes),
-        latency=_latency(headline),
+        latency=latency,
         projected=_projected(data),
         sme2=_on_sme2(data),
         work=_work(outcome.program),
@@ -153,13 +155,6 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         problem=(failed.problem or "it failed") if failed else "",
         fix=(failed.fix or "") if failed else "",
     )
-
-
-def _latency(headline: ExperimentReport | None) -> Latency | None:
-    summary = headline.summary if headline else None
-    if headline is None or summary is None:
-        return None
-    return Latency(headline.series, summary.median, summary.p5, summary.p95)
 
 
 def _projected(data: ReportData) -> Projected | None:

@@ -79,10 +79,6 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     return History(question.model, tuple(series), tuple(_left_out(asked)))
 
 
-def every_series(store: Store) -> list[HistorySeries]:
-    return sorted(_series(store.rows(_ROWS, [None])), key=_order)
-
-
 def _fits(row: Row, question: HistoryQuestion) -> bool:
     exact = ("dtype", "backend", "experiment", "threads")
     if any(getattr(question, name) not in (None, row[name]) for name in exact):
@@ -163,8 +159,6 @@ def _some(words: list[str], most: int = 8) -> list[str]:
 
 # The page of a store: runs, their latencies over time, and where these changed.
 
-_Row = Mapping[str, Any]
-
 _INDEX_TEXTS = (
     "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "run_dir",
     "run_dir_from_store",
@@ -200,7 +194,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     named = _device_names(runs)
     found = [
         replace(series, key=replace(series.key, device_name=named[series.key.device]))
-        for series in every_series(store)
+        for series in sorted(_series(store.rows(_ROWS, [None])), key=_order)
     ]
     places, whole = Places(store.root), home.resolve()
     return StoreContents(
@@ -221,7 +215,7 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     )
 
 
-def _device_names(runs: Iterable[_Row]) -> dict[str, str]:
+def _device_names(runs: Iterable[Row]) -> dict[str, str]:
     """Return a title for each device; its own name if titles are not unique, or if it is emulated."""
     words: dict[str, str] = {
         row["device"]: row["device"] if _times(row) is Times.EMULATED else row["device_name"] or row["device"]
@@ -231,9 +225,7 @@ def _device_names(runs: Iterable[_Row]) -> dict[str, str]:
     return {device: device if taken.count(name) > 1 else name for device, name in words.items()}
 
 
-def _run(
-    row: _Row, device: str, tags: tuple[str, ...], proof: _Row | None, told: tuple[str, str]
-) -> StoredRun:
+def _run(row: Row, device: str, tags: tuple[str, ...], proof: Row | None, told: tuple[str, str]) -> StoredRun:
     report, why = told
     return StoredRun(
         id=row["run_id"],
@@ -252,12 +244,12 @@ def _run(
     )
 
 
-def _times(run: _Row) -> Times:
+def _times(run: Row) -> Times:
     """Treat anything unknown as unknown, never as hardware."""
     return Times(run["times"]) if run["times"] in {each.value for each in Times} else Times.UNKNOWN
 
 
-def _kernels(run: _Row, proof: _Row | None) -> Kernels:
+def _kernels(run: Row, proof: Row | None) -> Kernels:
     """Absence proves something only if the CPU has SME2 and its kernels were listed."""
     if proof is None:
         return Kernels.NOT_TESTED
@@ -279,7 +271,7 @@ def _report(folder: Path | None, home: Path) -> tuple[str, str]:
     return "", "no report was made of it"
 
 
-def _headlines(found: Iterable[HistorySeries], spoken: Iterable[_Row]) -> set[SeriesKey]:
+def _headlines(found: Iterable[HistorySeries], spoken: Iterable[Row]) -> set[SeriesKey]:
     """Return, for each model, format and device, the series that its newest run shows first."""
     order = {(row["run_id"], row["experiment"], row["threads"]): place for place, row in enumerate(spoken)}
     best: dict[tuple[str, ...], tuple[datetime, str, int, SeriesKey]] = {}

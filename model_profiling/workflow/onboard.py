@@ -280,29 +280,24 @@ def _found(dtype: str, export: ExportResult, run: RunOutcome) -> DtypeCheck:
     headline = run.data.headline
     series = headline.dumps if headline else None
     summary = headline.summary if headline else None
+    share, lines = None, []
+    if series is not None:
+        left = [operator for operator in series.operators if not operator.delegated]
+        share = series.spent_by(left).share
+        lines = [
+            OutsideTime(line.name, line.place, series.spent_by(line.operators).share, line.why, line.remedy)
+            for line in outside_lines(series, left)
+        ]
     return DtypeCheck(
         dtype,
         program=str(export.pte),
         delegated=export.coverage.delegated,
         operators=export.coverage.operators,
         median_ms=summary.median if summary else None,
-        outside_share=_spent_outside(series) if series else None,
-        outside=tuple(_outside(series)) if series else (),
+        outside_share=share,
+        outside=tuple(sorted(lines, key=lambda line: -line.share)),
         report=str(run.report),
     )
-
-
-def _spent_outside(series: SeriesAnalysis) -> float:
-    return series.spent_by([operator for operator in series.operators if not operator.delegated]).share
-
-
-def _outside(series: SeriesAnalysis) -> list[OutsideTime]:
-    left = [operator for operator in series.operators if not operator.delegated]
-    lines = [
-        OutsideTime(line.name, line.place, series.spent_by(line.operators).share, line.why, line.remedy)
-        for line in outside_lines(series, left)
-    ]
-    return sorted(lines, key=lambda line: -line.share)
 
 
 def _run_checks(found: DtypeCheck, run: RunOutcome) -> Iterator[Check]:

@@ -56,15 +56,10 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
         return _store(place, out or _writable(place) / names.STORE_INDEX)
     runs = runs_in(place)
     if len(runs) == 1:
-        return ViewedPage(_report(runs[0], out, progress), runs)
+        # An existing report page is never opened: whoever sent the run may have put any script into it.
+        write_report(runs[0], out=out or _writable(runs[0]) / names.REPORT, progress=progress)
+        return ViewedPage(out or runs[0] / _PAGE, runs)
     return _index(place, runs, out or _writable(place) / names.INDEX, progress or Silent())
-
-
-def _report(run_dir: Path, out: Path | None, progress: Progress | None) -> Path:
-    """An existing report page is never opened: whoever sent the run may have put any script into it."""
-    page = out or run_dir / _PAGE
-    write_report(run_dir, out=out or _writable(run_dir) / names.REPORT, progress=progress)
-    return page.with_suffix(names.HTML)
 
 
 def _writable(folder: Path) -> Path:

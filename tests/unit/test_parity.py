@@ -11,7 +11,7 @@ from said import refused, says
 from strategies import outputs
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.pipeline.manifest import computes_in
+from model_profiling.run.names import computes_in
 from model_profiling.statistics.parity import (
     OutputFile,
     Tolerance,
