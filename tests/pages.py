@@ -10,11 +10,8 @@ from model_profiling.report.document import Block, Explorer, Heading, Items, Par
 
 def as_read(blocks: Sequence[Block]) -> list[Block]:
     """What a page without a browser shows."""
-    return [
-        each
-        for block in blocks
-        for each in (as_read(block.instead) if isinstance(block, Explorer) else [block])
-    ]
+    shown = (as_read(block.instead) if isinstance(block, Explorer) else [block] for block in blocks)
+    return [each for inside in shown for each in inside]
 
 
 def headings(blocks: Sequence[Block]) -> list[str]:

@@ -68,11 +68,8 @@ def lay_out_flat(out: Path) -> Path:
         stats_path = f"{stem}_exec_all_runs_timeline_robust_stats.json"
         _write(run_dir / stats_path, {**stats, "latencies_ms": latencies, "name": f"{experiment}_t1"})
         (run_dir / f"{stem}_latency.log").write_text("Model executed successfully.\n")
-        files = {
-            "latency_log": "_latency.log",
-            "timeline_all": "_exec_all_runs_timeline.csv",
-            "etdump": ".etdump",
-        }
+        timeline = "_exec_all_runs_timeline.csv"
+        files = {"latency_log": "_latency.log", "timeline_all": timeline, "etdump": ".etdump"}
         paths = {key: str(elsewhere / f"{stem}{ending}") for key, ending in files.items()}
         metrics = {**stats, "cv_percent": 1.0, "robust_stats_path": str(elsewhere / stats_path)}
         runs.append(_entry(experiment, "timing", len(latencies), paths=paths, metrics=metrics))

@@ -51,22 +51,12 @@ class Phone:
             who = f"{self.plan['uid']}:{self.plan['uid']}"
             # Root of a user namespace of its own has no groups that it could give up.
             change = [] if who == "0:0" else [f"--userspec={who}", "--groups="]
+            argv = [_CHROOT, *change, str(self.root), loader, *words]
+            env = {"PATH": "/system/bin", "HOME": "/", "TMPDIR": "/data/local/tmp"}
+            env |= {"PHONE_PROPERTIES": properties, **(ENVIRONMENT if self.plan.get("qemu") else {})}
             with Path(self.plan["log"]).open("ab") as log:
-                self.adbd = subprocess.Popen(
-                    [_CHROOT, *change, str(self.root), loader, *words],
-                    env={
-                        "PATH": "/system/bin",
-                        "HOME": "/",
-                        "TMPDIR": "/data/local/tmp",
-                        "PHONE_PROPERTIES": properties,
-                        **(ENVIRONMENT if self.plan.get("qemu") else {}),
-                    },
-                    pass_fds=[handed],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd="/",
-                )
+                streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+                self.adbd = subprocess.Popen(argv, env=env, pass_fds=[handed], cwd="/", **streams)
         return port
 
     def obey(self, words: list[str]) -> object:

@@ -181,10 +181,9 @@ def test_another_device_is_refused_unless_machines_are_the_question(
     assert done.returncode == 2 and "Neoverse-N1" in done.stderr and "made SME2 CPU" in done.stderr
     assert done.stderr.count("\n") == 1 and "--across-machines" in done.stderr
     named = f"store:{id_of(runs['two'])}"
-    assert sme2prof("compare", arm, "--against", named, "--store", store.root, *GATE).returncode == 2
-    across = sme2prof(
-        "compare", arm, "--against", named, "--store", store.root, *GATE, "--across-machines", "--json"
-    )
+    words = ("compare", arm, "--against", named, "--store", store.root, *GATE)
+    assert sme2prof(*words).returncode == 2
+    across = sme2prof(*words, "--across-machines", "--json")
     assert across.returncode == 1, across.stderr
     # The newest of all is emulated, which no machine is.
     assert find_baseline(store, "last-good", judged_run(arm), across_machines=True)["times"] == "hardware"
@@ -259,9 +258,7 @@ def test_the_first_run_passes_only_where_that_was_said(
     assert alone.returncode == 2 and "small_cnn" in alone.stderr
     assert "--first-is-good" in alone.stderr and "store add" in alone.stderr
     # The next one is judged.
-    second = sme2prof(
-        *(runs["two"] if word == runs["one"] else word for word in words), "--add", "--first-is-good"
-    )
+    second = sme2prof(words[0], runs["two"], *words[2:], "--add", "--first-is-good")
     assert second.returncode == 0
     says(second.stdout, "No regression", "5.0%")
 

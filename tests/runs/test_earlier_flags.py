@@ -94,9 +94,8 @@ def test_a_run_is_analysed_reported_and_validated_as_before(entry, run_dir: Path
     assert quiet.ok and quiet.stdout and "warning" not in quiet.stderr
     assert (run_dir / "analysis_summary.json").is_file()
     words = ("--run-dir", run_dir, "--out", tmp_path / "r.md", "--title", "Mine")
-    assert entry("scripts/generate_report.py", *words).ok and (tmp_path / "r.md").read_text().startswith(
-        "# Mine"
-    )
+    assert entry("scripts/generate_report.py", *words).ok
+    assert (tmp_path / "r.md").read_text().startswith("# Mine")
     assert entry("scripts/validate_results.py", "--results", run_dir).ok
 
 

@@ -27,9 +27,8 @@ def edited(run_dir: Path, change: Callable[[Json], object], *, follow: bool = Tr
     """Change the line of round 2 of the first series that was timed; `follow` computes all figures again."""
     path = run_dir / "journal.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    change(
-        next(each for each in lines if (each["kind"], each["round"], each["threads"]) == ("untraced", 2, 1))
-    )
+    wanted = {"kind": "untraced", "round": 2, "threads": 1}
+    change(next(each for each in lines if wanted.items() <= {key: each[key] for key in wanted}.items()))
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
     if not follow:
         return

@@ -114,12 +114,11 @@ def test_more_inferences_are_no_change_of_kernels(emulated: tuple[Path, Path]) -
     """Calls are counted over all inferences of a process, and a config says how many it makes."""
     a, b = emulated
 
-    def tripled(text: str) -> str:
-        return re.sub(r"(?<=,)\d+(?=,\w*,\w)", lambda count: str(3 * int(count[0])), text)
+    def tripled(line: str) -> str:
+        more = re.sub(r"(?<=,)\d+(?=,\w*,\w)", lambda count: str(3 * int(count[0])), line)
+        return more if "kai_" in line else line
 
-    edit_kernels(
-        b, lambda text: "\n".join(tripled(line) if "kai_" in line else line for line in text.split("\n"))
-    )
+    edit_kernels(b, lambda text: "\n".join(map(tripled, text.split("\n"))))
     assert judged(a, b).answer == "passed"
     edit_kernels(b, lambda text: text.replace(",3234,", ",3231,"))
     ((_, found),) = judged(a, b).changed
