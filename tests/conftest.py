@@ -152,14 +152,18 @@ def emulated() -> EmulatedTarget:
 
 
 @pytest.fixture(scope="session")
+def host() -> HostTarget:
+    """This machine."""
+    target = HostTarget()
+    target.prepare()
+    return target
+
+
+@pytest.fixture(scope="session")
 def arm(request: pytest.FixtureRequest) -> HostTarget | EmulatedTarget:
     """A machine with Arm's CPU features: this one or, if it is of another kind, QEMU's."""
-    if not ON_ARM:
-        target: EmulatedTarget = request.getfixturevalue("emulated")
-        return target
-    host = HostTarget()
-    host.prepare()
-    return host
+    target: HostTarget | EmulatedTarget = request.getfixturevalue("host" if ON_ARM else "emulated")
+    return target
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ def target(kind: TargetKind) -> Target:
 
 def record(pte: Path, folder: Path, stem: str, *, on: TargetKind = "host", **options: object) -> Path:
     """Run `pte` with the event tracer and return its dump."""
-    job = Job(model=pte, etdump=True, **options)  # type: ignore[arg-type]
+    job = Job(model=pte, etdump=True, **options)
     etdump = target(on).execute(job, folder, stem).etdump
     assert etdump is not None
     return etdump

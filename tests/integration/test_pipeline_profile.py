@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,8 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     assert not list(run_dir.rglob("*_robust_stats.json"))
     for name in ("manifest.json", f"{model.stem}_pipeline_summary.json", f"{model.stem}_pipeline_summary.md"):
         said = (run_dir / name).read_text()
-        assert (
-            "end_to_end_ms" not in said
-            and "median_ms" not in said
-            and "latencies" not in said.replace("not latencies", "")
-        ), name
+        said = said.replace("not latencies", "")
+        assert not re.search("end_to_end_ms|median_ms|latencies", said), name
     kernels = (run_dir / "emulated_sme2_on" / f"{model.stem}_emulated_sme2_on_t1_kernels.csv").read_text()
     assert "_sme2_" in kernels and ",executed" in kernels
 
@@ -94,20 +92,8 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
 
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
     present = host_features()
-    done = cli(
-        *(
-            "profile",
-            exported("toy_cnn", "fp16").pte,
-            "--target",
-            "host",
-            "--ladder",
-            "--runs",
-            3,
-            "--budget",
-            3,
-        ),
-        *("--warmup", 1, "--rounds", 3, "--outdir", tmp_path / "o"),
-    )
+    pte, words = exported("toy_cnn", "fp16").pte, ("--runs", 3, "--budget", 3, "--warmup", 1, "--rounds", 3)
+    done = cli("profile", pte, "--target", "host", "--ladder", *words, "--outdir", tmp_path / "o")
     if not present:
         assert done.returncode == 2 and "ladder" in done.stderr
         return
@@ -128,20 +114,8 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exp
     record = json.loads(made.summary.read_text())
     record["accuracy"]["lowering"].update(max_rel=0.25, tolerance=1e-4, verdict="mismatch", outputs=[])
     (tmp_path / made.summary.name).write_text(json.dumps(record))
-    done = cli(
-        "profile",
-        program,
-        "--target",
-        "host",
-        "--runs",
-        2,
-        "--rounds",
-        1,
-        "--budget",
-        1,
-        "--outdir",
-        tmp_path / "o",
-    )
+    words = ("--target", "host", "--runs", 2, "--rounds", 1, "--budget", 1, "--outdir", tmp_path / "o")
+    done = cli("profile", program, *words)
     assert done.ok, done.tail()
     said = ("outputs differ from PyTorch's in fp32", "0.25 of", "0.0001")
     (first, *_) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
@@ -151,21 +125,8 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exp
 
 
 def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
-    done = cli(
-        *(
-            "profile",
-            exported("toy_cnn", "fp32").pte,
-            "--target",
-            "host",
-            "--runs",
-            2,
-            "--rounds",
-            2,
-            "--budget",
-            1,
-        ),
-        *("--outdir", tmp_path / "o", "--json"),
-    )
+    words = ("--target", "host", "--runs", 2, "--rounds", 2, "--budget", 1, "--outdir", tmp_path / "o")
+    done = cli("profile", exported("toy_cnn", "fp32").pte, *words, "--json")
     facts: dict[str, Any] = json.loads(done.stdout)
     assert facts["schema_version"] == 1
     assert [run["target"]["name"] for run in facts["runs"]] == ["host"]

@@ -23,13 +23,6 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def host() -> HostTarget:
-    target = HostTarget()
-    target.prepare()
-    return target
-
-
-@pytest.fixture(scope="module")
 def traced(host: HostTarget, exported, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """One of nearly every operator, most of them shorter than a microsecond; one is of several parts."""
     job = Job(exported(OPERATORS, "fp32").pte, runs=30, warmup=2, threads=2, etdump=True)

@@ -22,17 +22,10 @@ Run = Callable[..., Outcome]
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
 
 
-@pytest.fixture(scope="module")
-def host() -> HostTarget:
-    target = HostTarget()
-    target.prepare()
-    return target
-
-
 @pytest.fixture
 def run(host: HostTarget, tmp_path: Path) -> Run:
     def execute(model: Path, stem: str = "job", **options: object) -> Outcome:
-        return host.execute(Job(model=model, **options), tmp_path, stem)  # type: ignore[arg-type]
+        return host.execute(Job(model=model, **options), tmp_path, stem)
 
     return execute
 

@@ -49,13 +49,6 @@ void runtime_init() { throw std::runtime_error("thrown by the test"); }
 """
 
 
-@pytest.fixture(scope="module")
-def host() -> HostTarget:
-    target = HostTarget()
-    target.prepare()
-    return target
-
-
 def preload(text: str, language: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile `text` into a library that stands in front of the others."""
     source, library = folder / "shim", folder / "shim.so"

@@ -37,13 +37,6 @@ Launch = Callable[..., LockstepOutcome]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(scope="module")
-def host() -> HostTarget:
-    target = HostTarget()
-    target.prepare()
-    return target
-
-
 @pytest.fixture
 def toy(exported) -> Path:
     pte: Path = exported("toy_cnn", "fp32").pte
@@ -53,7 +46,7 @@ def toy(exported) -> Path:
 @pytest.fixture
 def launch(host: HostTarget, tmp_path: Path) -> Launch:
     def execute(*jobs: Job, **options: object) -> LockstepOutcome:
-        return host.execute_lockstep(LockstepJob(jobs, **options), tmp_path, "launch")  # type: ignore[arg-type]
+        return host.execute_lockstep(LockstepJob(jobs, **options), tmp_path, "launch")
 
     return execute
 

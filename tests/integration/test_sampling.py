@@ -14,15 +14,12 @@ from model_profiling.analysis.sampling import disagreements, sampled_entries
 from model_profiling.run import names
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.host import HostTarget
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have timers of their own on Linux")
 SMALL = Path(__file__).parents[1] / "data" / "runs" / "programs" / "small_cnn_xnnpack_fp16.pte"
 
 
-def test_every_thread_is_seen_in_the_operators_it_works_for(exported, tmp_path: Path) -> None:
-    host = HostTarget()
-    host.prepare()
+def test_every_thread_is_seen_in_the_operators_it_works_for(host, exported, tmp_path: Path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, threads=2, runs=30)
     plain = host.execute(job, tmp_path, "plain")
     looked_at = host.execute(replace(job, sample_hz=4000), tmp_path, "sampled")

@@ -103,7 +103,7 @@ def checkout(origin: Path, tmp_path: Path) -> Path:
 
 
 def make(checkout: Path, names: list[str], tools: Tools, **options: object) -> list[build.BuiltRunner]:
-    plans = plan_builds(checkout, choose_presets(names), tools, **options)  # type: ignore[arg-type]
+    plans = plan_builds(checkout, choose_presets(names), tools, **options)
     return list(build_runners(checkout, plans, tools))
 
 
@@ -418,7 +418,7 @@ class TestBuild:
         assert first.binary.stat().st_mtime_ns == stamp
 
         def finished(**options: object) -> bool:
-            plans = plan_builds(checkout, choose_presets(names), tools, **options)  # type: ignore[arg-type]
+            plans = plan_builds(checkout, choose_presets(names), tools, **options)
             return plans[0].finished
 
         assert finished()

@@ -42,8 +42,8 @@ def saved_outputs(result: Path) -> list[OutputFile]:
 def test_sme2_kernels_run_when_on_and_none_when_off(emulated, exported, tmp_path, dtype) -> None:
     pte = exported("toy_cnn", dtype).pte
     keep = {"warmup": 0, "kernels": True, "etdump": True, "save_outputs": True}
-    on = emulated.execute(Job(pte, **keep), tmp_path, "on")  # type: ignore[arg-type]
-    off = emulated.execute(Job(pte, disable=("sme2",), **keep), tmp_path, "off")  # type: ignore[arg-type]
+    on = emulated.execute(Job(pte, **keep), tmp_path, "on")
+    off = emulated.execute(Job(pte, disable=("sme2",), **keep), tmp_path, "off")
 
     matmuls = [name for name in of(on.kernels, "sme2") if "matmul_clamp" in name]
     assert matmuls and all((on.kernels[name] or 0) > 0 for name in matmuls)

@@ -1,11 +1,14 @@
-"""Any executor_runner is driven through its own flags and read through its own log."""
+"""Any executor_runner is driven through its own flags and read through its own log; a config that names two
+binaries is timed, and honest about what they cannot show."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +17,13 @@ from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner.build import _flags, installed_sdk, places
 from model_profiling.runner.compilers import find_compiler
+from model_profiling.runner.features import host_features
 from model_profiling.targets import Job
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.host import HostTarget
 
 SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")
+NAMES_LINUX = pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
 LOGS = Path(__file__).parents[1] / "data" / "xnntrace"
 
 
@@ -26,24 +31,13 @@ LOGS = Path(__file__).parents[1] / "data" / "xnntrace"
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     binary = tmp_path_factory.mktemp("standin") / "executor_runner"
     compiling, linking = _flags(installed_sdk())
-    built = process.run(
-        [
-            *find_compiler().command,
-            *compiling,
-            *places(installed_sdk()),
-            "-O0",
-            SOURCE,
-            "-o",
-            binary,
-            *linking,
-        ],
-        timeout=200,
-    )
+    compiler = [*find_compiler().command, *compiling, *places(installed_sdk())]
+    built = process.run([*compiler, "-O0", SOURCE, "-o", binary, *linking], timeout=200)
     assert built.ok, built.tail()
     return binary
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+@NAMES_LINUX
 def test_a_runner_of_the_users_own(runner: Path, exported, tmp_path: Path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, runs=4, warmup=2, etdump=True, runner_path=runner)
     outcome = HostTarget().execute(job, tmp_path, "own")
@@ -64,7 +58,7 @@ def of_release(runner: Path, number: str) -> Path:
     return Path(shutil.copy(runner, runner.with_name(f"{runner.name}_{number}")))
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+@NAMES_LINUX
 def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(runner: Path, exported, tmp_path) -> None:
     job = Job(exported("toy_cnn", "fp32").pte, runs=4, warmup=2, runner_path=of_release(runner, "1_0"))
     outcome = HostTarget().execute(job, tmp_path, "old")
@@ -76,7 +70,7 @@ def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(runner: Path, exp
     assert traced.etdump is not None and traced.etdump_warmup_runs == 2
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+@NAMES_LINUX
 def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tmp_path: Path) -> None:
     job, host = Job(exported("toy_cnn", "fp32").pte, runs=2, warmup=1), HostTarget()
     plain, first = of_release(runner, "1_0_plain"), of_release(runner, "0_5")
@@ -92,7 +86,7 @@ def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tm
         host.execute(replace(job, runner_path=first), tmp_path, "own")
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")
+@NAMES_LINUX
 def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
     with pytest.raises(RunError, match=r"exit code 1: .*'turbo'"):
@@ -130,3 +124,50 @@ def test_a_log_without_times() -> None:
     line = "Model file is loaded."
     with pytest.raises(RunError, match="'Iteration N of M: T ms'"):
         read_own_times(Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n", None)
+
+
+@NAMES_LINUX
+def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path: Path) -> None:
+    # As ExecuTorch 1.0 has it: it tells the sum of its executions, and each in its dump alone.
+    runners = {switch: tmp_path / f"linux-arm64-sme2-{switch}/{runner.name}_1_0" for switch in ("on", "off")}
+    for path in runners.values():
+        path.parent.mkdir()
+        shutil.copy(runner, path)
+    config: dict[str, Any] = {
+        "model": str(exported("toy_cnn", "fp32").pte),
+        "output_root": str(tmp_path / "run"),
+        "target": {"name": "host"},
+        "experiments": [
+            # Numbers in quotes and this name of the runner's path are the earlier kit's.
+            {
+                "name": f"x_sme2_{switch}",
+                "quiet_runner": str(path),
+                "runs": "3",
+                "warmup": 2,
+                "threads": ["1"],
+            }
+            for switch, path in runners.items()
+        ],
+        "schedule": {"rounds": 3, "budget_s": 60},
+    }
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    done = cli("run", "c.json")
+    assert done.ok, done.tail()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    told = [(one["sme2"], one["disable"], one["etdump_warmup_runs"]) for one in manifest["results"]]
+    assert told == [("on", [], 2), ("off", [], 2)]
+    told = {remark["code"] for remark in manifest["warnings"]}
+    assert {"tracer_on", "quiet_runner", "quoted_number"} <= told
+    assert "is taken for runner_path" in done.stderr
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert [one["end_to_end_ms"]["count"] for one in metrics["latencies"]] == [9, 9]
+    assert metrics["parity"][0]["parity"] is None
+    assert "keeps no outputs" in metrics["parity"][0]["reason"]
+    if "sme2" not in host_features():
+        assert "has no SME2" in metrics["comparisons"][0]["speedup"]["reason"]
+    # Its dump holds the warm-up too; the analysis leaves it out.
+    summary = json.loads((tmp_path / "run" / "analysis_summary.json").read_text())
+    assert [one["runs"] for one in summary["per_etdump"]] == [3, 3]
+    # Without a count of kernel calls, only the operators' own names say which path ran.
+    kernels = (tmp_path / "run" / "kernel_view.md").read_text()
+    assert "Fully Connected" in kernels

@@ -17,10 +17,8 @@ from model_profiling.targets import Job, TargetChoice, open_target, parse_target
 from model_profiling.targets.host import HostTarget, cpu_name_from_proc
 
 
-def test_facts_of_this_machine() -> None:
-    target = HostTarget()
-    target.prepare()
-    facts = target.facts()
+def test_facts_of_this_machine(host) -> None:
+    facts = host.facts()
     assert facts.cores == os.cpu_count()
     assert set(facts.features) == features.host_features()
     assert facts.memory_bytes is not None and facts.memory_bytes > 1 << 28
@@ -103,14 +101,12 @@ def test_a_target_exists_once_it_has_its_row(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are pinned on Linux only")
-def test_pinning(exported, tmp_path: Path) -> None:
-    target = HostTarget()
-    target.prepare()
+def test_pinning(host, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    pinned = target.execute(Job(pte, cpu_affinity=(0,)), tmp_path, "pinned")
+    pinned = host.execute(Job(pte, cpu_affinity=(0,)), tmp_path, "pinned")
     assert pinned.log.read_text().startswith("$ taskset --cpu-list 0 ")
     with pytest.raises(InputError, match="there is no CPU 4096"):
-        target.execute(Job(pte, cpu_affinity=(4096,)), tmp_path, "beyond")
+        host.execute(Job(pte, cpu_affinity=(4096,)), tmp_path, "beyond")
 
 
 def test_a_target_must_be_prepared_first(exported, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def connect(server: SshServer, there: Path, monkeypatch) -> Iterator[Callable[..
 def toy(exported: Callable[..., object], tmp_path: Path) -> Path:
     """A program whose name is just a name."""
     named = tmp_path / "a b;touch owned;'.pte"
-    named.write_bytes(exported(SMALL).pte.read_bytes())  # type: ignore[attr-defined]
+    named.write_bytes(exported(SMALL).pte.read_bytes())
     return named
 
 

@@ -18,22 +18,14 @@ TOOL = ROOT / "model_profiling" / "tools" / "xnntrace_to_kernels.py"
 
 
 def convert(log: str, dump: Path, into: Path) -> subprocess.CompletedProcess[str]:
-    words = [
-        "--xnntrace",
-        LOGS / log,
-        "--etdump",
-        dump,
-        "--out",
-        into / "k.csv",
-        "--operators",
-        into / "o.csv",
-    ]
+    written = ("--out", into / "k.csv", "--operators", into / "o.csv")
+    words = ("--xnntrace", LOGS / log, "--etdump", dump, *written)
     command = [sys.executable, str(TOOL), *map(str, words)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_log_s_operators_match_a_dump_made_now(exported: Callable[..., object], tmp_path: Path) -> None:
-    model = exported("toy_cnn", "int8").pte  # type: ignore[attr-defined]
+    model = exported("toy_cnn", "int8").pte
     target = open_target(TargetChoice("host"))
     target.prepare()
     job = Job(model=model, runs=2, warmup=0, disable=("sme2",), etdump=True)

@@ -34,7 +34,7 @@ OUTSIDE = {"transformer_encoder": {"aten.embedding"}, "decoder_lm": {"aten.embed
 )
 def test_exported_whole_and_run(model: str, dtype: str, exported, tmp_path: Path) -> None:
     made = exported(model, dtype)
-    record = json.loads(made.summary.read_text())  # type: ignore[attr-defined]
+    record = json.loads(made.summary.read_text())
     assert record["accuracy"]["lowering"]["ok"]
     assert record["coverage"]["partitions"] == 1
     name = model.partition("@")[0]
@@ -42,7 +42,7 @@ def test_exported_whole_and_run(model: str, dtype: str, exported, tmp_path: Path
     assert outside == OUTSIDE.get(name, set())
     target = HostTarget()
     target.prepare()
-    outcome = target.execute(Job(made.pte, runs=2, warmup=0), tmp_path, "run")  # type: ignore[attr-defined]
+    outcome = target.execute(Job(made.pte, runs=2, warmup=0), tmp_path, "run")
     assert len(outcome.result.iterations_ns) == 2
 
 
