@@ -49,15 +49,14 @@ void runtime_init() { throw std::runtime_error("thrown by the test"); }
 """
 
 
-def preload(text: str, language: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile `text` into a library that stands in front of the others."""
+def shim(text: str, language: str, folder: Path, compiler: tuple[str, ...]) -> Path:
+    """Compile `text` into a library that can stand in front of the others."""
     source, library = folder / "shim", folder / "shim.so"
     source.write_text(text)
-    compiler = find_compiler().command
     flags = ["-x", language, "-shared", "-fPIC", "-D_GNU_SOURCE"]
     built = process.run([*compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
     assert built.ok, built.tail()
-    monkeypatch.setenv("LD_PRELOAD", str(library))
+    return library
 
 
 @pytest.fixture
@@ -65,24 +64,10 @@ def shimmed(arm, tmp_path, monkeypatch) -> HostTarget | EmulatedTarget:
     """A Linux machine with Arm's features, and the shim in front of its cpuinfo."""
     if sys.platform != "linux":
         pytest.skip("the shim is for Linux")
-    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
-    source.write_text(CPUINFO_SHIM)
-    compiler = find_compiler(AARCH64_LINUX).command
-    flags = ["-x", "c", "-shared", "-fPIC", "-D_GNU_SOURCE"]
-    built = process.run([*compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
-    assert built.ok, built.tail()
+    library = shim(CPUINFO_SHIM, "c", tmp_path, find_compiler(AARCH64_LINUX).command)
     # QEMU hands what QEMU_SET_ENV names to the emulated process alone.
     monkeypatch.setenv(*("LD_PRELOAD", str(library)) if ON_ARM else ("QEMU_SET_ENV", f"LD_PRELOAD={library}"))
     return arm
-
-
-def damaged(source: Path, into: Path, old: bytes, new: bytes) -> Path:
-    """A copy of a real program in which one name was changed for another of the same length."""
-    content = source.read_bytes()
-    assert old in content and len(old) == len(new)
-    copy = into / f"damaged_{source.name}"
-    copy.write_bytes(content.replace(old, new))
-    return copy
 
 
 def test_masking_is_refused_when_cpuinfo_has_another_layout(shimmed, exported, tmp_path, monkeypatch) -> None:
@@ -163,52 +148,44 @@ def test_a_truncated_program(host: HostTarget, exported, tmp_path: Path, kept: i
         host.execute(Job(cut), tmp_path, "job")
 
 
-def test_a_corrupt_program(host: HostTarget, exported, tmp_path: Path) -> None:
-    content = bytearray(exported("toy_cnn", "fp32").pte.read_bytes())
-    content[64:1024] = b"\xff" * 960
-    broken = tmp_path / "broken.pte"
-    broken.write_bytes(content)
-    with pytest.raises(FormatError, match=r"broken\.pte .*; export"):
-        host.execute(Job(broken), tmp_path, "job")
-
-
-def test_a_corrupt_delegate(host: HostTarget, exported, tmp_path: Path) -> None:
-    broken = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"XH00", b"XH99")
-    with pytest.raises(RunError, match="'forward'"):
-        host.execute(Job(broken), tmp_path, "job")
-
-
-def test_a_program_of_another_version(host: HostTarget, exported, tmp_path: Path) -> None:
-    other = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"ET12", b"ET13")
-    with pytest.raises(FormatError, match=r"ET13.*ET12"):
-        host.execute(Job(other), tmp_path, "job")
+@pytest.mark.parametrize(
+    ("backend", "old", "new", "error", "said"),
+    [
+        ("xnnpack", b"XH00", b"XH99", RunError, "'forward'"),
+        ("xnnpack", b"ET12", b"ET13", FormatError, r"ET13.*ET12"),
+        ("xnnpack", b"XnnpackBackend", b"UnknownBackend", RunError, "backend UnknownBackend"),
+        (
+            *("portable", b"aten::convolution", b"aten::convolutiom", RunError),
+            r"operators .*: aten::convolutiom\.out;",
+        ),
+    ],
+    ids=["delegate", "version", "backend", "operator"],
+)
+def test_a_program_with_a_changed_name(host, exported, tmp_path, backend, old, new, error, said) -> None:
+    content = exported("toy_cnn", "fp32", backend).pte.read_bytes()
+    assert old in content and len(old) == len(new)
+    damaged = tmp_path / "damaged.pte"
+    damaged.write_bytes(content.replace(old, new))
+    with pytest.raises(error, match=said):
+        host.execute(Job(damaged), tmp_path, "job")
 
 
 def test_the_installed_executorch_still_writes_the_format_we_check_for(exported) -> None:
     assert exported("toy_cnn", "fp32").pte.read_bytes()[4:8] == b"ET12"
 
 
-def test_something_that_is_not_a_program(host: HostTarget, tmp_path: Path) -> None:
-    picture = tmp_path / "picture.pte"
-    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
-    with pytest.raises(FormatError, match=r"picture\.pte is not "):
-        host.execute(Job(picture), tmp_path, "job")
+def test_something_that_is_not_a_program(host: HostTarget, exported, tmp_path: Path) -> None:
+    content = bytearray(exported("toy_cnn", "fp32").pte.read_bytes())
+    content[64:1024] = b"\xff" * 960
+    for name, wrong, said in (
+        ("broken", content, r"broken\.pte .*; export"),
+        ("picture", b"\x89PNG\r\n\x1a\n" + b"\0" * 100, r"picture\.pte is not "),
+    ):
+        (tmp_path / f"{name}.pte").write_bytes(wrong)
+        with pytest.raises(FormatError, match=said):
+            host.execute(Job(tmp_path / f"{name}.pte"), tmp_path, "job")
     with pytest.raises(InputError, match=r"gone\.pte; export"):
         host.execute(Job(tmp_path / "gone.pte"), tmp_path, "job")
-
-
-def test_a_missing_operator(host: HostTarget, exported, tmp_path: Path) -> None:
-    pte = damaged(
-        exported("toy_cnn", "fp32", "portable").pte, tmp_path, b"aten::convolution", b"aten::convolutiom"
-    )
-    with pytest.raises(RunError, match=r"operators .*: aten::convolutiom\.out;"):
-        host.execute(Job(pte), tmp_path, "job")
-
-
-def test_a_missing_backend(host: HostTarget, exported, tmp_path: Path) -> None:
-    pte = damaged(exported("toy_cnn", "fp32").pte, tmp_path, b"XnnpackBackend", b"UnknownBackend")
-    with pytest.raises(RunError, match="backend UnknownBackend"):
-        host.execute(Job(pte), tmp_path, "job")
 
 
 def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
@@ -241,12 +218,13 @@ def test_inputs_that_do_not_fit(host: HostTarget, exported, tmp_path: Path) -> N
 
 def test_names_and_numbers_that_cannot_be(host: HostTarget, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    with pytest.raises(InputError, match=r"'backward'.*\bforward"):
-        host.execute(Job(pte, method="backward"), tmp_path, "job")
-    with pytest.raises(InputError, match="runs=0"):
-        host.execute(Job(pte, runs=0), tmp_path, "job")
-    with pytest.raises(InputError, match="CPU feature 'sme3'"):
-        host.execute(Job(pte, disable=("sme3",)), tmp_path, "job")
+    for wrong, said in (
+        ({"method": "backward"}, r"'backward'.*\bforward"),
+        ({"runs": 0}, "runs=0"),
+        ({"disable": ("sme3",)}, "CPU feature 'sme3'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            host.execute(Job(pte, **wrong), tmp_path, "job")
 
 
 @pytest.mark.parametrize("limit", ["abc", "10s", "", "-1", "0", "nan", "inf"])
@@ -289,7 +267,7 @@ def test_a_standard_output_that_is_full(host: HostTarget) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
 def test_an_error_nobody_foresaw_is_one_line(host: HostTarget, exported, tmp_path, monkeypatch) -> None:
-    preload(THROWING_SHIM, "c++", tmp_path, monkeypatch)
+    monkeypatch.setenv("LD_PRELOAD", str(shim(THROWING_SHIM, "c++", tmp_path, find_compiler().command)))
     with pytest.raises(RunError, match="thrown by the test"):
         host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
 
