@@ -26,11 +26,14 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.etdump import read_etdump
 from model_profiling.run import Times
+from model_profiling.run.comparability import timed
 from model_profiling.run.journal import Journal
+from model_profiling.run.series import Series
 from model_profiling.runner.features import host_features
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import MachineFacts, TargetChoice, open_target
 from model_profiling.targets.host import HostTarget
+from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions, run_config
 
 Raw = dict[str, Any]
@@ -252,6 +255,10 @@ def test_only_measures_one_and_the_rest_follows_with_resume(exported, cli, tmp_p
         entry.session for entry in Journal(tmp_path / "run").entries() if entry.kind != "evidence"
     )
     assert sessions == {2: 12}
+    sides = [timed(Journal(tmp_path / "run"), Series(name, 1)) for name in ("one", "two")]
+    assert sides[0].launches.keys() == sides[1].launches.keys()
+    valid = validate(tmp_path / "run")
+    assert valid.ok, valid.as_text()
 
 
 def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: Path) -> None:

@@ -241,21 +241,6 @@ def test_one_that_crashes_costs_the_others_no_launch(exported, tmp_path: Path) -
     assert found.speedup.unit == "launch" and not any(line.kind == "no_lockstep" for line in outcome.warnings)
 
 
-def test_only_one_experiment_is_part_of_a_run_and_the_rest_follows(exported, sme2prof, tmp_path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5)
-    (tmp_path / "c.json").write_text(json.dumps(raw))
-    assert sme2prof("run", tmp_path / "c.json", "--only", "one").returncode == 0
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["state"] == "partial" and manifest["schedule"]["ended"] in ("nothing compared", "budget")
-    done = sme2prof("run", tmp_path / "c.json", "--resume")
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["state"] == "finished"
-    sides = [timed(Journal(tmp_path / "run"), Series(name, 1)) for name in ("one", "two")]
-    assert sides[0].launches.keys() == sides[1].launches.keys()
-    valid = validate(tmp_path / "run")
-    assert valid.ok, valid.as_text()
-
-
 def test_turns_that_cannot_have_been_taken_are_damage(exported, tmp_path: Path) -> None:
     outcome = measured(raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=1, budget_s=0.2))
     journal = outcome.run_dir / "journal.jsonl"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ON_ARM
+from conftest import ON_ARM, ROOT
 
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
@@ -171,3 +173,13 @@ def test_the_binary_explains_itself(host: HostTarget) -> None:
     assert wrong.returncode == 2 and re.match("sme2prof-runner: unknown .*--modle x", wrong.stderr)
     facts = json.loads(process.run([host.build.path, "--features-only"], timeout=60).stdout)
     assert facts["schema_version"] == 1 and facts["layout_verified"] is ON_ARM
+
+
+def test_the_documented_command_finds_the_runner() -> None:
+    """By which docs/runner.md lets people run it by hand."""
+    text = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^.*--help$", text, re.MULTILINE)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = process.run(["bash", "-c", command], timeout=300, cwd=ROOT, env={"PATH": path})
+    assert done.ok, done.stderr
+    assert "--etdump" in done.stdout
