@@ -120,13 +120,13 @@ def _imported(tree: ast.Module, modules: Container[str]) -> set[str]:
 
 
 def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
-    """Every package that pyproject.toml asks for has a row in docs/licences.md."""
+    """Every package that pyproject.toml asks for has a row in docs/reference/licences.md."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    listed = (root / "docs" / "licences.md").read_text(encoding="utf-8").lower()
+    listed = (root / "docs" / "reference" / "licences.md").read_text(encoding="utf-8").lower()
     lines = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
     for name in sorted({re.split(r"[<>=;\[ ]", line)[0].lower() for line in lines}):
         if not re.search(rf"\b{re.escape(name)}\b", listed):
-            yield f"docs/licences.md: no row for {name}"
+            yield f"docs/reference/licences.md: no row for {name}"
 
 
 RULES: tuple[Callable[[Path, Iterable[str]], Iterator[str]], ...]

@@ -1,4 +1,4 @@
-"""Makes `example.ipynb`: its cells stand here, run in a fresh kernel, and are kept with what they show.
+"""Makes `learn/example.ipynb`: its cells stand here, run in a fresh kernel, and are kept with what they show.
 
     python docs/make_notebook.py [OUTPUT]
 
@@ -15,7 +15,7 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
-NOTEBOOK = HERE / "example.ipynb"
+NOTEBOOK = HERE / "learn" / "example.ipynb"
 
 CELLS: tuple[tuple[str, str], ...] = (
     (

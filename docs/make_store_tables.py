@@ -1,4 +1,4 @@
-"""Writes the tables of docs/store.md from the store's own definitions: `python docs/make_store_tables.py`.
+"""Writes the tables of docs/reference/store.md from the store's own definitions: `python docs/make_store_tables.py`.
 
 A test holds the page to them.
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from model_profiling.store.tables import TABLES, Table
 
-PAGE = Path(__file__).with_name("store.md")
+PAGE = Path(__file__).parent / "reference" / "store.md"
 BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
 
 

@@ -98,7 +98,7 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
     text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
-        fix = f"run a runner of an -xnnlog preset, see {document('source_builds.md')}"
+        fix = f"run a runner of an -xnnlog preset, see {document('how-to/source_builds.md')}"
         raise InputError(f"{path} has no XNNPACK lines", fix)
     return trace
 

@@ -242,7 +242,7 @@ def history_command(
     """Show a model's latency over all runs of a store, and where its level changed.
 
     Each device, number format, experiment and thread count is a series of its own. Changes are found by a
-    method with a known rate of false alarms, which is printed; docs/history.md has its figures.
+    method with a known rate of false alarms, which is printed; docs/explanation/history.md has its figures.
     """
     from model_profiling.report.history import history_facts
     from model_profiling.report.history_document import history_document, history_title

@@ -295,7 +295,7 @@ def worker_command(
 ) -> int:
     """Serve sweeps: measure on the devices named here, and export models, until interrupted.
 
-    Whoever reaches the scheduler can run code here: docs/sweeps.md says how to keep it to your team.
+    Whoever reaches the scheduler can run code here: docs/how-to/sweeps.md says how to keep it to your team.
     """
     from model_profiling.sweep.worker import WorkerOptions, parse_scheduler, parse_tls, run_worker
 

@@ -321,7 +321,7 @@ def measure_energy(run: Measuring) -> Iterator[Piece]:
         return
     gauge = target.gauge()
     if isinstance(gauge, str):
-        advice = f"reach it over Wi-Fi, without the cable ({document('android.md')})"
+        advice = f"reach it over Wi-Fi, without the cable ({document('how-to/android.md')})"
         run.warn(Diagnostic(None, "no_energy", f"energy was not measured: {gauge}", advice))
         return
     run.progress.stage("measuring energy")

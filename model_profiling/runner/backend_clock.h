@@ -65,7 +65,7 @@ class BackendClock {
   // How many operators of the trace each delegate has.
   std::vector<uint32_t> operators_of_runtimes() const;
 
-  // The content of a boundaries file (docs/etdump.md), in the clock of the dump.
+  // The content of a boundaries file (docs/reference/etdump.md), in the clock of the dump.
   std::string file() const;
 
  private:

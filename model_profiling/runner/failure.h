@@ -8,7 +8,7 @@
 
 namespace sme2prof {
 
-// Exit codes; model_profiling/targets/collect.py and docs/runner.md hold the same table.
+// Exit codes; model_profiling/targets/collect.py and docs/reference/runner.md hold the same table.
 enum class Failure : int {
   kUsage = 2,
   kProgram = 3,

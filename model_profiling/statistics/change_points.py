@@ -12,7 +12,7 @@ each other.
 A latency that creeps appears as several small steps. Where a straight line describes the runs around such
 steps better than the steps do, they are one change, a drift.
 
-The limits are simulated (`bench/change_points.py calibrate`); docs/history.md says how well they hold.
+The limits are simulated (`bench/change_points.py calibrate`); docs/explanation/history.md says how well they hold.
 """
 
 from __future__ import annotations

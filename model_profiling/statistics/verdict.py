@@ -177,8 +177,8 @@ FEWEST_ROUNDS = 3
 """With fewer there is a ratio but no verdict: too few to show how much processes differ by themselves."""
 
 # Measuring stops once the interval is narrow, which happens a little more often where the noise happens to
-# look small. In simulations without a difference (docs/measuring.md), judging at 0.7 of the allowed error
-# keeps false verdicts below it.
+# look small. In simulations without a difference (docs/explanation/measuring_figures.md), judging at 0.7 of
+# the allowed error keeps false verdicts below it.
 _SPENT = 0.7
 # With three to five rounds, one experiment may by chance come first in every round, and warming up or
 # throttling then looks like a difference; with as few launches, one program may get the better memory layout

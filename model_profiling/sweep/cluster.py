@@ -97,7 +97,7 @@ class Cluster:
             raise WorkerLost("its answer does not arrive") from problem
         if packed is None:
             raise WorkerLost("it was no worker of the kit's")
-        return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/sweeps.md says who is trusted
+        return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/how-to/sweeps.md says who is trusted
 
     def send(self, worker: str, method: str, *arguments: object) -> None:
         """Send something large to one worker, in Dask's own frames."""

@@ -119,7 +119,7 @@ class DeviceServer:
             "rest": self.rest,
             "forget": self.forget,
         }
-        arguments = pickle.loads(packed)  # noqa: S301  Dask runs code of this sender anyway: docs/sweeps.md
+        arguments = pickle.loads(packed)  # noqa: S301  Dask runs code of this sender anyway: docs/how-to/sweeps.md
         return pickle.dumps(known[method](*arguments))
 
     def offer(self) -> messages.Offer:

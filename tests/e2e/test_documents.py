@@ -13,16 +13,17 @@ import click
 import pytest
 from documents import Block, Clone, blocks_of, described_machine, missing_line, pages
 from stand_ins import lay_out_checkout
-from working_tree import ROOT
+from working_tree import ROOT, copy_to
 
 from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
 
 SKILLS = "agent_skill_ml_profiling"
+REPOSITORY = "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling/blob/HEAD/"
 WALKS = {
     "readme": ("README.md",),
     "workflow": ("model_profiling/pipeline_commands.md",),
-    "learning path": tuple(sorted(name for name in pages() if name.startswith("docs/learning-path/"))),
+    "learning path": tuple(sorted(name for name in pages() if name.startswith("docs/learn/"))),
     "skills": tuple(sorted(name for name in pages() if name.startswith(f"{SKILLS}/"))),
     "kits": tuple(
         f"agentic-kits/{name}.md"
@@ -120,12 +121,31 @@ def test_every_link_of_a_page_resolves(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     outside_blocks = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
     for link in re.findall(r"\]\(([^)\s]+)\)", outside_blocks):
-        if re.match(r"[a-z]+:", link):
-            continue
         place, _, anchor = link.partition("#")
         target = (ROOT / page).parent / place if place else ROOT / page
+        if place.startswith(REPOSITORY):  # the site shows docs/ alone
+            target = ROOT / place.removeprefix(REPOSITORY)
+        elif re.match(r"[a-z]+:", link):
+            continue
         assert target.exists(), f"{page} links to {link}"
         assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
+
+
+def test_the_index_names_every_page_and_the_site_is_built(tmp_path: Path) -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    unnamed = [
+        page
+        for page in pages()
+        if re.match(r"docs/(?!README)", page) and not re.match(r"docs/learn/\d", page)
+        if f"({page.removeprefix('docs/')})" not in index
+    ]
+    assert not unnamed, "docs/README.md says in a line what each page answers"
+    copy_to(tmp_path / "clone")
+    done = process.run(["make", "docs"], timeout=300, cwd=tmp_path / "clone")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {page.parent.name for page in (tmp_path / "clone" / "site").rglob("index.html")}
+    assert {Path(page).stem for page in pages() if re.match("docs/(?!README)", page)} <= found
+    assert "lockstep" in (tmp_path / "clone" / "site" / "search.json").read_text(encoding="utf-8")
 
 
 def test_failed_checks_are_named_as_they_are_printed() -> None:

@@ -1,4 +1,4 @@
-"""The lines that docs/troubleshooting.md shows come when the command above them is typed."""
+"""The lines that docs/how-to/troubleshooting.md shows come when the command above them is typed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from documents import Block, blocks_of, missing_line
 
-PAGE = "docs/troubleshooting.md"
+PAGE = "docs/how-to/troubleshooting.md"
 PROGRAMS = Path(__file__).parents[1] / "data/runs/programs"
 PROGRAM = "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
 

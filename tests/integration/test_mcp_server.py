@@ -333,7 +333,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
 
 
 def test_the_session_that_the_page_shows_is_real() -> None:
-    (block,) = (one for one in blocks_of("docs/mcp.md") if one.language == "bash" and not one.not_run)
+    (block,) = (one for one in blocks_of("docs/how-to/mcp.md") if one.language == "bash" and not one.not_run)
     done = process.run(
         ["bash", "-e", "-o", "pipefail", "-c", block.text],
         timeout=120,

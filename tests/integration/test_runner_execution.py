@@ -176,8 +176,8 @@ def test_the_binary_explains_itself(host: HostTarget) -> None:
 
 
 def test_the_documented_command_finds_the_runner() -> None:
-    """By which docs/runner.md lets people run it by hand."""
-    text = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
+    """By which docs/reference/runner.md lets people run it by hand."""
+    text = (ROOT / "docs" / "reference" / "runner.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^.*--help$", text, re.MULTILINE)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = process.run(["bash", "-c", command], timeout=300, cwd=ROOT, env={"PATH": path})

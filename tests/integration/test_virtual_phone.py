@@ -21,7 +21,7 @@ from model_profiling.core import process
 def test_the_recipe_for_phones_collects_what_it_asks_for(arm_phone: VirtualPhone, tmp_path: Path) -> None:
     """What a person with a phone on which something fails is asked to send us."""
     phone = arm_phone
-    page = (ROOT / "docs/android.md").read_text()
+    page = (ROOT / "docs/how-to/android.md").read_text()
     (line,) = re.findall(r"(?m)^(sme2prof doctor .*> phone_report\.txt) 2>&1$", page)
     line = line.replace("sme2prof", f"{shlex.quote(sys.executable)} -m model_profiling", 1)
     env = {**phone.server.environment, "PYTHONPATH": str(ROOT)}

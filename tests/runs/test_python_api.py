@@ -241,10 +241,10 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"{room}.open_target", lambda _: ReplayTarget(SME2))
     monkeypatch.setattr(f"{room}.plan_targets", lambda _: TargetPlan(host, host, "has SME2"))
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reference" / "api.md").read_text(), re.DOTALL)
     made: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "docs/api.md", "exec"), made)
+        exec(compile(block, "docs/reference/api.md", "exec"), made)
     outcome = made["outcome"]
     assert isinstance(outcome, model_profiling.ProfileOutcome) and outcome.analysis is not None
     assert len(repr(outcome)) < 300 and "faster" in repr(outcome)
@@ -257,7 +257,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_table_is_on_the_page() -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
     assert re.findall(r"^\| `run\.(\w+)`", page, re.MULTILINE) == list(OF_A_RUN)
     properties = [name for name, found in vars(AnalysedRun).items() if isinstance(found, property)]
     assert set(properties) == set(OF_A_RUN)
@@ -308,7 +308,7 @@ def test_a_new_fact_of_an_operator_is_one_line(tmp_path: Path) -> None:
 
 
 DOCS = ROOT / "docs"
-NOTEBOOK = DOCS / "example.ipynb"
+NOTEBOOK = DOCS / "learn" / "example.ipynb"
 FIGURE = re.compile(r"-?\d+\.\d+")
 
 

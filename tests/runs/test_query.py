@@ -48,7 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def test_every_view_is_as_it_says_and_answers(store: Store) -> None:
-    page = (ROOT / "docs" / "query.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "query.md").read_text()
     with store.connection() as made:
         for found in TABLES_AND_VIEWS.values():
             described = made.execute(f'DESCRIBE "{found.name}"').fetchall()
@@ -76,7 +76,7 @@ def test_views_tell_the_newest_and_leave_emulated_times_out(store: Store) -> Non
 
 
 def test_usual_questions_are_answered(store: Store) -> None:
-    asked = [block for block in blocks_of("docs/query.md") if block.language == "sql"]
+    asked = [block for block in blocks_of("docs/how-to/query.md") if block.language == "sql"]
     assert len(asked) > 10
     with store.connection() as made:
         for block in asked:

@@ -133,7 +133,7 @@ def test_every_column_can_be_asked_for_by_its_bare_name(store: Store) -> None:
 
 def test_the_page_has_every_column() -> None:
     made = run_path(str(ROOT / "docs" / "make_store_tables.py"))
-    page = (ROOT / "docs" / "store.md").read_text()
+    page = (ROOT / "docs" / "reference" / "store.md").read_text()
     assert made["with_tables"](page) == page, "run docs/make_store_tables.py"
 
 

@@ -348,7 +348,7 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
 
 
 def test_a_page_that_a_fix_names_can_be_opened_with_and_without_a_clone(tmp_path, monkeypatch):
-    page = "source_builds.md"
+    page = "how-to/source_builds.md"
     assert (ROOT / document(page)).is_file()
     monkeypatch.setattr("model_profiling.core.hints._CLONE", tmp_path)
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")

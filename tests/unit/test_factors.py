@@ -24,7 +24,7 @@ from model_profiling.run.evidence import (
     read_factors,
 )
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "headroom.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "headroom.md"
 FREE = float("inf")
 
 

@@ -58,7 +58,7 @@ def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
         "tests/numbers.py": "",
         "model_profiling/checks.py": "def f(x: int) -> None:\n    assert x > 0\n",
         "model_profiling/one.py": "def f() -> None:\n    from model_profiling.two import g\n",
-        "docs/licences.md": "| numpy |",
+        "docs/reference/licences.md": "| numpy |",
     }
     innocent = {
         "model_profiling/two.py": "from model_profiling import one\n",

@@ -181,7 +181,7 @@ def test_source_advice_and_documentation_know_the_same_exit_codes() -> None:
     codes = {int(code) for code in re.findall(r"(?m)^  k\w+ = (\d+),", source)}
     assert len(codes) > 10
     assert codes == {*collect._EXIT_CODES, collect._OUT_OF_MEMORY, collect._TIME_LIMIT}
-    documented = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
+    documented = (ROOT / "docs" / "reference" / "runner.md").read_text(encoding="utf-8")
     assert codes == {int(code) for code in re.findall(r"(?m)^\| (\d+) \| ", documented)} - {0}
 
 
