@@ -1,5 +1,5 @@
 # `make quickstart` for a first report, `make test` before a commit, `make test-all` for every test, as CI does; `make lint`
-# is the first part of both. For maintainers: `make lock` writes requirements/ again (requirements/README.md), `make sbom`
+# is the first part of both. For maintainers: `make docs` builds the site, `make lock` writes requirements/ again (requirements/README.md), `make sbom`
 # the bill of materials of this version.
 PYTEST_ARGS ?=
 QUICKSTART_MODEL ?= toy_cnn
@@ -11,7 +11,7 @@ SBOM ?= sbom/sme2-profiling-kit.cdx.json
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: quickstart test test-all test-setup lint lock sbom
+.PHONY: quickstart test test-all test-setup lint docs lock sbom
 quickstart:
 	@bash model_profiling/scripts/setup_repo.sh
 	@.venv/bin/sme2prof profile $(QUICKSTART_MODEL) --dtype $(QUICKSTART_DTYPE) --force
@@ -32,6 +32,12 @@ test-setup:
 
 lint:
 	@.venv/bin/python .ci/lint.py
+
+# The pages of docs/ as a site with search, in site/; its tools have an environment of their own.
+docs:
+	@[ -x build/docs/bin/zensical ] || { python3 -m venv build/docs && \
+	  build/docs/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/docs.txt; }
+	@build/docs/bin/zensical build --clean --strict
 
 lock:
 	@[ -x .venv/bin/python ] || bash model_profiling/scripts/setup_repo.sh

@@ -71,6 +71,7 @@ _FOR = {
     "torch-cuda": "What the index's torch for Linux needs, and one built for the CPU does not",
     "model-explorer": "What `make test` keeps in the kit's cache to read .pte files as Model Explorer does",
     "make-lock": "What `make lock` itself needs",
+    "docs": "What `make docs` builds the site with",
     "ziglang": "The compiler that the kit fetches where there is none",
     "executorch": "The wheel that the kit fetches for another machine's runner",
 }
@@ -237,6 +238,7 @@ def main(words: list[str]) -> int:
             "make-lock",
             lock(["uv", "packaging", "tomli; python_version < '3.11'"], "make-lock", *constraints),
         )
+        write("docs", lock(["zensical"], "docs"))
         (release,) = (line for line in extras["executorch"] if line.startswith("executorch=="))
         for name, asked in {"ziglang": "ziglang==0.17.*", "executorch": release}.items():
             chosen = index.choose([asked], ["--no-deps"], like=before(name, FETCHED))

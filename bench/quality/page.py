@@ -1,4 +1,4 @@
-"""The figures as Markdown: all of them for the terminal, the most telling for docs/explanation/measuring_figures.md."""
+"""The figures as Markdown: all for the terminal, some for docs/explanation/measuring_figures.md."""
 
 from __future__ import annotations
 

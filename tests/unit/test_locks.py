@@ -42,7 +42,7 @@ ASKED = {
     "test": [*KIT, *EXTRAS["test"]],
     "build": [*DOCUMENT["build-system"]["requires"], "build"],
 }
-LOCKS = ("build", "make-lock", "model-explorer", "run", "test", "torch-cuda")
+LOCKS = ("build", "docs", "make-lock", "model-explorer", "run", "test", "torch-cuda")
 
 
 @functools.cache
