@@ -6,8 +6,8 @@
     python bench/attack_campaign.py --replay attack_finds/etdump-0123456789ab
 
 Prints what was tried and what was found, and exits with 1 if that is anything. The same seed damages the same
-files and draws the same kills. Inputs that were finds are kept in a folder. docs/explanation/security.md says what
-each part holds the kit to.
+files and draws the same kills. Inputs that were finds are kept in a folder.
+docs/explanation/security.md says what each part holds the kit to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/store.md from the store's own definitions: `python docs/make_store_tables.py`.
+"""Writes the tables of docs/reference/store.md from the store's own definitions.
 
 A test holds the page to them.
 """

@@ -44,8 +44,8 @@ from model_profiling.run.metrics import read_metrics, read_robust_stats  # noqa:
 from model_profiling.runner.result import read_features, read_lockstep_result, read_result  # noqa: E402
 from model_profiling.runner.samples import Samples, read_samples  # noqa: E402
 from model_profiling.targets.command import read_own_times  # noqa: E402
-from model_profiling.targets.device.state import energy_of, read_metered, readings_csv  # noqa: E402
 from model_profiling.targets.protocol import Job  # noqa: E402
+from model_profiling.targets.state import energy_of, read_metered, readings_csv  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.analyse import analyse  # noqa: E402
 

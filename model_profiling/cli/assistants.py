@@ -91,7 +91,7 @@ skills_command = frame.group(
 def mcp_command(root: Path, read_only: bool, ssh_hosts: tuple[str, ...]) -> None:
     """Serve the kit to a coding assistant, as tools of the Model Context Protocol on stdin and stdout.
 
-    A client starts it and talks to it. What to write into its settings: docs/how-to/mcp.md in the kit's repository.
+    A client starts it and talks to it. What to write into its settings: docs/how-to/mcp.md in the repository.
     """
     from model_profiling.mcp_server.confinement import Root
 

@@ -176,8 +176,8 @@ def _reported(problem: Exception, text: str) -> int:
 
 def _warn_of_settings() -> None:
     """Print notes about a phone's settings: they may have been restored before something else failed."""
-    if "model_profiling.targets.device.power_mode" in sys.modules:  # otherwise no phone was used
-        from model_profiling.targets.device.power_mode import take_pending_notes
+    if "model_profiling.targets.power_mode" in sys.modules:  # otherwise no phone was used
+        from model_profiling.targets.power_mode import take_pending_notes
 
         for note in take_pending_notes():
             warn(note)

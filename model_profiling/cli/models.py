@@ -13,7 +13,7 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural
 from model_profiling.export import ExportResult, export_model
-from model_profiling.export.lowering import BACKENDS
+from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models
 from model_profiling.models.options import MARK
 from model_profiling.models.registry import DTYPES, ModelEntry, skipped_folders

@@ -13,7 +13,7 @@ from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import measuring
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.core.records import record_json
-from model_profiling.export.lowering import BACKENDS
+from model_profiling.export.records import BACKENDS
 from model_profiling.models.registry import DTYPES
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.dtypes import Dtypes

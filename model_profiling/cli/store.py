@@ -169,7 +169,7 @@ def check(store: str | None, repair: bool, as_json: bool) -> int:
     with it are named, so that they can be added again.
     """
     from model_profiling.cli.progress import shown_progress
-    from model_profiling.core.check import check_lines
+    from model_profiling.core.errors import check_lines
     from model_profiling.store.store import Store
 
     with shown_progress() as progress:

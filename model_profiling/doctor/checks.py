@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from model_profiling.core import process
-from model_profiling.core.check import Check, CheckList, check_unless
-from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.core.errors import Check, CheckList, ProfilingError, SetupError, check_unless
 from model_profiling.core.hints import (
     DISTRIBUTION,
     install_extra,
@@ -28,8 +27,8 @@ from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.source_build import toolchain
-from model_profiling.targets.device import power_mode
-from model_profiling.targets.device.power_mode import MachineLock, unfinished_work
+from model_profiling.targets import power_mode
+from model_profiling.targets.power_mode import MachineLock, unfinished_work
 from model_profiling.targets.remote import shell
 from model_profiling.targets.remote.android import AdbLink, find_adb
 from model_profiling.targets.remote.folder import HOME

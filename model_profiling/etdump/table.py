@@ -144,7 +144,7 @@ class EventTable:
         return pandas.DataFrame({**texts, **numbers}, columns=list(_COLUMNS))
 
 
-# The boundaries file beside a dump, written by `runner/backend_clock.cpp`; docs/reference/etdump.md has its layout.
+# The boundaries file beside a dump, by `runner/backend_clock.cpp` (docs/reference/etdump.md).
 
 _MAGIC = b"SME2PBND"
 _VERSION = 1

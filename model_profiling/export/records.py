@@ -11,6 +11,7 @@ from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.program.graph_file import OutsideGroup, Undelegated, group_outside
 from model_profiling.statistics.parity import OutputParity, Parity, Verdict
 
+BACKENDS = ("xnnpack", "portable")
 SCHEMA_VERSION = 3
 EXAMPLE_INPUTS = "the example inputs alone"
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from model_profiling.analysis.coverage import NotTested
-from model_profiling.core.check import Check
+from model_profiling.core.errors import Check
 from model_profiling.doctor import TargetState
 from model_profiling.facts import JSON_TYPES
 from model_profiling.facts.operators import facts_for

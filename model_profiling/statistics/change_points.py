@@ -12,7 +12,7 @@ each other.
 A latency that creeps appears as several small steps. Where a straight line describes the runs around such
 steps better than the steps do, they are one change, a drift.
 
-The limits are simulated (`bench/change_points.py calibrate`); docs/explanation/history.md says how well they hold.
+Limits are simulated (`bench/change_points.py calibrate`); how well they hold: docs/explanation/history.md.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files
-from model_profiling.core.check import Check, CheckList, check_unless
-from model_profiling.core.errors import ProfilingError
+from model_profiling.core.errors import Check, CheckList, ProfilingError, check_unless
 from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.store.connection import connect, rows_of

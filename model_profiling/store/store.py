@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.core import files
-from model_profiling.core.check import CheckList
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import CheckList, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent

@@ -1,7 +1,7 @@
 """The tables and views of a store, with the kind and meaning of each column.
 
 Files are written with these columns, checked against them when they are read, and documented from them
-(`docs/reference/store.md`). A column may be added, with None in older files; no column changes its kind or meaning.
+(docs/reference/store.md). A column may be added, with None in older files; no column changes kind or meaning.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ TABLES: Mapping[str, Table] = {
 }  # fmt: skip
 
 
-# Views: the joins that most queries begin with. `sme2prof query --views` and `docs/reference/store.md` describe them.
+# Views: the joins that most queries begin with; `sme2prof query --views` describes them.
 
 
 _Shown = tuple[str, Column]

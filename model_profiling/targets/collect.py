@@ -12,6 +12,7 @@ from model_profiling.core.files import write_text
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.process import Completed
 from model_profiling.runner.result import RunnerResult, read_lockstep_result, read_result
+from model_profiling.targets import state
 from model_profiling.targets.command import (
     BOUNDARIES,
     ETDUMP,
@@ -23,7 +24,6 @@ from model_profiling.targets.command import (
     child_files,
     read_own_times,
 )
-from model_profiling.targets.device import state
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
 # How a runner ended: the problem and its fix.

@@ -19,6 +19,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.process import Completed
 from model_profiling.runner.features import closure
 from model_profiling.runner.result import check_program
+from model_profiling.targets import state
 from model_profiling.targets.collect import (
     ExpectedFile,
     collect,
@@ -42,7 +43,6 @@ from model_profiling.targets.command import (
     known_abilities,
     learn,
 )
-from model_profiling.targets.device import state
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 
 # Which jobs can take turns in one launch; others are measured in separate rounds.

@@ -15,7 +15,7 @@ from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.headroom import unfit_times
 from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.core.check import Status
+from model_profiling.core.errors import Status
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there, open_regular

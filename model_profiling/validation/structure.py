@@ -13,8 +13,7 @@ from model_profiling.analysis import operators
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
-from model_profiling.core.check import Check, Status, check_unless
-from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.errors import Check, FormatError, ProfilingError, Status, check_unless
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there

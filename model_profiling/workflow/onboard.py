@@ -15,8 +15,16 @@ from pathlib import Path
 from model_profiling.analysis.causes.outside import outside_lines
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core import files
-from model_profiling.core.check import Check, CheckList, Status, check_lines
-from model_profiling.core.errors import InputError, ProfilingError, SetupError, system_reason
+from model_profiling.core.errors import (
+    Check,
+    CheckList,
+    InputError,
+    ProfilingError,
+    SetupError,
+    Status,
+    check_lines,
+    system_reason,
+)
 from model_profiling.core.formatting import milliseconds, percent, plural, rounded_parts
 from model_profiling.core.hints import python, sme2prof
 from model_profiling.core.progress import Progress, Silent

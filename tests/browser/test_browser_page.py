@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 from browser.in_chromium import RECORDED, Opened, serious_problems, write_blocks
 
-from model_profiling.report.charts import PARTS
-from model_profiling.report.document import (
-    Folded,
-    Heading,
-    Paragraph,
-)
+from model_profiling.core.formatting import printable
+from model_profiling.report.charts import PARTS, axis, layer, layered
+from model_profiling.report.document import Chart, Code, Folded, Heading, Paragraph, make_list, make_table
 
 RUNS = pytest.mark.parametrize("run", RECORDED)
 Open, Written = Callable[..., Opened], Callable[[str], Path]
@@ -144,3 +141,27 @@ def test_the_keyboard_reaches_everything(opened: Open, written: Written) -> None
     assert {"SUMMARY ", "BUTTON open", "INPUT ", "SELECT "} <= seen
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert found.ask(outline) != "none", "the focus is not seen"
+
+
+def test_hostile_names_in_titles_and_charts_are_only_names(opened: Open, tmp_path: Path) -> None:
+    hostile = (
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(2)>',
+        "</script><!--<script>",
+        "a\u2028b",
+    )
+    name = "".join(hostile)
+    bars = layer("rows", "bar", x="ms", y="operator", tip={"operator": name, "ms": name})
+    rows = [{"operator": each, "ms": place} for place, each in enumerate(hostile)]
+    spec = layered({"rows": rows}, [bars], axis(name), {"type": "nominal"}, {"step": 22})
+    table = make_table((name,), [(Code(each),) for each in hostile])
+    blocks = [Heading(name, 1), Paragraph(name), table, *make_list(hostile)]
+    blocks += [Chart("hostile", name, name, spec, name), Folded(name, (Paragraph(name),))]
+    found = opened(write_blocks(tmp_path, blocks, name))
+    _open_everything(found)
+    assert not found.complaints
+    assert found.requests == [(tmp_path / "report.html").as_uri()]
+    assert found.page.locator("main img, main script:not([type='application/json'])").count() == 0
+    assert found.page.title() == printable(name)
+    shown = found.page.locator("main").inner_text()
+    assert all(each.split("\u2028")[0] in shown for each in hostile)

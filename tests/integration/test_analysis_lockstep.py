@@ -17,7 +17,7 @@ from model_profiling.analysis.attribution import EXECUTE
 from model_profiling.analysis.input_files import analyse_timeline
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.core import files
-from model_profiling.core.check import Check
+from model_profiling.core.errors import Check
 from model_profiling.core.records import write_record
 from model_profiling.etdump import EventTable, read_etdump
 from model_profiling.run import Manifest, Pair, Result, Run, Series, Times, names

@@ -28,7 +28,7 @@ from model_profiling.analysis.categories import Category
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
-from model_profiling.export.lowering import BACKENDS
+from model_profiling.export.records import BACKENDS
 from model_profiling.mcp_server import job_tools
 from model_profiling.mcp_server.answers import AdvisedOperator
 from model_profiling.mcp_server.confinement import Root

@@ -31,7 +31,7 @@ from model_profiling.run.journal import TIMED, Entry, Journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.cache import state_root
 from model_profiling.targets import open_target
-from model_profiling.targets.device.power_mode import MODES
+from model_profiling.targets.power_mode import MODES
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.shell import LinkLost, Shell
 

@@ -11,7 +11,7 @@ from said import says
 from torch import nn
 
 from model_profiling.export.accuracy import quietly
-from model_profiling.export.lowering import lower
+from model_profiling.export.exporter import lower
 from model_profiling.export.outside import REPLACEMENTS
 from model_profiling.export.records import Coverage
 from model_profiling.export.tracing import eager_model, trace

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM, OLD, Json, copied, edit, replay
 
-from model_profiling.core.check import Check
+from model_profiling.core.errors import Check
 from model_profiling.core.records import write_record
 from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
 from model_profiling.run.journal import Journal

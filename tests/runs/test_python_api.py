@@ -241,7 +241,9 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"{room}.open_target", lambda _: ReplayTarget(SME2))
     monkeypatch.setattr(f"{room}.plan_targets", lambda _: TargetPlan(host, host, "has SME2"))
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reference" / "api.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "reference" / "api.md").read_text(), re.DOTALL
+    )
     made: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/reference/api.md", "exec"), made)

@@ -32,8 +32,8 @@ from model_profiling.runner.machine import (
     find_clusters,
 )
 from model_profiling.targets import MachineFacts
-from model_profiling.targets.device import state as phone
-from model_profiling.targets.device.power_mode import changes_for, parse_settings
+from model_profiling.targets import state as phone
+from model_profiling.targets.power_mode import changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
 

@@ -11,8 +11,7 @@ import pytest
 from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
-from model_profiling.core.check import Check
-from model_profiling.core.errors import SetupError
+from model_profiling.core.errors import Check, SetupError
 from model_profiling.core.hints import document, install_extra, python, reinstall
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.doctor import (

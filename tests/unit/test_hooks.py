@@ -27,8 +27,8 @@ from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import compilers
+from model_profiling.targets import state
 from model_profiling.targets.collect import ExpectedFile
-from model_profiling.targets.device import state
 from model_profiling.targets.remote import android, facts, scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell
 

@@ -19,7 +19,7 @@ from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
 from model_profiling.sweep import machine_lock
 from model_profiling.sweep.machine_lock import keep_off, measuring_alone, working_beside
-from model_profiling.targets.device.power_mode import MachineLock
+from model_profiling.targets.power_mode import MachineLock
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins to CPUs")
 CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []

@@ -20,8 +20,8 @@ from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler
 from model_profiling.runner.machine import Gauge, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
-from model_profiling.targets.device import state
-from model_profiling.targets.device.power_mode import PowerSettings
+from model_profiling.targets import state
+from model_profiling.targets.power_mode import PowerSettings
 from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather
 from model_profiling.targets.remote.target import RemoteTarget
 

@@ -14,8 +14,8 @@ from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import read_features
-from model_profiling.targets.device.power_mode import MachineLock
 from model_profiling.targets.execution import Route, RunnerTarget
+from model_profiling.targets.power_mode import MachineLock
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle

@@ -12,7 +12,7 @@ from typing import Literal
 
 from model_profiling.core.formatting import plural
 from model_profiling.runner.machine import CPU_FILES, Battery, DeviceState, Energy, Gauge
-from model_profiling.targets.device import power_mode
+from model_profiling.targets import power_mode
 
 Texts = Mapping[str, Mapping[str, str]]
 """For each name below, the content of a file or the output of a command, by path."""

@@ -1,1 +1,0 @@
-"""A phone as a machine: CPU clusters, battery, temperatures, power settings, energy."""
