@@ -209,6 +209,16 @@ class Pairing:
     def comparable(self) -> bool:
         return self.e2e.verdict is not Verdict.NOT_COMPARABLE
 
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The names of both sides, by what differs: `SME2 off` and `SME2 on`, `1 thread` and `2 threads`."""
+        ours, theirs = self.baseline.series, self.candidate.series
+        if ours.threads == theirs.threads and self.baseline.sme2 is False and self.candidate.sme2:
+            return "SME2 off", "SME2 on"
+        if ours.experiment == theirs.experiment and ours.threads and theirs.threads:
+            return plural(ours.threads, "thread"), plural(theirs.threads, "thread")
+        return str(ours), str(theirs)
+
     def changed(self, *changes: Change) -> tuple[OperatorPair, ...]:
         return tuple(pair for pair in self.operators if pair.change in changes)
 

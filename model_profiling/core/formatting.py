@@ -43,6 +43,10 @@ def several(word: str) -> str:
     return f"{word}es" if word.endswith(("ch", "sh", "s", "x")) else f"{word}s"
 
 
+def capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def listing(words: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *most, last = words

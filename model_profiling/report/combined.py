@@ -76,7 +76,7 @@ def _shift(run: pair_text.NamedRun) -> str:
     if outputs_differ(run.data, pair):
         return f"{said} But the outputs differ by more than rounding: do not trust this speed."
     return (
-        f"{said} {pair_text.shift_text(*pair_text.largest_parts(pair.side_by_side))}"
+        f"{said} {pair_text.shift_text(*pair_text.largest_parts(pair.side_by_side), pair.side_by_side.sides)}"
         if pair.side_by_side
         else said
     )
@@ -144,7 +144,7 @@ def _pictured_series(run: pair_text.NamedRun) -> list[tuple[str, SeriesAnalysis]
     """Return the series to chart: both sides of the headline comparison, or else one series."""
     pair = headline_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
-        return [("before", pairing.baseline), ("after", pairing.candidate)]
+        return list(zip(pairing.sides, (pairing.baseline, pairing.candidate), strict=True))
     series = headline_series(run.data)
     return [("", series)] if series is not None else []
 

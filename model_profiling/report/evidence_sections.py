@@ -11,7 +11,7 @@ from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.analysis.kernels import KernelUse, multiply_adds, work_in_short
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, decimals_for, milliseconds, percent, plural
+from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, percent, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import SERIES_COLUMNS, TRACER_SAID, break_down, sme2_switch
 from model_profiling.report.charts.steps import kernels_chart
@@ -207,7 +207,7 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
     elsewhere = ""
     if finding.max_gain_pct and finding.found_in.series != first.series:
         elsewhere = f", of the time of {finding.found_in.name}, not to be added to the others"
-    action = finding.action[:1].upper() + finding.action[1:].rstrip(".")
+    action = capitalized(finding.action).rstrip(".")
     gain = gain_text(finding)
     return doc.Item(
         (doc.Strong(finding.title), f"{gain}{elsewhere}. {action}."), tuple(_operator_lines(finding))

@@ -29,7 +29,6 @@ from model_profiling.run import names
 
 _TITLE = "By module"
 _SHOWN = 15
-_BOTH = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,8 @@ def _unit(view: View) -> str:
 
 
 def _sides(view: View) -> tuple[str, ...]:
-    """One side is enough for work, which is the same before and after."""
-    return _BOTH if view.pairing is not None and view.timed else ("",)
+    """One side is enough for work, which is the same on both."""
+    return view.pairing.sides if view.pairing is not None and view.timed else ("",)
 
 
 def _tree(view: View) -> _Node:

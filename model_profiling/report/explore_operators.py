@@ -117,7 +117,8 @@ def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
         return ("million operations", "data"), (2, 3)
     if view.pairing is None:
         return ("ms", "share"), (2, 3)
-    return ("before ms", "after ms", "share after", "speedup", "verdict"), (2, 3, 4, 5)
+    first, second = view.pairing.sides
+    return (f"{first} ms", f"{second} ms", f"share {second}", "speedup", "verdict"), (2, 3, 4, 5)
 
 
 def _rows(view: breakdown.View) -> Iterator[_Row]:

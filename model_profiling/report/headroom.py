@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Part, Projection
-from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, span
+from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import SERIES_COLUMNS
 from model_profiling.report.charts.operators import headroom_chart
@@ -164,8 +164,11 @@ def proven_text(coverage: Coverage, more: str = "") -> str:
     if coverage.arithmetic_share is not None:
         known = " that is known" if coverage.unseen or coverage.uncounted else ""
         ran += f", {percent(coverage.arithmetic_share)} of the arithmetic{known}"
-    ran = f"{ran}{more}" if coverage.isa else f"No SME or SME2 kernel ran any of {every}"
-    return f"Under emulation: {ran}" if coverage.emulated else ran
+    if not coverage.isa:
+        where = "Under emulation, " if coverage.emulated else ""
+        none = f"none of the {every}" if len(coverage.operators) > 1 else "not even the only matrix operator"
+        return capitalized(f"{where}{none} used SME2")
+    return f"Under emulation: {ran}{more}" if coverage.emulated else f"{ran}{more}"
 
 
 def range_text(found: Projection) -> str:

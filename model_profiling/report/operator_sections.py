@@ -43,7 +43,6 @@ from model_profiling.report.pair_text import largest_parts, shift_text
 from model_profiling.report.verdict import headline_pair
 
 SHOWN = 15
-_BOTH_SIDES = ("before", "after")
 
 
 def first_picture(data: ReportData) -> doc.Chart | None:
@@ -87,11 +86,13 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     if named:
         yield doc.Heading(pair.label, 3)
     sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
-    yield doc.Paragraph(f"With the tracer on. Before: {sides[0]}. After: {sides[1]}.")
-    shift = shift_text(*largest_parts(pairing))
+    yield doc.Paragraph(
+        f"With the tracer on. {pairing.sides[0]}: {sides[0]}. {pairing.sides[1]}: {sides[1]}."
+    )
+    shift = shift_text(*largest_parts(pairing), pairing.sides)
     if place > 1:
         yield category_shift(pairing, f"categories_{place}")
-    yield pair_table(pairing, _BOTH_SIDES)
+    yield pair_table(pairing, pairing.sides)
     yield doc.Paragraph(doc.Strong(shift))
     yield doc.Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
     yield from doc.make_list(
@@ -227,7 +228,7 @@ def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterat
     if named:
         yield doc.Heading(pair.label, 3)
     yield from _how_many(len(longest), len(pairing.operators))
-    yield changes_table(pairing, longest, _BOTH_SIDES, rest=True)
+    yield changes_table(pairing, longest, pairing.sides, rest=True)
     yield from _tally(pairing)
 
 
@@ -284,7 +285,8 @@ def _tally(pairing: Pairing) -> Iterator[doc.Block]:
 
 def _kernel_changes(pairing: Pairing) -> list[doc.Block]:
     """Show kernel changes for runs without times, most arithmetic first."""
-    title = doc.Paragraph(f"Before: {pairing.baseline.name}. After: {pairing.candidate.name}.")
+    first, second = pairing.sides
+    title = doc.Paragraph(f"{first}: {pairing.baseline.name}. {second}: {pairing.candidate.name}.")
     rows = [(found.main, (kernel_change_cell(found),)) for found in _most_work_pairs(pairing)]
     return [title, _work_table(rows, "kernel"), *_tally(pairing)]
 

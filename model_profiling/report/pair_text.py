@@ -51,15 +51,17 @@ def _shown_parts(pairing: Pairing) -> list[CategoryPair]:
     ]
 
 
-def shift_text(before: CategoryPair, after: CategoryPair) -> str:
+def shift_text(before: CategoryPair, after: CategoryPair, sides: tuple[str, str]) -> str:
+    first, second = sides
     if before.name == after.name:
         return (
-            f"{before.name} is the largest part of the time before ({percent(before.baseline_share)}) "
-            f"and after ({percent(after.candidate_share)})."
+            f"{before.name} is the largest part of the time with {first} ({percent(before.baseline_share)}) "
+            f"and with {second} ({percent(after.candidate_share)})."
         )
     return (
-        f"The bottleneck moved from {before.name} ({percent(before.baseline_share)} of the time before) "
-        f"to {after.name} ({percent(after.baseline_share)} before, {percent(after.candidate_share)} after)."
+        f"The bottleneck moved from {before.name} ({percent(before.baseline_share)} of the time with {first}) "
+        f"to {after.name} ({percent(after.baseline_share)} with {first}, {percent(after.candidate_share)} with "
+        f"{second})."
     )
 
 
@@ -67,10 +69,10 @@ def bottleneck_shift(pairing: Pairing) -> str:
     """Say whether the bottleneck moved or, if it did not, which part's share grew most."""
     before, after = largest_parts(pairing)
     if before.name != after.name:
-        return shift_text(before, after)
+        return shift_text(before, after, pairing.sides)
     grown = max(_shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
     if grown.candidate_share - grown.baseline_share < 0.01:
-        return shift_text(before, after)
+        return shift_text(before, after, pairing.sides)
     shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
     said = f"{before.name} goes from {shares}"
     if grown.name != before.name:

@@ -215,8 +215,8 @@ def _interval(found: Speedup) -> str:
 
 _SPEEDUPS: tuple[Column[PairReport], ...] = (
     Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
-    Number("before ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
-    Number("after ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
+    Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
+    Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
     Number("change", lambda pair: change(pair.speedup.ratio)),
     Number("speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"),
     Number("interval", lambda pair: _interval(pair.speedup)),

@@ -17,7 +17,16 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledKernel, SampledPart
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import calls_of
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several, span_of
+from model_profiling.core.formatting import (
+    MISSING,
+    capitalized,
+    listing,
+    milliseconds,
+    percent,
+    plural,
+    several,
+    span_of,
+)
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import ShownTimes, break_down, module_cell, number_cell
 from model_profiling.report.data import ReportData
@@ -157,7 +166,7 @@ def backends(data: ReportData) -> list[doc.Block]:
         advised = any(one.id == "outside-delegates" and one.found_in is series for one in data.findings)
         return [*blocks, *_by_line(series, shown, lines, advised=advised)]
     headers = ("outside delegates", "how many", "modules", "ms", "share")
-    not_known = doc.Paragraph(f"{REASON_NOT_KNOWN[:1].upper()}{REASON_NOT_KNOWN[1:]}.")
+    not_known = doc.Paragraph(f"{capitalized(REASON_NOT_KNOWN)}.")
     return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
 
 
@@ -238,7 +247,7 @@ def _series(found: InsideSeries, *, alone: bool) -> Iterator[doc.Block]:
         return
     yield doc.Paragraph(_how_sampled(found))
     if found.note:
-        yield doc.Paragraph(f"{found.note[0].upper()}{found.note[1:]}.")
+        yield doc.Paragraph(f"{capitalized(found.note)}.")
     if found.operators:
         yield from _operator_parts(found) if found.shown else _kernels_seen(found)
     if sentence := _data_movement_text(found):

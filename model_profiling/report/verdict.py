@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from model_profiling.analysis.causes.sme2 import NOTHING_HELPS
 from model_profiling.analysis.coverage import NotTested
 from model_profiling.analysis.findings import Finding, source_line
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.core.formatting import milliseconds, percent
+from model_profiling.core.formatting import capitalized, milliseconds, percent
 from model_profiling.report.breakdown import break_down, cost_text, why
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
@@ -105,8 +106,11 @@ class _Asked:
         sme2 = " ".join(self._sme2())
         told = [question for question in self.data.not_tested if question.because in sme2]
         todo = " ".join(islice(self._next(told), 2)) or self._nothing_next()
+        low = self.data.outlook.coverage.is_low
         left = [
-            question for question in self.data.not_tested if question not in told or question.next not in todo
+            question
+            for question in self.data.not_tested
+            if question not in told or (question.next not in todo and not low)
         ]
         notes = (*self._notes(), *(f"{question}." for question in left))
         return RunAnswers(" ".join(self._where()), sme2, todo, notes)
@@ -170,11 +174,11 @@ class _Asked:
             cpu = f"this CPU ({self.data.cpu}) has no SME2"
             yield f"Projected, not measured: {range_text(found)} as fast; {cpu}."
             share = f" and {percent(found.time_share)} of the time"
-            yield f"{proven_text(self.data.outlook.coverage, share)}."
+            yield f"{proven_text(self.data.outlook.coverage, share)}{self._why_not()}."
             return
         coverage = self.data.outlook.coverage
         if coverage.tested and coverage.operators:
-            yield f"{proven_text(coverage)}."
+            yield f"{proven_text(coverage)}{self._why_not()}."
         elif coverage.tested:
             yield f"Nothing: {coverage.reason}."
         elif none := self._no_kernel():
@@ -189,8 +193,27 @@ class _Asked:
         elif not coverage.tested and not self._proof():
             yield "Not known: nothing here compares SME2 on and off."
 
+    def _why_not(self) -> str:
+        """Why little or nothing runs on SME2: the reason of most of the arithmetic; empty if enough does."""
+        coverage = self.data.outlook.coverage
+        if not coverage.is_low:
+            return ""
+        shares: dict[str, float] = {}
+        for each in coverage.missing:
+            shares[each.reason] = shares.get(each.reason, 0.0) + (each.share or 0.0)
+        return f", because {max(shares, key=lambda reason: shares[reason])}"
+
+    def _to_reach_sme2(self) -> str:
+        misses = [found for found in self.data.findings if found.id == "misses-sme2"]
+        if misses and misses[0].action != NOTHING_HELPS:
+            return f"To reach SME2: {misses[0].action}."
+        return "No change is known that would let these operators reach SME2."
+
     def _next(self, asked: Sequence[NotTested]) -> Iterator[str]:
-        """Yield repairs, then the best saving, then how to answer what the second answer leaves open."""
+        """Yield repairs, then the best saving, then how to answer what the second answer leaves open.
+
+        If little of the arithmetic reaches SME2, the cure comes first: hardware with SME2 would not help.
+        """
         data = self.data
         for experiment in data.experiments:
             if experiment.problem:
@@ -205,6 +228,9 @@ class _Asked:
         on_arm = data.timed and data.is_arm is not False
         # If times show what is worth doing, a finding without a bound is not the first advice.
         first = [found for found in data.findings if found.max_gain_pct is not None or not on_arm][:1]
+        if data.outlook.coverage.is_low:
+            first, asked = [found for found in first if found.id != "misses-sme2"], ()
+            yield self._to_reach_sme2()
         advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
         measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
@@ -236,7 +262,7 @@ class _Asked:
         told = {parity.label for _, parity in _mismatched(self.data)}
         lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
         new = [_clause(line) for line in lines if not any(line.startswith(one) for one in told)]
-        return [f"{line[:1].upper()}{line[1:]}." for line in new]
+        return [f"{capitalized(line)}." for line in new]
 
     def _doubts(self) -> Iterator[str]:
         pair, found = self.sme2_pair, self.spoken_of
@@ -308,7 +334,7 @@ class _Asked:
 
 def finding_text(found: Finding) -> str:
     groups = [group for group in found.groups if group.where]
-    step = f" {found.first_step[:1].upper()}{found.first_step[1:]}." if found.first_step else ""
+    step = f" {capitalized(found.first_step)}." if found.first_step else ""
     named = groups and source_line(groups[0].concerns[0].operator, short=True)
     if not groups or (named and named in found.title):
         return f"{found.title}{gain_text(found)}.{step}"

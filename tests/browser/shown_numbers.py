@@ -31,10 +31,19 @@ class Shown:
 
     section: str
     source: str
-    headers: tuple[str, ...]
+    named: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     view: str = ""
     """Of an explorer: `pairs/0`."""
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Both sides of a comparison are called before and after here, whatever differs between them."""
+        sides = {"before": r"SME2 off|1 thread", "after": r"SME2 on|2 threads"}
+        told = self.named
+        for side, names in sides.items():
+            told = tuple(re.sub(rf"^(|share )(?:{names})(| ms)$", rf"\1{side}\2", header) for header in told)
+        return told
 
 
 class Files:
@@ -432,8 +441,8 @@ def _facts(_: Shown, files: Files, row: Row, __: int) -> Told:
 
 
 _TABLES: dict[tuple[str, ...], Checker] = {
-    ("comparison", "before ms"): _keys(_speedup, {
-        "before ms": "baseline_median", "after ms": "candidate_median", "change": "change",
+    ("comparison", "baseline ms"): _keys(_speedup, {
+        "baseline ms": "baseline_median", "candidate ms": "candidate_median", "change": "change",
         "speedup": "ratio", "interval": "low high",
     }),
     ("experiment", "threads", "SME2", "launches"): _LATENCY,

@@ -176,7 +176,7 @@ def test_turns_are_those_of_the_journal_and_their_ratios_the_answer(
     (pair,) = sme2.pairs
     journal = Journal(sme2.run.path)
     shown = rows(on_sme2["turns_1"])
-    for side, series in (("before", pair.pair.baseline), ("after", pair.pair.candidate)):
+    for side, series in (("SME2 off", pair.pair.baseline), ("SME2 on", pair.pair.candidate)):
         fastest = [round(min(turn[1:]), 5) for turns in journal.turns_ms(series).values() for turn in turns]
         assert [row["value"] for row in shown if row["what"] == side] == fastest
     ratios = [row["value"] for row in shown if row["what"] == "ratio"]
@@ -195,7 +195,7 @@ def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: Repo
     }
     (pair,) = sme2.pairs
     segments = rows(on_sme2["categories_1"], "segments")
-    for side, series in (("before", pair.pair.baseline), ("after", pair.pair.candidate)):
+    for side, series in (("SME2 off", pair.pair.baseline), ("SME2 on", pair.pair.candidate)):
         ours = [row for row in segments if row["side"] == side]
         known = stacks[str(series)]
         assert [row["category"] for row in ours] == list(known["ms"]) == list(PARTS)
@@ -210,7 +210,7 @@ def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: Repo
 def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme2: Charts) -> None:
     chart = on_sme2["categories_1"]
     path, segments = rows(chart, "path"), rows(chart, "segments")
-    largest = next(row["category"] for row in segments if row["side"] == "after" and row["largest"])
+    largest = next(row["category"] for row in segments if row["side"] == "SME2 on" and row["largest"])
     followed = [row for row in segments if row["category"] == largest]
     ours, theirs = ([(row["_start"], row["_end"]) for row in rows] for rows in (path, followed))
     assert ours == theirs

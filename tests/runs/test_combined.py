@@ -72,7 +72,7 @@ def test_every_figure_is_that_of_the_runs_own_report(machines: tuple[ReportData,
         own = {(row[0], row[1]): row[4:6] for row in table(latency(data), "experiment", "threads", "SME2")}
         assert {(row[2], row[3]): row[5:7] for row in shown if row[0] == name} == own
     parts = table(section(page, "Where the time goes"), "run", "experiment")
-    own_page = tables(categories(sme2), "category", "before ms")[0]
+    own_page = tables(categories(sme2), "category", "SME2 off ms")[0]
     before, after = (row for row in parts if row[0] == "made SME2 CPU")
     assert before[2:] == [*(f"{row[1]} ({row[2]})" for row in own_page[:-1]), own_page[-1][1]]
     assert after[2:] == [*(f"{row[3]} ({row[4]})" for row in own_page[:-1]), own_page[-1][3]]

@@ -20,9 +20,10 @@ _INSTEAD = {
     "quantization scheme": "quantize weights per output channel and inputs ahead of time, both to 8 bits",
     "dynamic weight": "leave products of two activations in fp32 or fp16",
     "portable": "bring what runs outside into the delegate",
-    "depthwise": "depthwise convolution has no other path: a plain one of fewer channels has",
+    "depthwise": "use a plain convolution of fewer channels where a depthwise one does most of the work",
 }
 """What helps against each cause; for others nothing is known."""
+NOTHING_HELPS = "nothing is known to help"
 _POINTWISE_FP16 = (
     "in fp16 write a 1x1 convolution as a linear layer over the channels: its weights are stored as fp16"
 )
@@ -41,7 +42,7 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
     return Finding(
         "misses-sme2",
         f"Know why {len(missing)} of {every} {'misses' if len(missing) == 1 else 'miss'} SME2",
-        "; ".join(dict.fromkeys(filter(None, map(_instead, missing)))) or "nothing is known to help",
+        "; ".join(dict.fromkeys(filter(None, map(_instead, missing)))) or NOTHING_HELPS,
         series,
         tuple(
             Concern(

@@ -45,21 +45,22 @@ _NAMED, _LABELLED = 0.34, 0.1
 
 
 def category_shift(pairing: Pairing, name: str) -> Chart:
-    """Milliseconds of each part before and after; the part that is largest afterwards is followed across."""
-    sides = {"before": break_down(pairing.baseline), "after": break_down(pairing.candidate)}
+    """Milliseconds of each part on both sides; the largest part of the candidate is followed across."""
+    first, second = pairing.sides
+    sides = {first: break_down(pairing.baseline), second: break_down(pairing.candidate)}
     before, after = (part.name for part in largest_parts(pairing))
     was, now = (sides[side].parts[after].cells[1] for side in sides)
     if before == after:
         title = f"{after} stays the largest part"
-        shift = f"{after} is the largest part before ({was}) and after ({now})."
+        shift = f"{after} is the largest part with {first} ({was}) and with {second} ({now})."
     else:
         title = f"the bottleneck moves from {before} to {after}"
         shift = (
-            f"The bottleneck moves from {before} ({sides['before'].parts[before].cells[1]} of the time "
-            f"before) to {after} ({was} before, {now} after)."
+            f"The bottleneck moves from {before} ({sides[first].parts[before].cells[1]} of the time with "
+            f"{first}) to {after} ({was} with {first}, {now} with {second})."
         )
     label = named(pairing.label)
-    spec, spoken = _stacked(sides, {"before": before, "after": after})
+    spec, spoken = _stacked(sides, {first: before, second: after})
     title = f"Where the time goes, {label}: {title}"
     return Chart(name, title, f"{shift} {spoken}", spec, f"{names.ANALYSIS}: pairs, {label}")
 

@@ -278,7 +278,7 @@ def _left_out(found: Sequence[draw.LatencySamples], shown: Sequence[draw.Latency
 _MOST_TURNS = 240
 
 
-_LINES = {"before": draw.BEFORE, "after": draw.AFTER, "ratio": "#b5532f"}
+_RATIO = "ratio"
 
 
 def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
@@ -301,7 +301,8 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
         return None
     whole = np.concatenate(cycles)
     launches = np.repeat(np.arange(1, len(cycles) + 1), [len(launch) for launch in cycles])
-    values = {"before": whole[:, 0], "after": whole[:, 1], "ratio": whole[:, 0] / whole[:, 1]}
+    first, second = map(draw.named, pair.sides)
+    values = {first: whole[:, 0], second: whole[:, 1], _RATIO: whole[:, 0] / whole[:, 1]}
     away = {what: 100 * (each / np.median(each) - 1) for what, each in values.items()}
     ends = {what: np.percentile(each, [5, 95]) for what, each in away.items()}
     edge = max(_LEAST_RANGE, *(2 * float(np.abs(each).max()) for each in ends.values()))
@@ -320,7 +321,7 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
         for what, each in away.items()
         for at in draw.thinned(range(len(whole)), _MOST_TURNS)
     ]
-    middle = float(np.median(values["ratio"]))
+    middle = float(np.median(values[_RATIO]))
     medians = [float(np.median(launch[:, 0] / launch[:, 1])) for launch in cycles]
     last = np.cumsum([len(launch) for launch in cycles])
     counted: list[draw.Row] = [
@@ -333,8 +334,9 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
         }
         for number, (launch, end, ratio) in enumerate(zip(cycles, last, medians, strict=True), start=1)
     ]
-    colour = draw.palette("what", _LINES, orient="top", columns=3, symbolStrokeWidth=3)
-    dashes = {**colour, "scale": {"domain": list(_LINES), "range": [[1, 0], [4, 2], [1, 0]]}}
+    lines = {first: draw.BEFORE, second: draw.AFTER, _RATIO: "#b5532f"}
+    colour = draw.palette("what", lines, orient="top", columns=3, symbolStrokeWidth=3)
+    dashes = {**colour, "scale": {"domain": list(lines), "range": [[1, 0], [4, 2], [1, 0]]}}
     tip = {
         "what": "what", "launch": "launch", "turn": "turn", "value": "ms, or ratio",
         "percent": "% from its median",
@@ -362,8 +364,8 @@ def turns_chart(run: Run, pair: PairReport, name: str) -> Chart | None:
     y = draw.axis("% from its own median", draw.span(-edge, edge))
     before, after, ratio = (float(each[1] - each[0]) for each in ends.values())
     summary = (
-        f"Over {plural(len(whole), 'turn')} in {plural(len(cycles), 'launch')} nine in ten times before lie "
-        f"within {before:.1f}% of each other, times after within {after:.1f}%, their ratios within "
+        f"Over {plural(len(whole), 'turn')} in {plural(len(cycles), 'launch')} nine in ten times of {first} "
+        f"lie within {before:.1f}% of each other, of {second} within {after:.1f}%, their ratios within "
         f"{ratio:.1f}%. Of each launch the median of its ratios counts: {min(medians):.3f}x to "
         f"{max(medians):.3f}x, together {found.ratio:.3f}x."
     )

@@ -43,7 +43,8 @@ def _operator(operator: Operator) -> Row:
 
 
 def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], name: str) -> Chart | None:
-    """The first of `ordered`: hollow before, filled after, coloured by category."""
+    """The first of `ordered`: hollow the baseline, filled the candidate, coloured by category."""
+    first, second = map(named, pairing.sides)
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     shown = [found for found in ordered if found.baseline_ms > 0 or found.candidate_ms > 0][:_SHOWN]
     if not shown:
@@ -67,7 +68,7 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
                 "change": found.change,
             }
         )
-    tip = {**_TIP, "before": "before ms", "after": "after ms", "change": "change"}
+    tip = {**_TIP, "before": f"{first} ms", "after": f"{second} ms", "change": "change"}
     point: Layer = {"y": "_middle", "color": category_colours(rows), "tip": tip, "size": 90, "opacity": 1}
     both = "isValid(datum.before) && isValid(datum.after)"
     layers = [
@@ -75,9 +76,9 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
         layer("rows", "point", x="before", filled=False, strokeWidth=2, **point),
         layer("rows", "point", x="after", filled=True, **point),
     ]
-    x = axis("ms with the tracer on; hollow: before, filled: after", {"domainMin": 0})
+    x = axis(f"ms with the tracer on; hollow: {first}, filled: {second}", {"domainMin": 0})
     label = named(pairing.label)
-    title = f"The {len(rows)} longest operators before and after: {label}"
+    title = f"The {len(rows)} longest operators, {first} and {second}: {label}"
     spec = labelled({"rows": rows}, layers, x)
     return Chart(name, title, f"{'; '.join(said)}.", spec, f"{names.ANALYSIS}: pairs, {label}, operators")
 
