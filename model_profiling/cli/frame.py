@@ -152,7 +152,7 @@ budget_option = click.option(
     type=FloatRange(0, 86_400, min_open=True),
     metavar="SECONDS",
     show_default="30",
-    help="Measure for about so long at most, but at least six launches.",
+    help="Time limit for measuring, in seconds (at least six launches are made).",
 )
 sample_option = click.option(
     "--sample",

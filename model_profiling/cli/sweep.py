@@ -37,9 +37,9 @@ _MOST_ROWS = 40
 @click.option(
     "--scheduler", metavar="ADDRESS", help="A Dask scheduler, HOST:PORT, whose workers do the work."
 )
-@click.option("--tls-ca", type=frame.PATH, help="Authority that the scheduler's is checked by.")
+@click.option("--tls-ca", type=frame.PATH, help="CA certificate for the scheduler.")
 @click.option("--tls-cert", type=frame.PATH, help="Your certificate for the scheduler.")
-@click.option("--tls-key", type=frame.PATH, help="Its key.")
+@click.option("--tls-key", type=frame.PATH, help="The key of your certificate.")
 @click.option(
     "--store", metavar="FOLDER", help="Add the runs to this store [default: the sweep's, or the usual]."
 )

@@ -99,7 +99,7 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
         key, here = str(location[-1]), _model_at(location[:-1], whole)
         if here is Experiment and (now := SYNONYMS.get(key)):
             return Problem(where, f"and {now} are both given and mean the same", f"keep {now}, drop {key}")
-        return Problem(where, "is no setting", _known_key_cure(location, whole))
+        return Problem(where, "is not a known key", _known_key_cure(location, whole))
     if kind == "missing":
         return Problem(where, "is missing", _addition(location, whole))
     if kind == "literal_error":

@@ -180,7 +180,7 @@ def packages() -> Iterator[Check]:
         return
     yield from (check for check in theirs if check.status != "pass")
     if CheckList(tuple(theirs)).ok:
-        yield Check("for ExecuTorch", "pass", f"the {len(theirs)} packages it asks for fit")
+        yield Check("for ExecuTorch", "pass", f"{len(theirs)} ExecuTorch dependencies OK")
 
 
 def _requirements(distribution: str) -> list[Check]:

@@ -18,7 +18,7 @@ from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideSeries, gather_inside
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.errors import FormatError
-from model_profiling.core.formatting import listing, plural, ranges, span_of
+from model_profiling.core.formatting import capitalized, listing, plural, ranges, span_of
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.run import Manifest, Pair, Run, Times, names
 from model_profiling.run.manifest import Between, Machine, Part
@@ -306,7 +306,7 @@ class ReportData:
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
     """Gather everything known about `run`; `analysis` is None if it has no dumps."""
     return ReportData(
-        title=title or f"{run.model_name or 'Model'} on {run.platform or run.path.name}",
+        title=title or (run.in_short if run.model_name else capitalized(run.in_short)),
         run=run,
         analysis=analysis,
         experiments=tuple(

@@ -157,10 +157,8 @@ class Dtypes:
 
 
 # Which number format to ship, and why.
-# Latencies from an Arm CPU decide; a difference within noise does not count. Without them the amount of work
-# decides, and nothing is called faster. A format whose outputs are too far off is not shipped.
-
-_EXAMPLES_ONLY = "accuracy was checked on the example inputs only"
+# Latencies from an Arm CPU decide; a difference within noise does not count. Without them nothing is recommended.
+# A format whose outputs are too far off is not shipped.
 
 
 def decide(found: Dtypes) -> tuple[str | None, str]:
@@ -169,12 +167,12 @@ def decide(found: Dtypes) -> tuple[str | None, str]:
     if not fit:
         return None, " ".join(("Ship none of them yet:", "; ".join(why_not) + "."))
     timed = [side for side in fit if side.latency is not None]
-    if found.judged_by_time and timed:
-        chosen, sentences = _by_latency(found, timed)
-    else:
-        chosen, sentences = _by_work(found, fit)
-    parts = [*sentences, *(f"Not {each}." for each in why_not), *_caution(chosen)]
-    return chosen.dtype, " ".join(parts)
+    excluded = [f"Not {each}." for each in why_not]
+    if not (found.judged_by_time and timed):
+        facts = (f"{side.dtype}: {_work_facts(side)}." for side in fit)
+        return None, " ".join(("No recommendation: no Arm latency.", *facts, *excluded))
+    chosen, sentences = _by_latency(found, timed)
+    return chosen.dtype, " ".join([*sentences, *excluded, *_caution(chosen)])
 
 
 def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
@@ -237,32 +235,13 @@ def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
     yield f"{said}."
 
 
-def _by_work(found: Dtypes, fit: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
-    chosen = min(fit, key=lambda side: (-_whole_percent(side), side.operators_outside, side.size_bytes or 0))
-    facts = []
-    if (share := _share(chosen)) is not None:
-        facts.append(f"{percent(share)} of its matrix arithmetic ran on SME2 kernels{_others(fit, chosen)}")
-    facts.append(f"{plural(chosen.operators_outside, 'operator')} outside the delegates")
-    if chosen.size_bytes is not None:
-        facts.append(f"the program is {size(chosen.size_bytes)}")
-    no_latency = (
-        "these times are of a CPU that is not an Arm CPU, so they do not decide"
-        if found.machine == "other"
-        else "no latency was measured"
-    )
-    return chosen, [
-        f"Ship {chosen.dtype} by what is known without a latency: {', '.join(facts)}; {no_latency}, "
-        "so nothing is said about which is faster."
-    ]
-
-
-def _others(fit: Sequence[DtypeSide], chosen: DtypeSide) -> str:
-    shares = [
-        f"{side.dtype} {percent(share)}"
-        for side in fit
-        if side is not chosen and (share := _share(side)) is not None
-    ]
-    return f" ({', '.join(shares)})" if shares else ""
+def _work_facts(side: DtypeSide) -> str:
+    share, outside = _share(side), plural(side.operators_outside, "operator")
+    facts = [] if share is None else [f"{percent(share)} of the matrix arithmetic on SME2 kernels"]
+    facts.append(f"{outside} outside the delegates")
+    if side.size_bytes is not None:
+        facts.append(size(side.size_bytes))
+    return ", ".join(facts)
 
 
 def _excluded(found: Dtypes) -> Iterator[str]:
@@ -286,10 +265,8 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
     if accuracy is None:
         return
     off = f"{accuracy.error:.2g} of their range"
-    said = f"Its outputs are off from PyTorch in float32 by {off}; {_EXAMPLES_ONLY}"
-    if accuracy.calibration == EXAMPLE_INPUTS:
-        said += ", and so was int8 calibrated"
-    yield f"{said}."
+    checks = "accuracy and int8 calibration" if accuracy.calibration == EXAMPLE_INPUTS else "accuracy"
+    yield f"Its outputs differ from PyTorch in float32 by {off}; {checks} used only the example inputs."
 
 
 def _latency(side: DtypeSide) -> Latency:
@@ -299,11 +276,6 @@ def _latency(side: DtypeSide) -> Latency:
 
 def _share(side: DtypeSide) -> float | None:
     return side.sme2.arithmetic_share if side.sme2 else None
-
-
-def _whole_percent(side: DtypeSide) -> float:
-    share = _share(side)
-    return round(share, 2) if share is not None else -1.0
 
 
 def _range(found: Projected) -> str:

@@ -58,11 +58,9 @@ def shift_text(before: CategoryPair, after: CategoryPair, sides: tuple[str, str]
             f"{before.name} is the largest part of the time with {first} ({percent(before.baseline_share)}) "
             f"and with {second} ({percent(after.candidate_share)})."
         )
-    return (
-        f"The bottleneck moved from {before.name} ({percent(before.baseline_share)} of the time with {first}) "
-        f"to {after.name} ({percent(after.baseline_share)} with {first}, {percent(after.candidate_share)} with "
-        f"{second})."
-    )
+    shares = f"{percent(after.baseline_share)} with {first}, {percent(after.candidate_share)} with {second}"
+    was = f"{before.name} ({percent(before.baseline_share)} of the time with {first})"
+    return f"The bottleneck moved from {was} to {after.name} ({shares})."
 
 
 def bottleneck_shift(pairing: Pairing) -> str:

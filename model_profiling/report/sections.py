@@ -41,18 +41,18 @@ from model_profiling.statistics.verdict import Speedup
 
 def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
     if found.unit == "launch":
-        compared = "turns of the same moment, launch by launch, so that what the machine did meets both sides"
+        compared = "paired turns"
     elif side_by_side:
-        compared = (
-            "the lower quartiles of processes that ran side by side, which other work on the machine "
-            "disturbs least"
-        )
+        compared = "the lower quartiles of processes that ran side by side"
     else:
         compared = (
-            "the lower quartiles of processes that ran at different times, so 3% is added to each side of an "
-            "interval for what the machine did then"
+            "the lower quartiles of processes that ran at different times, with 3% added to each side of the "
+            "interval"
         )
-    return f"Times are medians. Speedups and changes are not their quotient: they compare {compared}."
+    return (
+        f"Times are medians. Speedups are computed from {compared}, so they differ slightly from the ratio "
+        "of the medians."
+    )
 
 
 def unit_header(latencies: Sequence[Latency]) -> str:

@@ -153,7 +153,7 @@ def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
         ]
         yield make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
     else:
-        yield Paragraph(f"from {series.times.origin}: its times mean nothing and are not shown")
+        yield Paragraph(f"from {series.times.origin}: its times are not valid latencies and are not shown")
         counts = [
             (category.value, str(sum(operator.category is category for operator in series.operators)))
             for category in series.breakdown.categories

@@ -267,16 +267,14 @@ class _Asked:
     def _doubts(self) -> Iterator[str]:
         pair, found = self.sme2_pair, self.spoken_of
         if pair and (width := pair.speedup.half_width) is not None and width > _WIDE_INTERVAL:
-            yield (
-                f"{pair.label}: the times spread so widely that the ratio is only known to {percent(width)}."
-            )
+            yield (f"{pair.label}: the times are so noisy that the ratio is only known to {percent(width)}.")
         summary = found.summary if found else None
         if found and summary and not pair and summary.p95 > _WIDE_SPREAD * summary.p5:
             took_turns = found.latency is not None and found.latency.measured == "lockstep"
-            what = "what did not take turns with it" if took_turns else "anything"
+            what = "runs made at another time" if took_turns else "anything"
             yield (
                 f"{found.series}: {milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in "
-                f"ten inferences, a spread too wide to compare it with {what}."
+                f"ten inferences, too noisy to compare with {what}."
             )
 
     def _other_pairs(self) -> Iterator[str]:

@@ -152,8 +152,9 @@ class Run:
 
     @property
     def in_short(self) -> str:
-        """For example `toy_cnn_xnnpack_fp16 on linux`."""
-        return f"{self.model_name or 'model'} on {self.platform or self.path.name}"
+        """For example `toy_cnn_xnnpack_fp16 on linux`, or `toy_cnn_xnnpack_fp16 (emulated)`."""
+        name, place = self.model_name or "model", self.platform or self.path.name
+        return f"{name} (emulated)" if place == "emulated" else f"{name} on {place}"
 
     def __repr__(self) -> str:
         held = f"{len(self.series)} series, {plural(len(self.dumps), 'dump')}"

@@ -169,7 +169,7 @@ def check_question(sql: str) -> None:
         return
     wrong = f"{kinds[0].replace('_', ' ')} does not only read" if len(kinds) == 1 else "it is empty"
     told = f"it is {len(kinds)} statements" if len(kinds) > 1 else wrong
-    raise InputError(f"this is no question of one statement: {told}", _ONLY_READS)
+    raise InputError(f"only a single read-only statement is allowed: {told}", _ONLY_READS)
 
 
 @contextlib.contextmanager
@@ -188,7 +188,9 @@ def asking(
         try:
             asked = done(lambda: made.sql(sql, params=params or None))
             if asked is None:
-                raise InputError("this is no question of one statement: it answers nothing", _ONLY_READS)
+                raise InputError(
+                    "only a single read-only statement is allowed: this one answers nothing", _ONLY_READS
+                )
             reader = done(lambda: asked.to_arrow_reader(_ROWS))
             names = _told_apart(reader.schema.names)
             fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]

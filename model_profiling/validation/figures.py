@@ -128,7 +128,7 @@ def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
         for found in listed
         if found.sme2 is False and found.sme.proves_sme
     ]
-    return f"{len(listed)} lists fit what was switched off"
+    return f"{plural(len(listed), 'list')} of kernels checked"
 
 
 @question("sampling", MEASURE_AGAIN)
@@ -190,7 +190,7 @@ def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
         wrong.append(f"it describes {len(listed)} dumps, not those that are here")
     wrong += _wrong_pairs(checked.run, content.get("pairs"))
     wrong += _wrong_projection(checked.run, content.get("sme2_headroom"))
-    return f"{names.ANALYSIS} says what {len(listed)} dumps say"
+    return f"{names.ANALYSIS} agrees with {plural(len(listed), 'dump')}"
 
 
 def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:

@@ -54,7 +54,7 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytes
     ]
     assert len(launches) == 3 and launches[0] == launches[1] == launches[2], "all took turns with each other"
     assert None not in launches[0] and all(pair.speedup.unit == "launch" for pair in found.pairs)
-    assert found.ship in DTYPES
+    assert found.ship in DTYPES if ON_ARM else found.ship is None
     assert found.verdict in done.stdout
     page = (home / "runs" / "dtypes.md").read_text()
     assert found.verdict in page
@@ -78,7 +78,7 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("emulated")
-def test_without_latencies_the_work_decides(home: Path, sme2prof: Run) -> None:
+def test_without_latencies_nothing_is_recommended(home: Path, sme2prof: Run) -> None:
     words = ("--dtype", "fp32,int8", "--target", "emulated", "--outdir", home, "--json")
     done = sme2prof("profile", "toy_cnn", *words)
     assert done.returncode == 0, done.stderr
@@ -88,8 +88,8 @@ def test_without_latencies_the_work_decides(home: Path, sme2prof: Run) -> None:
     assert found == json.loads((home / "runs" / "dtypes.json").read_text())
     assert [side["latency"] for side in found["sides"]] == [None, None]
     assert [side["sme2"]["arithmetic_share"] for side in found["sides"]] == [1.0, 1.0]
-    assert found["ship"] == "int8", "as much on SME2, and smaller"
-    assert not found["pairs"] and "no latency" in found["verdict"]
+    assert found["ship"] is None and not found["pairs"]
+    says(found["verdict"], "No recommendation", "no Arm latency", "fp32: 100.0%", "int8: 100.0%")
 
 
 def test_a_dtype_that_fails_is_kept_with_its_reason(tmp_path: Path, sme2prof: Run) -> None:
@@ -99,7 +99,7 @@ def test_a_dtype_that_fails_is_kept_with_its_reason(tmp_path: Path, sme2prof: Ru
     says(done.stderr, "error: fp16: 'unseen_large' overflows")
     found = read_record(Dtypes, tmp_path / "runs" / "dtypes.json", "make it again")
     assert [bool(side.problem) for side in found.sides] == [True, False]
-    assert found.ship == "fp32"
+    assert found.ship == ("fp32" if ON_ARM else None)
     assert found.sides[0].problem in found.verdict
     assert "export fp32" in (tmp_path / "runs" / "dtypes.md").read_text()
 

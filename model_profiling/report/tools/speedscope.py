@@ -42,7 +42,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     frames: dict[Frame, int] = {}
     profiles = [profile for found in data.analysis.series if (profile := _profile(found, frames))]
     if not profiles:
-        problem = "its times mean nothing, and no program tells the arithmetic of its operators"
+        problem = "its times are not valid latencies, and without a program the arithmetic is not known"
         raise NothingToShow(f"{data.run.path}: {problem}", "analyse it beside its .pte file")
     content: Json = {
         "$schema": _SCHEMA,
