@@ -157,8 +157,8 @@ class Dtypes:
 
 
 # Which number format to ship, and why.
-# Latencies from an Arm CPU decide; a difference within noise does not count. Without them nothing is recommended.
-# A format whose outputs are too far off is not shipped.
+# Latencies from an Arm CPU decide; a difference within noise does not count. Without them nothing is
+# recommended. A format whose outputs are too far off is not shipped.
 
 
 def decide(found: Dtypes) -> tuple[str | None, str]:

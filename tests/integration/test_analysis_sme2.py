@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import missing
 from recorded_dumps import record, target
+from said import says
 
 from model_profiling.core.errors import SetupError
 from model_profiling.program.category import Category
@@ -53,3 +55,25 @@ def test_emulated_times_give_neither_speedups_nor_findings_about_time(run_dir: t
     (pairing,) = analysis.pairings
     assert pairing.traced_ratio is None and "an emulated run" in pairing.not_comparable
     assert {finding.max_gain_pct for finding in analysis.findings} <= {None}
+
+
+CONV1D = """
+import torch
+
+def make():
+    return torch.nn.Conv1d(1, 32, 64, stride=32), (torch.randn(1, 1, 4096),)
+"""
+
+
+@pytest.mark.usefixtures("emulated")
+def test_where_nothing_reaches_sme2_the_cure_comes_first_and_hardware_is_no_advice(
+    tmp_path, sme2prof
+) -> None:
+    (tmp_path / "conv1d.py").write_text(CONV1D)
+    words = ("--target", "emulated", "--outdir", tmp_path / "out", "--json")
+    done = sme2prof("profile", f"{tmp_path / 'conv1d.py'}:make", *words)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(next((tmp_path / "out").rglob("analysis_summary.json")).read_text())["answers"]
+    says(answers["what_sme2_changes"], "only matrix operator used SME2", "because", "depthwise")
+    assert answers["what_next"].startswith("To reach SME2: use a plain convolution")
+    assert "machine that has SME2" not in answers["what_next"]
