@@ -166,8 +166,9 @@ def proven_text(coverage: Coverage, more: str = "") -> str:
         ran += f", {percent(coverage.arithmetic_share)} of the arithmetic{known}"
     if not coverage.isa:
         where = "Under emulation, " if coverage.emulated else ""
-        none = f"none of the {every}" if len(coverage.operators) > 1 else "not even the only matrix operator"
-        return capitalized(f"{where}{none} used SME2")
+        one = len(coverage.operators) == 1
+        none = "the only matrix operator did not use" if one else f"none of the {every} used"
+        return capitalized(f"{where}{none} SME2")
     return f"Under emulation: {ran}{more}" if coverage.emulated else f"{ran}{more}"
 
 

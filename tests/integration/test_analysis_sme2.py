@@ -74,6 +74,6 @@ def test_where_nothing_reaches_sme2_the_cure_comes_first_and_hardware_is_no_advi
     done = sme2prof("profile", f"{tmp_path / 'conv1d.py'}:make", *words)
     assert done.returncode == 0, done.stderr
     answers = json.loads(next((tmp_path / "out").rglob("analysis_summary.json")).read_text())["answers"]
-    says(answers["what_sme2_changes"], "only matrix operator used SME2", "because", "depthwise")
+    says(answers["what_sme2_changes"], "only matrix operator did not use SME2", "because", "depthwise")
     assert answers["what_next"].startswith("To reach SME2: use a plain convolution")
     assert "machine that has SME2" not in answers["what_next"]
