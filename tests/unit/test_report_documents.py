@@ -132,10 +132,10 @@ def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
 def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     before = [[4.0 * (1 + 0.3 * (place % 2)) for _ in range(5)] for place in range(8)]
     after = [[2.0 * (1 + 0.3 * (place % 3 == 0)) for _ in range(5)] for place in range(8)]
-    (note,) = [note for note in answered(compare_rounds(before, after)).notes if "spread" in note]
+    (note,) = [note for note in answered(compare_rounds(before, after)).notes if "noisy" in note]
     says(note, PAIR.label, "ratio")
     assert re.search(r"\d\d\.\d%", note)
-    assert "spread" not in opening(found(2.0))
+    assert "noisy" not in opening(found(2.0))
 
     def latency(*values: float, measured: Literal["lockstep", "rounds"] = "rounds") -> str:
         known = Latency(experiment="on", threads=1, end_to_end_ms=summarize(values), measured=measured)
@@ -143,11 +143,11 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
         return " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)))
 
     says_together(latency(1.0, 1.1, 0.9), "1.000 ms", "on, 1 thread")
-    assert "spread" not in latency(1.0, 1.1, 0.9)
+    assert "noisy" not in latency(1.0, 1.1, 0.9)
     alone, in_turns = latency(1.0, 2.0, 0.5), latency(1.0, 2.0, 0.5, measured="lockstep")
-    says_together(alone, "on, 1 thread", "0.550", "1.900 ms", "spread")
-    assert "turns" not in alone
-    says_together(in_turns, "on, 1 thread", "0.550", "1.900 ms", "spread", "turns")
+    says_together(alone, "on, 1 thread", "0.550", "1.900 ms", "noisy")
+    assert "another time" not in alone
+    says_together(in_turns, "on, 1 thread", "0.550", "1.900 ms", "noisy", "another time")
 
 
 def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
