@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import re
 import shlex
 import shutil
@@ -43,9 +42,11 @@ def reinstall(package: str, extra: str) -> str:
 
 def _requirements(extra: str) -> list[str]:
     """The requirements of the kit's `extra`; empty if the kit is not installed."""
+    from importlib import metadata  # with its email parser it would take a fifth of `--help`
+
     try:
-        asked = importlib.metadata.requires(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
+        asked = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
         return []
     of_extra = re.compile(rf"""(.+?)\s*;.*\bextra\s*==\s*["']{re.escape(extra)}["']""")
     return [found[1] for line in asked if (found := of_extra.match(line))]
@@ -74,9 +75,11 @@ def document(name: str) -> str:
     """A page of `docs/`: its path in a clone, else its web address."""
     if (_CLONE / "docs" / name).is_file():
         return f"docs/{name}"
+    from importlib import metadata
+
     try:
-        installed = importlib.metadata.metadata(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
+        installed = metadata.metadata(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
         return f"docs/{name} in a clone of the kit"
     addresses = dict(url.split(", ", 1) for url in installed.get_all("Project-URL") or ())
     version = installed["Version"]
