@@ -46,7 +46,7 @@ _NAMED, _LABELLED = 0.34, 0.1
 
 def category_shift(pairing: Pairing, name: str) -> Chart:
     """Milliseconds of each part on both sides; the largest part of the candidate is followed across."""
-    first, second = pairing.sides
+    first, second = map(named, pairing.sides)
     sides = {first: break_down(pairing.baseline), second: break_down(pairing.candidate)}
     before, after = (part.name for part in largest_parts(pairing))
     was, now = (sides[side].parts[after].cells[1] for side in sides)
