@@ -17,7 +17,7 @@ whether the promises hold, and so does the exit code.
 
   python bench/measurement_quality.py --keep pool.json         38 minutes of measuring, a few of judging
   python bench/measurement_quality.py --from pool.json         judges it again
-      --into docs/explanation/measuring_figures.md --picture docs/images/power.svg and fills the page
+      --into bench/figures/measuring.md --picture bench/figures/power.svg and fills the page
   python bench/measurement_quality.py --quick                  eight minutes, to try it
 """
 

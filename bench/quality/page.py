@@ -1,4 +1,4 @@
-"""The figures as Markdown: all for the terminal, some for docs/explanation/measuring_figures.md."""
+"""The figures as Markdown: all for the terminal, some for bench/figures/measuring.md."""
 
 from __future__ import annotations
 

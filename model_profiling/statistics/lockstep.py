@@ -5,7 +5,7 @@ A disturbance hits both turns of a cycle, so it hardly changes their ratio. A pr
 for the whole launch, so a launch counts once, however many cycles it has.
 
 Three choices, the best of those tried in `bench/lockstep_simulation.py`
-(docs/explanation/measuring_figures.md):
+(bench/figures/measuring.md):
 - A turn's time is the edge of its fastest eighth (the fastest of up to eight inferences). Other work only
   adds time; where it hits most inferences, quartile, median and mean spread several times as far. The single
   fastest of a long turn would be an outlier.

@@ -177,7 +177,7 @@ FEWEST_ROUNDS = 3
 """With fewer there is a ratio but no verdict: too few to show how much processes differ by themselves."""
 
 # Measuring stops once the interval is narrow, which happens a little more often where the noise happens to
-# look small. In simulations without a difference (docs/explanation/measuring_figures.md), judging at 0.7 of
+# look small. In simulations without a difference (bench/figures/measuring.md), judging at 0.7 of
 # the allowed error keeps false verdicts below it.
 _SPENT = 0.7
 # With three to five rounds, one experiment may by chance come first in every round, and warming up or

@@ -9,7 +9,6 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from runpy import run_path
 
 import pytest
 from made_runs import MadeRun, make_run
@@ -131,10 +130,10 @@ def test_every_column_can_be_asked_for_by_its_bare_name(store: Store) -> None:
         assert all(column.meaning and column.meaning[-1] not in ".;" for column in table.columns)
 
 
-def test_the_page_has_every_column() -> None:
-    made = run_path(str(ROOT / "docs" / "make_store_tables.py"))
+def test_the_page_has_every_table() -> None:
     page = (ROOT / "docs" / "reference" / "store.md").read_text()
-    assert made["with_tables"](page) == page, "run docs/make_store_tables.py"
+    listed = page.partition("| table |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE) == list(TABLES)
 
 
 def test_a_run_is_known_wherever_it_lies(tmp_path: Path) -> None:
