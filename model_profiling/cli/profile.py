@@ -239,6 +239,11 @@ def _side_by_side(found: Dtypes) -> list[Block]:
 
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
     found = several.found
+    # The verdict comes last: on a terminal that is what people read first.
+    code = for_tools.print_warnings(several.warnings, quiet=quiet or as_json)
+    for side in found.failed:
+        if side.dtype not in several.outcomes:
+            frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")
     if as_json:
         profiles = {dtype: _facts(outcome) for dtype, outcome in several.outcomes.items()}
         frame.facts({"schema_version": 1, "side_by_side": record_json(found), "profiles": profiles})
@@ -252,11 +257,8 @@ def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json:
             frame.say(render_terminal([dtypes_table(found)]))
             frame.say()
         frame.say(found.verdict)
-        frame.say(f"Side by side: {several.page}")
-    code = for_tools.print_warnings(several.warnings, quiet=quiet or as_json)
-    for side in found.failed:
-        if side.dtype not in several.outcomes:
-            frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")
+        for path in pages(several.page):
+            frame.say(f"Side by side: {path}")
     return 2 if found.failed else code
 
 

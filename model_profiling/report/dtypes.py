@@ -167,7 +167,7 @@ def decide(found: Dtypes) -> tuple[str | None, str]:
     if not fit:
         return None, " ".join(("Ship none of them yet:", "; ".join(why_not) + "."))
     timed = [side for side in fit if side.latency is not None]
-    excluded = [f"Not {each}." for each in why_not]
+    excluded = [f"{each}." for each in why_not]
     if not (found.judged_by_time and timed):
         facts = (f"{side.dtype}: {_work_facts(side)}." for side in fit)
         return None, " ".join(("No recommendation: no Arm latency.", *facts, *excluded))
@@ -203,41 +203,40 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
         others = listing(side.dtype for side in alike if side is not chosen)
         nearer = "nearer" if len(alike) == 2 else "nearest"
         nearness = f"{chosen.dtype} is {nearer} to PyTorch in float32"
-        parts.append(f"this measurement cannot tell {others} from it (a longer --budget may), and {nearness}")
+        parts.append(f"{others} may be as fast (a longer --budget may tell), and {nearness}")
     for dtype, verdict in judged.items():
         if verdict is Verdict.NOT_COMPARABLE:
             pair = found.pair(fastest.dtype, dtype)
             reason = pair.speedup.reason if pair else "they were not compared"
-            parts.append(f"{fastest.dtype} against {dtype} is not judged: {reason}")
+            parts.append(f"{fastest.dtype} could not be compared with {dtype}: {reason}")
     return chosen, [f"{'; '.join(parts)}.", *(_projection(timed, chosen) if found.machine == "arm" else ())]
 
 
 def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
-    """Say what a CPU with SME2 might change about the choice; overlapping ranges decide nothing."""
+    """Say how a CPU with SME2 might change the choice; overlapping ranges decide nothing."""
     known = {side.dtype: side.projected for side in timed if side.projected is not None}
     own = known.pop(chosen.dtype, None)
     if own is None:
-        yield "What SME2 would bring is not known for it."
+        yield f"What SME2 would bring to {chosen.dtype} is not known."
         return
-    said = f"With SME2 the projection, not a measurement, is {_range(own)} for {chosen.dtype}"
+    said = f"With SME2, {chosen.dtype} would take {_range(own)}: a projection, not a measurement"
     ahead = [dtype for dtype, other in known.items() if other.high_ms < own.low_ms]
     behind = [dtype for dtype, other in known.items() if other.low_ms > own.high_ms]
     rest = [dtype for dtype in known if dtype not in (*ahead, *behind)]
     ranges = {dtype: f"{dtype} ({_range(other)})" for dtype, other in known.items()}
     if ahead:
-        said += (
-            f"; {listing(ranges[dtype] for dtype in ahead)} would be ahead: measure there before you decide"
-        )
+        faster = listing(ranges[dtype] for dtype in ahead)
+        said += f"; {faster} would be faster: measure on a CPU with SME2 before you decide"
     if rest:
-        said += f"; it does not tell it from {listing(ranges[dtype] for dtype in rest)}"
+        said += f"; {listing(ranges[dtype] for dtype in rest)} may be as fast"
     if behind:
-        said += f"; {listing(ranges[dtype] for dtype in behind)} would stay behind"
+        said += f"; {listing(ranges[dtype] for dtype in behind)} would be slower"
     yield f"{said}."
 
 
 def _work_facts(side: DtypeSide) -> str:
     share, outside = _share(side), plural(side.operators_outside, "operator")
-    facts = [] if share is None else [f"{percent(share)} of the matrix arithmetic on SME2 kernels"]
+    facts = [] if share is None else [f"{percent(share)} of the matrix arithmetic runs on SME2"]
     facts.append(f"{outside} outside the delegates")
     if side.size_bytes is not None:
         facts.append(size(side.size_bytes))
@@ -246,7 +245,7 @@ def _work_facts(side: DtypeSide) -> str:
 
 def _excluded(found: Dtypes) -> Iterator[str]:
     for side in found.failed:
-        yield f"{side.dtype}, which failed: {side.problem}"
+        yield f"{side.dtype} failed: {side.problem}"
     for side in found.worked:
         accuracy = side.accuracy
         if accuracy is None or accuracy.ok:
@@ -257,7 +256,7 @@ def _excluded(found: Dtypes) -> Iterator[str]:
             off, limit, what = accuracy.error, accuracy.limit, "PyTorch in float32"
         fix = "; calibrate it on real inputs" if accuracy.calibration == EXAMPLE_INPUTS else ""
         far = accuracy.wrong or f"{what} by {off:.2g} of the output range (limit {limit:g})"
-        yield f"{side.dtype}, which is off from {far}{fix}"
+        yield f"{side.dtype} is not accurate enough: it differs from {far}{fix}"
 
 
 def _caution(chosen: DtypeSide) -> Iterator[str]:

@@ -8,17 +8,19 @@ from model_profiling.core.formatting import MISSING, milliseconds, percent, plur
 from model_profiling.program.graph_file import described
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import number_cell
-from model_profiling.report.charts.categories import dtypes_chart
+from model_profiling.report.charts.categories import dtypes_charts
 from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.pair_text import speedup_text
+from model_profiling.run import names
 from model_profiling.statistics.speedup import Verdict
 
 
 def dtypes_document(found: Dtypes) -> list[doc.Block]:
+    first, end, rest = found.verdict.partition(". ")
     return [
         doc.Heading(f"Which number format for {found.model}?", 1),
-        doc.Paragraph(doc.Strong(found.verdict)),
-        *([chart] if (chart := dtypes_chart(found)) else []),
+        doc.Paragraph((doc.Strong(f"{first}{end}".rstrip()), f" {rest}")),
+        *dtypes_charts(found),
         dtypes_table(found),
         *_meaning(found),
         *_outside(found),
@@ -29,7 +31,7 @@ def dtypes_document(found: Dtypes) -> list[doc.Block]:
 
 def dtypes_table(found: Dtypes) -> doc.Block:
     """Formats are columns, so that the table fits a terminal of usual width."""
-    headers = ("", *(side.dtype for side in found.sides))
+    headers = ("number format", *(side.dtype for side in found.sides))
     rows = [
         (name, *(MISSING if side.problem and not side.program else cell(side) for side in found.sides))
         for name, cell in _rows(found)
@@ -83,23 +85,23 @@ def _tested(side: DtypeSide, cell: Callable[[OnSme2], str]) -> str:
 
 
 def _error(found: Accuracy) -> str:
-    return f"{found.error:.2g}{'' if found.ok else ' (too far)'}"
+    return f"{found.error:.2g}{'' if found.ok else ' (too large)'}"
 
 
 def _meaning(found: Dtypes) -> Iterator[doc.Block]:
     where = {
-        "sme2": f"Latencies are of {found.cpu}, with SME2 on.",
-        "arm": f"Latencies are of {found.cpu}, an Arm CPU without SME2: a baseline.",
-        "other": f"Latencies are of {found.cpu}, which is not an Arm CPU: they say nothing about Arm.",
+        "sme2": f"Latencies were measured on {found.cpu}, with SME2 on.",
+        "arm": f"Latencies were measured on {found.cpu}, an Arm CPU without SME2: a baseline.",
+        "other": f"Latencies were measured on {found.cpu}. It is not an Arm CPU: they say nothing about Arm.",
     }
-    lines = [where.get(found.machine, "No latency was measured: nothing here says which is faster.")]
+    lines = [where.get(found.machine, "No latency was measured: nothing here says which format is faster.")]
     if any(side.projected for side in found.sides):
         lines.append(
-            "A projection is not a measurement: proven SME2 operators divided by a range of factors."
+            "Projected, not measured: the time of operators that SME2 runs, divided by a range of factors."
         )
     lines.append(
-        "Errors are the largest difference on the example inputs, as a share of the output range, against "
-        "eager PyTorch in float32."
+        "The error is the largest difference from eager PyTorch in float32 on the example inputs, as a share "
+        "of the output range."
     )
     for side in found.sides:
         if side.accuracy and side.accuracy.calibration:
@@ -139,20 +141,16 @@ def _sme2(found: Dtypes) -> Iterator[doc.Block]:
 
 def _compared(found: Dtypes) -> Iterator[doc.Block]:
     yield doc.Heading("What was compared")
-    rows = [
-        (side.dtype, doc.Code(side.program), side.sha256[:16], doc.Code(run))
-        for side in found.sides
-        for run in side.runs
-    ]
-    if rows:
-        yield doc.make_table(("dtype", "program", "SHA-256", "run"), rows)
-        yield doc.Paragraph("Paths are relative to this page.")
+    for side in found.worked:
+        runs = (("run ", doc.Link(run, f"{run}/{names.REPORT_PAGE}")) for run in side.runs)
+        program = ("program ", doc.Code(side.program), f", SHA-256 {side.sha256[:16]}")
+        yield doc.Items((doc.Item(side.dtype, (program, *runs)),))
     yield from doc.make_list(map(_pair, found.pairs))
 
 
 def _pair(pair: DtypePair) -> str:
     found = pair.speedup
-    said = f"{pair.dtype} against {pair.against}: {found.verdict.value}"
+    said = f"{pair.dtype} compared with {pair.against}: {found.verdict.value}"
     if found.ratio is not None:
         said += f", {speedup_text(found)}"
     return f"{said}, because {found.reason}" if found.verdict is Verdict.NOT_COMPARABLE else said

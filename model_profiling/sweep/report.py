@@ -45,7 +45,6 @@ from model_profiling.sweep.machine_lock import working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
 from model_profiling.workflow.report import write_combined_report, write_page
 
-_PAGE = Path(names.REPORT).with_suffix(names.HTML).name
 _MOST_REASONS = 8
 MOST_SIDE_BY_SIDE = 24
 """The most runs on one page: with more, nobody sees anything."""
@@ -281,7 +280,8 @@ _COLUMNS: dict[str, Callable[[Row], Text | None]] = {
 
 def _linked(each: CellRecord) -> Text:
     name = each.cell.program.name
-    return Link(name, f"{each.run_dir}/{_PAGE}") if each.run_dir and each.state == "done" else Code(name)
+    done = each.run_dir and each.state == "done"
+    return Link(name, f"{each.run_dir}/{names.REPORT_PAGE}") if done else Code(name)
 
 
 def _left_out(cells: Iterable[CellRecord]) -> Iterator[Block]:

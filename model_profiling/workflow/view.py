@@ -24,8 +24,6 @@ from model_profiling.store.store import Store, is_store
 from model_profiling.workflow.history import store_contents
 from model_profiling.workflow.report import write_report
 
-_PAGE = Path(names.REPORT).with_suffix(names.HTML).name
-
 
 @dataclass(frozen=True, slots=True)
 class ViewedPage:
@@ -58,7 +56,7 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
     if len(runs) == 1:
         # An existing report page is never opened: whoever sent the run may have put any script into it.
         write_report(runs[0], out=out or _writable(runs[0]) / names.REPORT, progress=progress)
-        return ViewedPage(out or runs[0] / _PAGE, runs)
+        return ViewedPage(out or runs[0] / names.REPORT_PAGE, runs)
     return _index(place, runs, out or _writable(place) / names.INDEX, progress or Silent())
 
 
@@ -97,7 +95,7 @@ def run_row(run_dir: Path, home: Path) -> IndexRow:
         data = report_data(Run.open(run_dir), None)
     except ProfilingError as problem:
         return damaged_row(place, str(problem))
-    made = next((name for name in (_PAGE, names.REPORT) if is_regular(run_dir / name)), None)
+    made = next((name for name in (names.REPORT_PAGE, names.REPORT) if is_regular(run_dir / name)), None)
     return index_row(data, place, f"{place}/{made}" if made else "")
 
 

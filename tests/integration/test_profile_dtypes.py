@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,8 +58,9 @@ def test_three_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytes
     assert found.ship in DTYPES if ON_ARM else found.ship is None
     assert found.verdict in done.stdout
     page = (home / "runs" / "dtypes.md").read_text()
-    assert found.verdict in page
+    assert found.verdict in page.replace("**", "")
     assert "](dtypes_files/dtypes.svg)" in page and (home / "runs" / "dtypes_files" / "dtypes.svg").is_file()
+    assert all(f"]({run}/report.html)" in page for side in found.sides for run in side.runs)
     assert (home / "runs" / "dtypes.html").is_file()
     for side in found.sides:
         assert side.latency is not None
@@ -90,18 +92,29 @@ def test_without_latencies_nothing_is_recommended(home: Path, sme2prof: Run) -> 
     assert [side["sme2"]["arithmetic_share"] for side in found["sides"]] == [1.0, 1.0]
     assert found["ship"] is None and not found["pairs"]
     says(found["verdict"], "No recommendation", "no Arm latency", "fp32: 100.0%", "int8: 100.0%")
+    page = (home / "runs" / "dtypes.md").read_text()
+    ((told, name),) = re.findall(r"!\[(.*)\]\(dtypes_files/(\w+)\.svg\)", page)
+    assert name == "coverage"
+    says(told, "fp32: 100.0%", "int8: 100.0%")
 
 
-def test_a_dtype_that_fails_is_kept_with_its_reason(tmp_path: Path, sme2prof: Run) -> None:
+def test_a_dtype_that_fails_is_kept_with_its_reason(
+    tmp_path: Path, sme2prof: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", sys.stdout)  # as on a terminal
     words = ("--dtype", "fp16,fp32", "--target", "host", *QUICK, "--outdir", tmp_path)
     done = sme2prof("profile", f"{UNSEEN}:large", *words)
     assert done.returncode == 2
-    says(done.stderr, "error: fp16: 'unseen_large' overflows")
+    says(done.stdout, "error: fp16: 'unseen_large' overflows")
     found = read_record(Dtypes, tmp_path / "runs" / "dtypes.json", "make it again")
     assert [bool(side.problem) for side in found.sides] == [True, False]
     assert found.ship == ("fp32" if ON_ARM else None)
     assert found.sides[0].problem in found.verdict
     assert "export fp32" in (tmp_path / "runs" / "dtypes.md").read_text()
+    *_, verdict, first, second = done.stdout.splitlines()
+    assert verdict == found.verdict, "it comes after warnings and errors"
+    says(first, "Side by side", tmp_path / "runs" / "dtypes.html")
+    says(second, "Side by side", tmp_path / "runs" / "dtypes.md")
 
 
 def test_where_all_fail_the_first_reason_is_the_error(tmp_path: Path, sme2prof: Run) -> None:

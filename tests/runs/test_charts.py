@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from recorded_runs import load
+from said import says
 
 from model_profiling.analysis.series_views import seen_roofline
 from model_profiling.core import process
@@ -27,13 +28,13 @@ from model_profiling.report.charts import (
     named,
     thinned,
 )
-from model_profiling.report.charts.categories import categories_of, dtypes_chart
+from model_profiling.report.charts.categories import categories_of, dtypes_charts
 from model_profiling.report.charts.latency import latency_chart, over_time_chart, speedups_chart
 from model_profiling.report.charts.operators import longest_operators
 from model_profiling.report.charts.steps import ladder_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Chart, charts_in
-from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, Projected, Work
+from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, OnSme2, Projected
 from model_profiling.report.run_report import run_document
 from model_profiling.run import Metrics, Run, Series, Times
 from model_profiling.run.journal import Journal
@@ -330,23 +331,29 @@ def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
 
 def side(dtype: str, ms: float | None, projected: Projected | None = None) -> DtypeSide:
     latency = Latency(Series("on", 1), ms, ms * 0.9, ms * 1.2) if ms else None
-    work = Work(2_000_000, 5_000)
-    return DtypeSide(dtype=dtype, program="p.pte", latency=latency, projected=projected, work=work)
+    return DtypeSide(dtype=dtype, program="p.pte", latency=latency, projected=projected)
 
 
-def test_number_formats_are_compared_by_time_or_by_work() -> None:
+def test_number_formats_are_compared_by_time_and_by_what_runs_on_sme2() -> None:
     failed = replace(side("fp16", 3.0), problem="no")
     timed = (side("fp32", 7.5, Projected(1.5, 3.0, "usual")), side("int8", 2.5), failed)
-    chart = dtypes_chart(Dtypes(model="m", cpu="N1", machine="arm", sides=timed))
-    assert chart is not None and [row["median"] for row in rows(chart)] == [7.5, 2.5]
+    (chart,) = dtypes_charts(Dtypes(model="m", cpu="N1", machine="arm", sides=timed))
+    assert [row["median"] for row in rows(chart)] == [7.5, 2.5]
     assert [(row["from"], row["to"]) for row in rows(chart, "projected")] == [(1.5, 3.0)]
     assert "PROJECTED" in chart.summary and "Arm" not in chart.summary
-    other = dtypes_chart(Dtypes(model="m", machine="other", sides=timed))
-    assert other is not None and "nothing about Arm" in other.summary
-    work = dtypes_chart(Dtypes(model="m", machine="emulated", sides=(side("fp32", None), side("int8", None))))
-    assert work is not None and " ms" not in json.dumps(work.spec) + work.summary
-    assert dtypes_chart(Dtypes(model="m", sides=(DtypeSide(dtype="fp32", problem="no"),))) is None
-    for drawn in (chart, work):
+    (other,) = dtypes_charts(Dtypes(model="m", machine="other", sides=timed))
+    assert "nothing about Arm" in other.summary
+    partly, untested = OnSme2("executed", "r", 3, 4, 0.255), OnSme2("not tested", "r")
+    known = (replace(timed[0], sme2=partly), replace(timed[1], sme2=untested), failed)
+    latency, coverage = dtypes_charts(Dtypes(model="m", machine="sme2", sides=known))
+    assert rows(latency) == rows(chart)
+    for elsewhere in (Dtypes(model="m", machine="other", sides=known), Dtypes(model="m", sides=known)):
+        (alone,) = dtypes_charts(elsewhere)
+        assert alone == coverage, "times that do not count are not drawn beside it"
+    assert [row["percent"] for row in rows(coverage, "bars")] == [25.5]
+    says(coverage.summary, "fp32: 25.5%", "3 of 4 matrix operators", "int8: not tested")
+    assert not dtypes_charts(Dtypes(model="m", sides=(DtypeSide(dtype="fp32", problem="no"),)))
+    for drawn in (chart, coverage):
         assert "undefined" not in draw_svg(drawn)
 
 

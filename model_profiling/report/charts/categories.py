@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import milliseconds, plural, size
+from model_profiling.core.formatting import milliseconds, percent, plural, size
 from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.charts import (
+    AFTER,
+    BEFORE,
     BOX,
     PARTS,
     SPREAD_TIP,
@@ -34,7 +36,7 @@ from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 if TYPE_CHECKING:
-    from model_profiling.report.dtypes import Dtypes
+    from model_profiling.report.dtypes import Dtypes, OnSme2
 
 # Where the time goes, as stacked bars, before and after one below the other, so that the shift shows; where
 # times mean nothing, where the work is.
@@ -130,59 +132,46 @@ def _segments(place: int, side: str, shown: ShownTimes, largest: str, longest: f
         start = end
 
 
-Work = tuple[str, str, float, float]
-"""A row about work: name, label, and its share of the arithmetic and of the data."""
-
-
 def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
-    """For runs without times: the share of each category in the arithmetic and in the data."""
+    """For runs without times: each category's share of the arithmetic and, fainter below it, of the data."""
     known = [operator for operator in series.operators if operator.source.flops is not None]
     flops = sum(operator.source.flops or 0 for operator in known)
     moved = sum(operator.source.bytes_moved or 0 for operator in known)
     if not flops or not moved:
         return None
-    work: list[Work] = []
-    for category in Category:
-        members = [operator for operator in known if operator.category is category]
-        own = sum(operator.source.flops or 0 for operator in members)
-        data = sum(operator.source.bytes_moved or 0 for operator in members)
-        said = f"{plural(len(members), 'operator')}, {own / 1e6:.1f} million operations, {size(float(data))}"
-        if members:
-            work.append((category.value, said, own / flops, data / moved))
-    spec, said = _work(
-        work,
-        "category",
-        "%",
-        "% of all arithmetic (upper bar), of all data (lower bar)",
-        palette("category", PARTS),
-    )
-    return Chart(name, f"Where the work is: {named(series.name)}", said, spec, names.GRAPH)
-
-
-def _work(
-    work: Iterable[Work], field: str, unit: str, title: str | Sequence[str], colour: object
-) -> tuple[Row, str]:
-    """Rows with the share of the arithmetic and, fainter below it, of the data; and the same in words."""
     rows: list[Row] = []
     bars: list[Row] = []
-    for place, (name, said, arithmetic, data) in enumerate(work):
-        rows.append({"_row": place, "_label": f"{name}: {said}"})
+    for category in Category:
+        members = [operator for operator in known if operator.category is category]
+        if not members:
+            continue
+        own = sum(operator.source.flops or 0 for operator in members)
+        data = sum(operator.source.bytes_moved or 0 for operator in members)
+        place, count = len(rows), plural(len(members), "operator")
+        said = f"{count}, {own / 1e6:.1f} million operations, {size(float(data))}"
+        rows.append({"_row": place, "_label": f"{category.value}: {said}"})
         bars += [
             {
                 **band(place, top, top + 0.22),
-                field: name,
+                "category": category.value,
                 "what": what,
                 "percent": round(100 * part, 1),
                 "_strength": strength,
             }
-            for what, part, top, strength in (("arithmetic", arithmetic, 0.42, 1), ("data", data, 0.7, 0.45))
+            for what, part, top, strength in (
+                ("arithmetic", own / flops, 0.42, 1),
+                ("data", data / moved, 0.7, 0.45),
+            )
         ]
     strength: Channel = {"field": "_strength", "type": "quantitative", "scale": None}
-    tip = {field: field, "what": "of", "percent": unit}
+    tip = {"category": "category", "what": "of", "percent": "%"}
+    colour = palette("category", PARTS)
     drawn = layer(
         "bars", "bar", x="_zero", x2="percent", **BOX, color=colour, fillOpacity=strength, tip=tip
     )  # fmt: skip
-    return labelled({"rows": rows, "bars": bars}, [drawn], axis(title, {"domain": [0, 100]})), sentence(rows)
+    x = axis("% of all arithmetic (upper bar), of all data (lower bar)", {"domain": [0, 100]})
+    spec = labelled({"rows": rows, "bars": bars}, [drawn], x)
+    return Chart(name, f"Where the work is: {named(series.name)}", sentence(rows), spec, names.GRAPH)
 
 
 _SWITCHES = {"on": "#e07b1f", "off": "#3b7dd8"}
@@ -193,32 +182,56 @@ _TOLD = 8
 """How many bars are described in words at most."""
 
 
-def latency_bars(bars: Sequence[tuple[str, str, LatencySummary]]) -> Chart:
+def latency_bars(bars: Sequence[tuple[str, str, LatencySummary]], what: str = "run") -> Chart:
     """Medians as bars, with a line over nine in ten inferences; a bar is a label, the switch, a latency."""
+    told = [f"{named(label)}: {milliseconds(latency.median)} ms" for label, _, latency in bars]
     rows: list[Row] = [
         {
-            "run": label,
+            **band(place, 0.42, 0.86),
+            "_label": told[place],
+            what: label,
             "SME2": sme2,
             "ms": round(latency.median, 6),
             "low": round(latency.p5, 6),
             "high": round(latency.p95, 6),
         }
-        for label, sme2, latency in bars
+        for place, (label, sme2, latency) in enumerate(bars)
     ]
     colour = palette("SME2", {sme2: _SWITCHES.get(sme2, _OTHER) for _, sme2, _ in bars}, title="SME2")
-    tip = {name: name for name in ("run", "SME2", "ms", "low", "high")}
+    tip = {name: name for name in (what, "SME2", "ms", "low", "high")}
     layers = [
-        layer("rows", "bar", x="ms", y="run", color=colour, tip=tip),
-        layer("rows", "rule", x="low", x2="high", y="run"),
+        layer("rows", "bar", x="_zero", x2="ms", **BOX, color=colour, tip=tip),
+        layer("rows", "rule", x="low", x2="high", y="_middle", strokeWidth=2),
     ]
-    told = [f"{label}: {milliseconds(latency.median)} ms" for label, _, latency in bars]
     if len(bars) > _TOLD:
         ends = sorted(range(len(bars)), key=lambda place: bars[place][2].median)
         told = [f"From {told[ends[0]]}", f"to {told[ends[-1]]}"]
     summary = f"Median, and the range of nine in ten. {'; '.join(told)}."
-    x = axis("milliseconds per inference, without the tracer")
-    spec = layered({"rows": rows}, layers, x, _RUNS, _STEP)
+    spec = labelled({"rows": rows}, layers, axis(["ms, without the tracer", "line: nine in ten"]))
     return Chart("latency", "End-to-end latency", summary, spec, f"{names.METRICS} of each run")
+
+
+def coverage_bars(found: Iterable[tuple[str, OnSme2 | None]], title: str, source: str) -> Chart | None:
+    """How much of each program's matrix arithmetic ran on SME2; None if that is known of none."""
+    rows: list[Row] = []
+    bars: list[Row] = []
+    for place, (name, sme2) in enumerate(found):
+        label = f"{named(name)}: not tested"
+        if sme2 is not None and sme2.arithmetic_share is not None:
+            count = f"{sme2.operators} of {plural(sme2.operators_total or 0, 'matrix operator')}"
+            label = f"{named(name)}: {percent(sme2.arithmetic_share)}, {count}"
+            shares = {"percent": round(100 * sme2.arithmetic_share, 1), "_whole": 100}
+            bars.append({**band(place, 0.42, 0.86), "program": name, "operators": count, **shares})
+        rows.append({"_row": place, "_label": label})
+    if not bars:
+        return None
+    tip = {"program": "program", "operators": "on SME2", "percent": "% of the matrix arithmetic"}
+    layers = [
+        layer("bars", "bar", x="_zero", x2="_whole", **BOX, color=BEFORE, opacity=0.25),
+        layer("bars", "bar", x="_zero", x2="percent", **BOX, color=AFTER, tip=tip),
+    ]
+    x = axis("% of the matrix arithmetic on SME2", {"domain": [0, 100]})
+    return Chart("coverage", title, sentence(rows), labelled({"rows": rows, "bars": bars}, layers, x), source)
 
 
 def parts_bars(bars: Sequence[tuple[str, ShownTimes]], *, shares: bool) -> Chart:
@@ -242,14 +255,17 @@ def parts_bars(bars: Sequence[tuple[str, ShownTimes]], *, shares: bool) -> Chart
     return Chart(name, title, summary, spec, f"{names.ANALYSIS} of each run")
 
 
-# Number formats of one model side by side: latency, with its projection if there is one; without latencies,
-# arithmetic and data.
+# Number formats of one model side by side: latency, with its projection if there is one, and SME2 coverage.
 
 _TALL_ROW = 60
 
 
-def dtypes_chart(found: Dtypes) -> Chart | None:
-    return _dtype_latencies(found) or _dtype_work(found)
+def dtypes_charts(found: Dtypes) -> list[Chart]:
+    """Latencies that say nothing about Arm are drawn only if nothing else is known."""
+    sides = ((side.dtype, side.sme2) for side in found.worked)
+    coverage = coverage_bars(sides, f"SME2 coverage of {named(found.model)} by number format", names.DTYPES)
+    latency = _dtype_latencies(found) if found.judged_by_time or coverage is None else None
+    return [chart for chart in (latency, coverage) if chart]
 
 
 def _dtype_latencies(found: Dtypes) -> Chart | None:
@@ -288,24 +304,3 @@ def _dtype_latencies(found: Dtypes) -> Chart | None:
     title = f"Latency of {named(found.model)} by number format{cpu}"
     spec = labelled({"rows": rows, "projected": projected}, layers, x, _TALL_ROW)
     return Chart("dtypes", title, f"{sentence(rows)}{doubt}", spec, names.DTYPES)
-
-
-def _dtype_work(found: Dtypes) -> Chart | None:
-    sides = [(side, side.work) for side in found.worked if side.work]
-    flops = max((work.flops for _, work in sides), default=0)
-    moved = max((work.bytes_moved for _, work in sides), default=0)
-    if not flops or not moved:
-        return None
-    title = ["% of the most: arithmetic (upper bar), data (lower bar)", "no time was measured"]
-    work = [
-        (
-            side.dtype,
-            f"{work.flops / 1e6:,.1f} million operations, {size(work.bytes_moved)} moved",
-            work.flops / flops,
-            work.bytes_moved / moved,
-        )
-        for side, work in sides
-    ]
-    spec, said = _work(work, "dtype", "% of the most", title, series_colour(0))
-    name = f"Work of {named(found.model)} by number format"
-    return Chart("dtypes", name, f"{said} No latency was measured.", spec, names.DTYPES)
