@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +50,9 @@ def _threads(text: str) -> tuple[int, ...]:
 )
 @click.option("--output", type=frame.FILE, help="The config to write, or a folder for it.")
 @click.option("--sweep", is_flag=True, help="Make a sweep: many models, dtypes and targets.")
-@click.option("--platform", "kind", type=click.Choice(KINDS), help="Where to measure; default: this machine.")
+@click.option(
+    "--platform", "kind", type=click.Choice(KINDS), help="Where to measure [default: as in profile]."
+)
 @click.option("--output-root", type=frame.FOLDER, help="The run directory.")
 @click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
 @click.option("--runs", type=frame.IntRange(1), help="Traced turns, or runs per process. Default: 10.")
@@ -80,10 +81,10 @@ def new(
     **asked: Any,  # fields of NewConfig, typed by click
 ) -> None:
     """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
-    here: Kind = "mac" if platform.system() == "Darwin" else "linux"
+    here = kind or _usual_platform(asked)
     if sweep:
         asked |= {"output_root": output_root, "trace": trace}
-        wanted = _new_sweep(models, kind or here, threads or (1,), runs or 10, asked)
+        wanted = _new_sweep(models, here, threads or (1,), runs or 10, asked)
         path = write_new_sweep(wanted, output or Path("sweep.json"), force=force)
         _say_written(path, f"sme2prof sweep {path} --dry-run")
         return
@@ -96,16 +97,26 @@ def new(
         # If the config goes to standard output, the prompts must not.
         aside = output is not None and files.is_stdout(output)
         model = Path(click.prompt("Exported program (.pte)", err=aside))
-        kind = kind or click.prompt("Measure on", type=click.Choice(KINDS), default=here, err=aside)
-        suggested = default_run_dir(model, kind or here)
+        if kind is None:
+            here = click.prompt("Measure on", type=click.Choice(KINDS), default=here, err=aside)
+        suggested = default_run_dir(model, here)
         output_root = output_root or Path(click.prompt("Run directory", default=str(suggested), err=aside))
         threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1", err=aside)
         runs = runs or click.prompt("Turns with the tracer on", type=frame.IntRange(1), default=10, err=aside)
         trace = trace or click.confirm("Add kernel-evidence experiments?", default=False, err=aside)
         output = output or Path(click.prompt("Write the config to", default="config.json", err=aside))
-    config = NewConfig(model, kind or here, output_root, threads or (1,), runs or 10, trace=trace, **asked)
+    config = NewConfig(model, here, output_root, threads or (1,), runs or 10, trace=trace, **asked)
     path = write_new_config(config, output or Path("config.json"), force=force)
     _say_written(path, f"sme2prof run {path}")
+
+
+def _usual_platform(asked: dict[str, Any]) -> Kind:
+    """Where to measure if nobody says: on the named device, or where `sme2prof profile` does."""
+    from model_profiling.targets import TargetChoice, open_target
+
+    if asked["host"] or asked["device"]:
+        return "linux" if asked["host"] else "android"
+    return open_target(TargetChoice()).platform
 
 
 def _say_written(path: Path, next_command: str) -> None:

@@ -24,7 +24,7 @@ from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
 from model_profiling.pipeline.metrics import Measured, refresh
 from model_profiling.pipeline.rounds import RemainingRounds, Rounds
 from model_profiling.pipeline.schedule import emulated_seconds, make_schedule
-from model_profiling.pipeline.start import Start, begin, check_directory
+from model_profiling.pipeline.start import Start, begin, check_backends, check_directory
 from model_profiling.run import Metrics, Series
 from model_profiling.run.folders import locked
 from model_profiling.run.journal import Step
@@ -129,6 +129,7 @@ class OpenRun:
                 locks.enter_context(locked(config.output_root))
                 make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses names
                 check_directory(config.output_root, resume=way.resume, force=way.force)
+                check_backends(config)
             self._ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
             self._ready.runs.append(self)
             with self._kept():

@@ -25,6 +25,8 @@ from model_profiling.export.records import read_export
 from model_profiling.pipeline import manifest as manifests
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import make_schedule
+from model_profiling.program import read_program
+from model_profiling.program.delegates import delegate_named
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.run import names
 from model_profiling.run.folders import check_free, holds_run, refuse_links_out
@@ -33,6 +35,7 @@ from model_profiling.run.manifest import Manifest, Part, Session, read_manifest,
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.targets import MachineFacts, Target
+from model_profiling.targets.collect import missing_backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,20 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
             f"{run_dir} holds an unfinished run",
             "continue it with --resume, discard it with --force, or choose another output_root",
         )
+
+
+def check_backends(config: ProfileConfig) -> None:
+    """Refuse a program for a backend that the kit's runner does not have: nothing of it could be measured."""
+    if any(experiment.runner is not None for experiment in config.experiments):
+        return  # the user's own runner may have it
+    try:
+        method = read_program(config.model).method(config.method)
+    except (FormatError, OSError):
+        return  # running it says what is wrong
+    for delegate in method.delegates if method else ():
+        if delegate_named(delegate.backend).name != delegate.backend:
+            missing, fix = missing_backend(delegate.backend)
+            raise InputError(f"{config.model.name} needs {missing}", fix)
 
 
 def check_folder(path: Path) -> None:

@@ -82,7 +82,8 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         if not can_emulate:
             raise InputError(
                 f"{what}, and {NO_EMULATION}",
-                "use an Arm or a Linux machine, or --target host for times that say nothing about Arm",
+                "use an Arm or a Linux machine; --target host (config new: --platform mac) measures this "
+                "CPU, which says nothing about Arm",
             )
         return TargetPlan(
             emulated, emulated, f"{what}: what SME2 runs comes from emulation, no latency is measured"

@@ -105,9 +105,13 @@ def _missing_part(log: str) -> tuple[str, str] | None:
         cure = "export it so that these are decomposed or delegated, or name a runner that has them"
         return f"operators the runner does not have: {shown}", cure
     if backend := re.search(r"Backend (\S+) is not registered", log):
-        cure = "export it for xnnpack or portable, or name a runner that has it"
-        return f"the backend {backend[1]}, which the runner does not have", cure
+        return missing_backend(backend[1])
     return None
+
+
+def missing_backend(name: str) -> tuple[str, str]:
+    cure = "export it for xnnpack or portable, or name a runner that has it (`runner_path` in a config)"
+    return f"the backend {name}, which the runner does not have", cure
 
 
 def collect(

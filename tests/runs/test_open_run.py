@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from said import says
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.pipeline.metrics import conclude, reopen
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
-from model_profiling.pipeline.start import Start
+from model_profiling.pipeline.start import Start, check_backends
 from model_profiling.report import html
 from model_profiling.report.data import report_data
 from model_profiling.run import Run, names
@@ -115,6 +116,18 @@ def test_every_piece_is_on_disk_and_together_they_are_the_run(tmp_path: Path) ->
     assert conclude(found).manifest.state == "finished"
     with pytest.raises(AssertionError, match="open it again"):
         run.step()
+
+
+def test_a_program_for_a_backend_that_is_not_there_is_refused_before_anything_is_prepared(tmp_path) -> None:
+    program = tmp_path / "for_a_mac.pte"
+    program.write_bytes(PROGRAM.read_bytes().replace(b"XnnpackBackend", b"CoreMLBackend\0"))
+    target = CountedTarget()
+    with pytest.raises(InputError) as refused:
+        open_run(make_config(tmp_path / "run", program=program), target)
+    says(str(refused.value), "for_a_mac.pte", "CoreMLBackend", "xnnpack or portable", "runner_path")
+    assert not target.did and not (tmp_path / "run").exists()
+    own = [{"name": "own", "runner_path": sys.executable}]  # a runner of the user's may have it
+    check_backends(make_config(tmp_path / "run", own, program=program))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 7])

@@ -27,7 +27,7 @@ from model_profiling.config.values import Feature
 from model_profiling.core.errors import InputError
 from model_profiling.run import Pair, Series
 from model_profiling.runner.features import FEATURES, SME2_ONLY
-from model_profiling.targets import TargetChoice, parse_target
+from model_profiling.targets import TargetChoice, parse_target, plan_targets
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED_SCHEMA = ROOT / "model_profiling" / "configs" / "schema.json"
@@ -504,6 +504,12 @@ def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
     made = run.invoke(command, ["new", "--model", "m.pte", "--output", "a.json", "--threads", "1,2"])
     assert made.exit_code == 0, made.output
     assert load_config(place / "a.json").experiments[0].threads == (1, 2)
+    # Where nobody says, a config is for the place that `profile` takes, and a device names its own.
+    assert load_config(place / "a.json").target.choice == plan_targets(TargetChoice()).main
+    for number, (option, usual) in enumerate((("--host", "ssh"), ("--device", "android"))):
+        named = ["new", "--model", "m.pte", "--output", f"{number}.json", option, "board"]
+        assert run.invoke(command, named).exit_code == 0
+        assert load_config(place / f"{number}.json").target.choice.kind == usual
     fine = run.invoke(command, ["check", "a.json"], standalone_mode=False)
     assert fine.return_value == 0
     assert "is fine" in fine.output
