@@ -12,13 +12,13 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from model_profiling.analysis.categories import Category
 from model_profiling.core.errors import InputError
 from model_profiling.doctor import examine
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.answers import answer
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.models import list_models
+from model_profiling.program.category import Category
 from model_profiling.report.analysis_json import operator_facts
 from model_profiling.report.comparison_document import comparison_facts
 from model_profiling.report.data import ExperimentReport, ReportData

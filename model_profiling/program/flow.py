@@ -41,6 +41,8 @@ class Step:
     permutation: tuple[int, ...]
     opaque: bool = False
     """Whether it is a delegate that the kit cannot read: it may write to any of its arguments."""
+    debug_handle: int = -1
+    """Of a node; the record lists those of operators by instruction."""
 
     @property
     def name(self) -> str:
@@ -172,6 +174,7 @@ def _nodes(method: Method, number: int, call: Instruction) -> tuple[list[Step], 
                 inputs=node.inputs,
                 outputs=node.outputs,
                 permutation=node.permutation,
+                debug_handle=node.debug_handle,
             )
         )
     return steps, stored

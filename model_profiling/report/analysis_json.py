@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
@@ -19,6 +18,7 @@ from model_profiling.core.records import record_json
 from model_profiling.facts import Value, row_json
 from model_profiling.facts.operators import OperatorRow, json_facts
 from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
+from model_profiling.program.category import Category
 from model_profiling.report.breakdown import explain_overheads
 from model_profiling.report.csv_files import CsvFiles, write_rows
 from model_profiling.report.data import ReportData, report_data

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report import pair_text
 from model_profiling.report.breakdown import break_down, median_cell, number_cell, sme2_switch, spread_cell

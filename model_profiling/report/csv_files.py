@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
-from model_profiling.analysis.categories import operator_type
 from model_profiling.analysis.operators import EXACT_CALL, Operator
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
@@ -21,6 +20,7 @@ from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
 from model_profiling.facts import Value
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
+from model_profiling.program.category import operator_type
 from model_profiling.run import names
 
 # CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.

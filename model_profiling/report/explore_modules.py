@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from model_profiling.analysis.attribution import RunGroup
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.series_views import Module, module_tree
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
+from model_profiling.program.category import Category
 from model_profiling.report.breakdown import ShownTime, ShownTimes, View, break_down, views_of
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData

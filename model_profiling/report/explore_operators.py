@@ -33,7 +33,7 @@ from model_profiling.run import names
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
-OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES = 800_000, 150_000, 180_000
+OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES, GRAPH_BYTES = 750_000, 150_000, 180_000, 150_000
 """The most bytes of each explorer, so that a page with its charts, tables and scripts stays within 2.5 MB."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""

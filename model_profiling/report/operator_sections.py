@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, speedup
+from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
     EXPLAINED,

@@ -47,6 +47,7 @@ from model_profiling.report.document import (
     table_of,
 )
 from model_profiling.report.evidence_sections import advice, kernels, parity
+from model_profiling.report.explore_graph import explore_graph
 from model_profiling.report.headroom import what_sme2_could_bring
 from model_profiling.report.operator_sections import categories, first_picture, operators
 from model_profiling.report.verdict import answers, headline_pair
@@ -302,6 +303,7 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
     ("Where the time goes", categories, names.ANALYSIS),
     ("Operators", operators, names.ANALYSIS),
+    ("Graph of the model", explore_graph, names.ANALYSIS),
     ("Inside the operators", sections.inside_operators, f"*{names.SAMPLES}"),
     ("Portable and delegated", sections.backends, names.ANALYSIS),
     ("Kernels", kernels, f"*{names.KERNELS_CSV}"),

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.evidence import SeriesEvidence
 from model_profiling.analysis.findings import where
 from model_profiling.analysis.kernel_names import UNKNOWN
@@ -23,6 +22,7 @@ from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import MISSING, percent, plural
+from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
 from model_profiling.report.csv_files import DETAIL_COLUMNS, E2E_COLUMNS, details_row, e2e_row, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table

@@ -6,13 +6,19 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from browser.in_chromium import Opened, write_blocks
+from browser.in_chromium import Opened, serious_problems, write_blocks
+from made_programs import deep_page
 from made_series import made_page
+from recorded_runs import EMULATED, PROGRAM, emulated_experiments, replay
 
+from model_profiling.report.explore_graph import BOXES
 from model_profiling.report.run_report import run_document
+from model_profiling.workflow.report import gather_report
 
 Open, Written = Callable[..., Opened], Callable[[str], Path]
-OPERATORS, MODULES, TIMELINE = (f'[data-kind="{kind}"]' for kind in ("operators", "modules", "timeline"))
+OPERATORS, MODULES, TIMELINE, GRAPH = (
+    f'[data-kind="{kind}"]' for kind in ("operators", "modules", "timeline", "graph")
+)
 PAGE_BYTES = 2_500_000
 
 
@@ -162,6 +168,100 @@ def test_an_emulated_run_shows_arithmetic_and_never_a_time(opened: Open, explore
     everything = found.page.locator(f"{OPERATORS}, {MODULES}")
     for text in everything.all_inner_texts():
         assert " ms" not in text
+
+
+def labels_of_boxes(found: Opened) -> list[str]:
+    """What each box says: what it is, its share or SME2, and where it is."""
+    boxes = found.page.locator(f"{GRAPH} g[role]").all()
+    return [" | ".join(box.locator("text").all_text_contents()) for box in boxes]
+
+
+def test_the_graph_shows_every_operator_by_time_and_by_sme2(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
+    texts = labels_of_boxes(found)
+    assert (
+        "Conv2d | 22.1% | features.2" in texts and "StaticTranspose | 14.6% | inserted by lowering" in texts
+    )
+    lines = found.page.locator(f"{GRAPH} .lines path")
+    assert lines.count() == len(texts), "every box but the first has a line from above, and the sum has two"
+    colours = found.page.locator(f"{GRAPH} label", has_text="Colours show").locator("select")
+    fills = f"[...document.querySelectorAll('{GRAPH} g[role] rect')].map((box) => getComputedStyle(box).fill)"
+    by_time = dict(zip(texts, found.ask(fills), strict=True))
+    assert by_time["Conv2d | 22.1% | features.2"] != by_time["StaticReshape | 0.0% | the model itself"]
+    colours.select_option(label="SME2")
+    texts, by_sme2 = labels_of_boxes(found), found.ask(fills)
+    used = {colour for text, colour in zip(texts, by_sme2, strict=True) if "| SME2 |" in text}
+    assert len(used) == 1 and len([text for text in texts if "| SME2 |" in text]) == 5
+    assert found.texts(f"{GRAPH} .legend li") == ["used", "no matrix work"]
+    experiment = found.page.locator(f"{GRAPH} label", has_text="Experiment").locator("select")
+    experiment.select_option(label="linux_sme2_off, 1 thread")
+    colours.select_option(label="share of the time")
+    assert "Conv2d | 22.1% | features.2" not in labels_of_boxes(found)
+
+
+def test_a_box_of_the_graph_tells_all_by_keyboard_and_by_pointer(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"), width=400, dark=True)
+    assert found.ask("document.documentElement.scrollWidth - innerWidth") <= 0
+    found.page.locator(f"{GRAPH} g[tabindex='0']").focus()
+    for _ in range(3):
+        found.page.keyboard.press("ArrowDown")
+    told = found.page.locator(f"{GRAPH} .facts").inner_text()
+    for words in (
+        "IGEMM #3",
+        "features.4 (Conv2d)",
+        "1 x 28 x 28 x 64 fp16",
+        "0.139 ms, 20.7%",
+        "yes, on SME2",
+    ):
+        assert words in told
+        assert words in (found.ask("document.activeElement.getAttribute('aria-label')") or "")
+    assert found.page.locator(f"{GRAPH} .lines .on").count() == 2
+    found.page.keyboard.press("ArrowUp")
+    assert "features.2" in found.page.locator(f"{GRAPH} .facts").inner_text()
+    found.page.locator(f"{GRAPH} g[role]").nth(7).hover()
+    assert "mix" in found.page.locator("#tip").inner_text()
+    found.page.locator(f"{GRAPH} button", has_text="Show the operators").click()
+    assert set(column(found, "module")) == {"features.2"}
+    assert not serious_problems(found) and not found.complaints
+
+
+def test_a_graph_of_an_emulated_run_shows_arithmetic_and_sme2(opened: Open, tmp_path: Path) -> None:
+    replay(EMULATED, tmp_path / "run", emulated_experiments(), program=PROGRAM)
+    data = gather_report(tmp_path / "run")
+    found = opened(write_blocks(tmp_path, run_document(data), data.title))
+    assert "Conv2d | SME2 | features.2" in labels_of_boxes(found), "SME2 is what an emulated run is for"
+    found.page.locator(f"{GRAPH} g[role]").nth(2).click()
+    told = found.page.locator(f"{GRAPH} .facts").inner_text()
+    assert "yes, on SME2 under emulation" in told and "28.9 million operations" in told
+    assert " ms" not in found.page.locator(GRAPH).inner_text()
+    colours = found.page.locator(f"{GRAPH} label", has_text="Colours show").locator("select")
+    assert colours.locator("option").all_inner_texts() == ["share of the arithmetic", "SME2"]
+
+
+def test_a_graph_of_many_operators_shows_modules(opened: Open, tmp_path: Path) -> None:
+    data = deep_page(200)
+    file = write_blocks(tmp_path, run_document(data), data.title)
+    assert file.stat().st_size < PAGE_BYTES
+    found = opened(file)
+    texts = labels_of_boxes(found)
+    assert 30 < len(texts) <= BOXES
+    assert "encoder.7.block" in texts[7] and "3 operators" in texts[7]
+    assert "600 operators are too many" in found.page.locator(GRAPH).inner_text()
+    found.page.locator(f"{GRAPH} g[role]").nth(7).click()
+    assert "not tested: " in found.page.locator(f"{GRAPH} .facts").inner_text()
+    found.page.locator(f"{GRAPH} button", has_text="Show the operators").click()
+    assert set(column(found, "module")) == {"encoder.7.block", "encoder.7.block.conv"}
+
+
+def test_names_in_a_graph_are_only_names(opened: Open, tmp_path: Path) -> None:
+    name = "</script><img src=x onerror=alert(1)>\u202e"
+    data = deep_page(4, name)
+    found = opened(write_blocks(tmp_path, run_document(data), data.title))
+    found.page.locator(f"{GRAPH} g[role]").first.click()
+    found.page.locator(f"{GRAPH} g[role]").first.hover()
+    assert not found.complaints and len(found.requests) == 1
+    assert found.page.locator("main img, #tip img").count() == 0
+    assert "onerror=alert(1)" in found.page.locator(f"{GRAPH} .facts").inner_text()
 
 
 def test_a_series_of_five_thousand_operators_stays_small_and_says_what_it_left_out(

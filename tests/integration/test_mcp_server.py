@@ -24,7 +24,6 @@ from mcp.shared.exceptions import MCPError
 from recorded_runs import ARM, EMULATED, SME2
 from said import says
 
-from model_profiling.analysis.categories import Category
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
@@ -35,6 +34,7 @@ from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.job_tools import Jobs, JobTools
 from model_profiling.mcp_server.server import KitServer
 from model_profiling.models.registry import DTYPES
+from model_profiling.program.category import Category
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import csv_paths
 from model_profiling.runner.machine import TargetKind

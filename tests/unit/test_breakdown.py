@@ -13,12 +13,12 @@ from made_series import analysed, one_call
 from pages import as_read
 from said import says, says_together
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis, advise
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import milliseconds
+from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, explain_overheads, pair_table, series_table
 from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import Table, plain

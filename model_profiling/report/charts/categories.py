@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.categories import Category
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import milliseconds, percent, plural, size
+from model_profiling.program.category import Category
 from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.charts import (
     AFTER,

@@ -205,7 +205,9 @@ def _put_together() -> str:
 # escaped, and a policy lets only the page's own scripts and styles run: a model named `<script>` is safe.
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
-_SCRIPTS = ("dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js")
+_SCRIPTS = (
+    "dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js", "graph.js",
+)  # fmt: skip
 _STORE_SCRIPTS = ("dom.js", "page.js", "store.js")
 _VEGA = (
     "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "
