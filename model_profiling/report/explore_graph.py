@@ -37,7 +37,7 @@ _FEW = 10
 """A level of modules that has fewer than a tenth of the boxes that fit shows too little."""
 _DEEPEST = 40
 _NAMED = 3
-_NO_EVENT = "no event of its own: it ran inside another operator, or not at all"
+_NO_EVENT = "part of another operator, or not at all: it has no event of its own"
 _KINDS = _USED, _IN_PART, _NOT_USED, _NOT_TESTED, _NO_MATRIX = (
     "used", "used in part", "not used", "not tested", "no matrix work",
 )  # fmt: skip
@@ -78,8 +78,8 @@ class _View:
         if self.timed:
             share = break_down(self._series).of(itertools.chain(*inside)).cells[1]
             note = (
-                f"The boxes add up to {share} of the time with the tracer on; the rest is overhead, and "
-                "operators whose place in the program is not known."
+                f"{share} of the time with the tracer on is in boxes. Overhead, and operators that the "
+                "program does not explain, are in none."
             )
         values = [texts.numbers((_named(each), *self._cells(each))) for each in inside]
         return {"label": self._series.name, "values": values, "note": note}

@@ -81,7 +81,7 @@ class GraphExplorer {
     const { texts, unit, timed } = this.data;
     const [operators, amount, share] = this.view.values[box.at].map((number) => texts[number]);
     const spent = amount === "-" ? [] : [[timed ? "time" : "arithmetic", `${amount} ${unit}, ${share}`]];
-    return [["operator", operators], ...box.facts.slice(0, -1), ...spent, box.facts.at(-1)];
+    return [["ran as", operators], ...box.facts.slice(0, -1), ...spent, box.facts.at(-1)];
   }
 
   paint() {
