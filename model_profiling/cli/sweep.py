@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
     from model_profiling.sweep.cells import CellRecord, JobCost, SweepCost
     from model_profiling.sweep.engine import SweepOutcome
-    from model_profiling.sweep.report import SweepResult
+    from model_profiling.sweep.report import Row, SweepResult
 
 
 _MOST_ROWS = 40
@@ -202,6 +202,11 @@ def _cell_facts(each: CellRecord) -> dict[str, object]:
     }
 
 
+def _results(row: Row | None) -> dict[str, object]:
+    latency = row.latency if row else None
+    return {"median_ms": latency and latency.median, "sme2_arithmetic_share": row and row.sme2_share}
+
+
 def _show(outcome: SweepOutcome, concluded: SweepResult, *, quiet: bool, as_json: bool) -> int:
     """Print the outcome; the exit code is 2 if a cell failed, as for a run's experiments."""
     from model_profiling.report.text import render_terminal
@@ -209,10 +214,8 @@ def _show(outcome: SweepOutcome, concluded: SweepResult, *, quiet: bool, as_json
 
     record, added, found = outcome.record, concluded.added, concluded.found
     if as_json:
-        medians = {
-            each.cell.id: row.latency and row.latency.median for row in found.rows for each in row.cells
-        }
-        cells = [{**_cell_facts(each), "median_ms": medians.get(each.cell.id)} for each in record.cells]
+        rows = {each.cell.id: row for row in found.rows for each in row.cells}
+        cells = [{**_cell_facts(each), **_results(rows.get(each.cell.id))} for each in record.cells]
         stored = len(added.runs) if added else 0
         facts = {
             "name": record.name,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
+from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import OutsideGroup
 from model_profiling.report.pair_text import speedup_text
-from model_profiling.run import Series
+from model_profiling.run import Series, names
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
@@ -83,6 +86,18 @@ class OnSme2:
     """Of all matrix arithmetic of the program."""
     missing: tuple[MissesSme2, ...] = ()
     """Those with the most arithmetic first."""
+
+
+def read_on_sme2(run_dir: Path) -> OnSme2 | None:
+    """What a run's analysis says, without the reasons; None if not tested or the file cannot be read."""
+    path = run_dir / names.ANALYSIS
+    try:
+        told = read_json_object(path, "").get("sme2_coverage")
+        told = {**told, "missing": []} if isinstance(told, dict) else None
+        found = parse_record(OnSme2, told, str(path), "")
+    except ProfilingError:
+        return None
+    return found if found.evidence == "executed" else None
 
 
 @dataclass(frozen=True, slots=True)

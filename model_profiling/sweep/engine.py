@@ -41,8 +41,8 @@ from model_profiling.sweep.device_queue import (
     exports_anywhere,
     queues_of,
 )
-from model_profiling.sweep.folder import CellOutcome, SweepFolder, open_sweep
-from model_profiling.sweep.report import publish, put_aside
+from model_profiling.sweep.folder import CellOutcome, SweepFolder, open_sweep, put_aside
+from model_profiling.sweep.report import publish
 from model_profiling.sweep.worker import Scheduler
 
 _LOOK_S = 0.5

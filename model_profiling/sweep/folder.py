@@ -21,9 +21,11 @@ from model_profiling.config.sweep import SweepConfig, parse_sweep
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
-from model_profiling.core.records import read_json_object
+from model_profiling.core.records import read_json_object, write_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.pipeline.start import check_folder
+from model_profiling.program.graph_file import record_beside
+from model_profiling.run import names
 from model_profiling.run.journal import moment
 from model_profiling.run.manifest import Manifest, Result, read_manifest
 from model_profiling.run.names import earlier_name
@@ -257,3 +259,42 @@ def _outcome(results: tuple[Result, ...]) -> CellOutcome:
     if failed is not None:
         return CellOutcome("failed", failed.problem or "it failed", failed.fix or "")
     return CellOutcome("done")
+
+
+# Runs that a worker measured, brought home.
+
+
+def put_aside(run_dir: Path, program: Path, problem: str, fix: str) -> None:
+    """Record in an interrupted run why it stopped, so that it can be continued."""
+    manifest = read_manifest(run_dir)
+    if manifest is None:
+        return
+    manifest = _at_home(manifest, run_dir, program)
+    if manifest.sessions and manifest.sessions[-1].end == "running":
+        *past, last = manifest.sessions
+        last = replace(last, end="interrupted", ended=moment(), problem=problem, fix=fix or None)
+        manifest = replace(manifest, state="interrupted", sessions=(*past, last))
+    write_record(run_dir / names.MANIFEST, manifest)
+
+
+def bring_home(run_dir: Path, program: Path) -> Manifest:
+    manifest = read_manifest(run_dir)
+    if manifest is None:
+        raise InputError(f"there is no run in {run_dir}", "continue the sweep with --resume")
+    manifest = _at_home(manifest, run_dir, program)
+    write_record(run_dir / names.MANIFEST, manifest)
+    return manifest
+
+
+def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
+    """Replace the worker's paths by those of the program and the run here."""
+    run_dir, program = run_dir.resolve(), program.resolve()
+    own = {"model": str(program), "output_root": str(run_dir)}
+    record = record_beside(program)
+    return replace(
+        manifest,
+        model=own["model"],
+        etrecord=str(record) if record else None,
+        config=str(run_dir / names.CONFIG),
+        settings={**manifest.settings, **own},
+    )

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config.reading import checked_config
-from model_profiling.core.errors import InputError, ProfilingError, SetupError
-from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
+from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.records import write_record
-from model_profiling.program.graph_file import record_beside
+from model_profiling.report.breakdown import sme2_switch
+from model_profiling.report.charts.categories import coverage_bars, latency_bars
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.document import (
     Answers,
@@ -31,16 +31,15 @@ from model_profiling.report.document import (
     make_list,
     make_table,
 )
+from model_profiling.report.dtypes import OnSme2, read_on_sme2
 from model_profiling.report.pair_text import speedup_text, what_times_are
 from model_profiling.run import Run, Series, names
-from model_profiling.run.journal import moment
-from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.store.adding import Added
 from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep.cells import CellRecord, Job, Program, SweepRecord
-from model_profiling.sweep.folder import CellOutcome, cell_outcomes, results_of
+from model_profiling.sweep.folder import CellOutcome, bring_home, cell_outcomes, results_of
 from model_profiling.sweep.machine_lock import working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
 from model_profiling.workflow.report import write_combined_report, write_page
@@ -48,6 +47,8 @@ from model_profiling.workflow.report import write_combined_report, write_page
 _MOST_REASONS = 8
 MOST_SIDE_BY_SIDE = 24
 """The most runs on one page: with more, nobody sees anything."""
+_MOST_BARS = 40
+"""In one chart, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ class Row:
     """What it proves about SME2; empty if nothing was tested."""
     baseline: bool = False
     """Whether the CPU could not tell its rungs apart."""
+    sme2: str = MISSING
+    """The switch: on, off, or absent on a CPU without SME2."""
+    is_arm: bool | None = None
+    coverage: OnSme2 | None = None
+    """Of the program, unless SME2 is off; None if not tested."""
 
     @property
     def first(self) -> CellRecord:
@@ -69,6 +75,21 @@ class Row:
     def rung(self) -> str:
         """On and off are said only of a CPU that has SME2."""
         return "baseline" if self.baseline else self.first.cell.rung
+
+    @property
+    def target(self) -> str:
+        """Marked if its latency says nothing about Arm."""
+        return f"{self.first.cell.target}{' (not Arm)' if self.latency and self.is_arm is False else ''}"
+
+    @property
+    def name(self) -> str:
+        cell = self.first.cell
+        rung = f"SME2 {self.rung}" if self.rung in ("on", "off") else self.rung
+        return f"{cell.program.name} on {self.target}, {rung}, {plural(cell.threads, 'thread')}"
+
+    @property
+    def sme2_share(self) -> float | None:
+        return self.coverage.arithmetic_share if self.coverage else None
 
     @property
     def spread(self) -> str:
@@ -114,6 +135,10 @@ def gather(folder: Path, record: SweepRecord) -> SweepResults:
         pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
     order = {each.cell.id: place for place, each in enumerate(record.cells)}
     rows.sort(key=lambda row: order[row.first.cell.id])
+    proven = {row.first.cell.program: row.coverage for row in rows if row.coverage}
+    for place, row in enumerate(rows):
+        if row.sme2 == "absent" and row.coverage is None:  # another target's run of the program proves it
+            rows[place] = replace(row, coverage=proven.get(row.first.cell.program))
     return SweepResults(record, tuple(rows), tuple(about.items()), tuple(pairs))
 
 
@@ -129,6 +154,8 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
     manifest = data.run.manifest
     assert manifest is not None
     latencies = {found.series: found.summary for found in data.experiments}
+    absent, coverage = data.has_sme2 is False, read_on_sme2(data.run.path)
+    switches = {found.series: sme2_switch(found.sme2, absent=absent) for found in data.experiments}
     kernels = {
         found.series: found.sme.text
         for place in data.evidence
@@ -148,7 +175,10 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
         stands_for = any(len(manifest.asked_as(one.experiment)) > 1 for one in series)
         best = min(known, key=lambda summary: summary.median, default=None)
         proven = "; ".join(dict.fromkeys(kernels[one] for one in series if one in kernels))
-        yield Row(tuple(group), best if group[0].state == "done" else None, proven, stands_for)
+        sme2 = switches.get(series[0], MISSING) if series else MISSING  # the first of a ladder has most
+        best = best if group[0].state == "done" else None
+        proof = coverage if sme2 != "off" else None
+        yield Row(tuple(group), best, proven, stands_for, sme2, data.is_arm, proof)
 
 
 def sweep_document(found: SweepResults, side_by_side: str | None) -> list[Block]:
@@ -156,6 +186,7 @@ def sweep_document(found: SweepResults, side_by_side: str | None) -> list[Block]
     return [
         Heading(sweep_title(found.record), 1),
         _opening(found, side_by_side),
+        *_charts(found),
         *_fastest(found),
         *_speedups(found),
         Heading("Cells"),
@@ -165,9 +196,32 @@ def sweep_document(found: SweepResults, side_by_side: str | None) -> list[Block]
     ]
 
 
+def _charts(found: SweepResults) -> Iterator[Block]:
+    """Latencies that say nothing about Arm are drawn only if nothing else is known."""
+    programs: dict[str, OnSme2 | None] = {}
+    for row in found.rows:
+        if row.first.state == "done":
+            name = row.first.cell.program.name
+            programs[name] = programs.get(name) or row.coverage
+    shown = list(programs.items())[:_MOST_BARS]
+    only = f", the first {_MOST_BARS} of {len(programs)}" if len(programs) > _MOST_BARS else ""
+    coverage = coverage_bars(shown, f"SME2 coverage of each program{only}", f"{names.ANALYSIS} of each run")
+    timed = [row for row in found.rows if row.latency]
+    timed = [row for row in timed if row.is_arm] or (timed if coverage is None else [])
+    if len(timed) > _MOST_BARS:
+        timed = [row for row in found.fastest if row in timed][:_MOST_BARS]
+    bars = [(row.name, row.sme2, row.latency) for row in timed if row.latency]
+    if bars:
+        yield from (Heading("Latency"), latency_bars(bars, "cell"))
+    if coverage:
+        yield from (Heading("What runs on SME2"), coverage)
+
+
 def _notes(found: SweepResults) -> Iterator[str]:
     if any(row.baseline for row in found.rows):
-        yield "baseline: rungs that differ only in features this CPU lacks are measured once."
+        yield "baseline: the CPU lacks what these rungs switch off, so they are measured once."
+    if any(row.coverage for row in found.rows):
+        yield "SME2 coverage: the share of the program's matrix arithmetic that ran on SME2 kernels."
     yield from (f"{target}: {said}." for target, said in found.about)
 
 
@@ -194,9 +248,9 @@ def _opening(found: SweepResults, side_by_side: str | None) -> Block:
         count = sum(len(held) for _, held in others)
         entries.append((f"{plural(count, 'cell')} failed", "for other reasons: see the table below"))
     if unfinished := sum(not each.ended for each in cells):
-        entries.append(("Unfinished", f"{plural(unfinished, 'cell')} to go: continue with --resume"))
+        entries.append(("Unfinished", f"{plural(unfinished, 'cell')} to measure: continue with --resume"))
     if not entries:
-        entries.append(("Did everything work?", "Yes: every cell that was to be measured is done."))
+        entries.append(("Did everything work?", "Yes: every cell is done."))
     further: Text = "In the report of each run, linked below."
     if side_by_side:
         further = (
@@ -220,9 +274,9 @@ def _fastest(found: SweepResults) -> Iterator[Block]:
     yield fastest_table(found)
     yield Paragraph(
         (
-            "The smallest median of each model on each target. Whether a difference is more than noise, ",
+            "The smallest median of each model on each target. ",
             Code("sme2prof compare"),
-            " judges; whether a dtype is accurate enough, the export's record tells.",
+            " says whether a difference is more than noise, the export's record whether a dtype is accurate.",
         )
     )
 
@@ -252,7 +306,7 @@ def fastest_table(found: SweepResults) -> Table:
 
 def cells_table(found: SweepResults) -> Table:
     """Every cell that was to be measured; cells that were measured as one share a row."""
-    columns = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "kernels", "state")
+    columns = ("program", "target", "threads", "rung", "median ms", "5% to 95%", "SME2 coverage", "state")
     return _table((row for row in found.rows if row.first.state != "left out"), columns)
 
 
@@ -266,14 +320,14 @@ def _table(rows: Iterable[Row], columns: Sequence[str]) -> Table:
 _COLUMNS: dict[str, Callable[[Row], Text | None]] = {
     "program": lambda row: _linked(row.first),
     "model": lambda row: model_name(row.first.cell.program),
-    "target": lambda row: row.first.cell.target,
+    "target": lambda row: row.target,
     "dtype": lambda row: row.first.cell.program.dtype,
     "backend": lambda row: row.first.cell.program.backend,
     "threads": lambda row: str(row.first.cell.threads),
     "rung": lambda row: row.rung,
     "median ms": lambda row: milliseconds(row.latency.median) if row.latency else None,
     "5% to 95%": lambda row: row.spread,
-    "kernels": lambda row: row.kernels,
+    "SME2 coverage": lambda row: percent(row.sme2_share) if row.coverage else row.kernels or "not tested",
     "state": lambda row: f"failed: {row.first.reason}" if row.first.state == "failed" else row.first.state,
 }
 
@@ -338,7 +392,7 @@ def publish(
     """Analyse and report the run of `job`, add it to `store`, and return how each cell ended. A store that
     cannot be written now is tried again when the sweep ends."""
     with working_beside():
-        manifest = _bring_home(run_dir, program)
+        manifest = bring_home(run_dir, program)
         config = checked_config(manifest.settings, folder=run_dir)
         run_config(config, RunOptions(analysis_only=True))
     outcomes = cell_outcomes(job, run_dir)
@@ -352,42 +406,6 @@ def add_to_store(store: Store, runs: Sequence[Path], sweep: str, progress: Progr
     """Add runs of a sweep while nothing is measured here; runs that are in the store are not added twice."""
     with working_beside():
         return store.add(runs, Labels(sweep=sweep), progress)
-
-
-def put_aside(run_dir: Path, program: Path, problem: str, fix: str) -> None:
-    """Record in an interrupted run why it stopped, so that it can be continued."""
-    manifest = read_manifest(run_dir)
-    if manifest is None:
-        return
-    manifest = _at_home(manifest, run_dir, program)
-    if manifest.sessions and manifest.sessions[-1].end == "running":
-        *past, last = manifest.sessions
-        last = replace(last, end="interrupted", ended=moment(), problem=problem, fix=fix or None)
-        manifest = replace(manifest, state="interrupted", sessions=(*past, last))
-    write_record(run_dir / names.MANIFEST, manifest)
-
-
-def _bring_home(run_dir: Path, program: Path) -> Manifest:
-    manifest = read_manifest(run_dir)
-    if manifest is None:
-        raise InputError(f"{run_dir} holds no run", "measure it again: continue the sweep with --resume")
-    manifest = _at_home(manifest, run_dir, program)
-    write_record(run_dir / names.MANIFEST, manifest)
-    return manifest
-
-
-def _at_home(manifest: Manifest, run_dir: Path, program: Path) -> Manifest:
-    """Replace the worker's paths by those of the program and the run here."""
-    run_dir, program = run_dir.resolve(), program.resolve()
-    own = {"model": str(program), "output_root": str(run_dir)}
-    record = record_beside(program)
-    return replace(
-        manifest,
-        model=own["model"],
-        etrecord=str(record) if record else None,
-        config=str(run_dir / names.CONFIG),
-        settings={**manifest.settings, **own},
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64
@@ -16,6 +18,7 @@ from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.pipeline.open_run import open_run
+from model_profiling.report.document import Chart, charts_in, plain
 from model_profiling.sweep import engine, report
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.engine import SweepOutcome
@@ -47,6 +50,15 @@ def swept(arm_home: Path, sme2_home: Path, tmp_path_factory: pytest.TempPathFact
         return folder
 
 
+SHARES = (("on", "100.0%"), ("off", "no SME or SME2 kernel ran"))
+
+
+def rows_of(chart: Chart) -> list[dict[str, Any]]:
+    datasets: Any = chart.spec["datasets"]
+    rows: list[dict[str, Any]] = datasets["rows"]
+    return rows
+
+
 def broken(process: Process) -> None:
     if process.disable:
         raise RunError("the program ended with signal 4", "leave that rung out", log_tail="")
@@ -74,14 +86,46 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
     switched = {(target, switch) for target in ("emulated", "ssh:fast") for switch in ("on", "off")}
     assert set(by_rung) == {("host", "baseline"), *switched, ("android:GONE", "on")}
     linked = re.findall(r"\]\(([^)]*)\)", page)
-    assert len(linked) == 8 and all((swept.path / file).is_file() for file in linked)
-    assert "SME2 ran" in by_rung["emulated", "on"]
+    assert len(linked) == 10 and all((swept.path / file).is_file() for file in linked)
+    assert "no SME or SME2 kernel ran" in by_rung["emulated", "off"]
     for switch in ("on", "off"):
         assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
     fastest = {(row.first.cell.target, row.rung) for row in concluded.found.fastest}
     assert fastest == {("host", "baseline"), ("ssh:fast", "on")}
     assert (swept.path / "report.html").is_file() and (swept.path / "combined_report.html").is_file()
     assert concluded.added is None
+
+
+def test_charts_show_latencies_of_arm_cells_and_what_runs_on_sme2(swept: SweepFolder) -> None:
+    found = report.gather(swept.path, swept.record)
+    shares = {(row.first.cell.target, row.rung): row.sme2_share for row in found.rows}
+    assert [shares[target, "on"] for target in ("emulated", "ssh:fast")] == [1.0, 1.0]
+    assert shares["host", "baseline"] == 1.0, "the emulated run beside it proves it"
+    assert {shares[key] for key in shares if key[1] == "off" or key[0] == "android:GONE"} == {None}
+    cells = {tuple(map(plain, row)) for row in report.cells_table(found).rows}
+    assert {(row[1], row[3], row[6]) for row in cells} == {
+        ("host", "baseline", "100.0%"),
+        *((target, rung, share) for target in ("emulated", "ssh:fast") for rung, share in SHARES),
+        ("android:GONE", "on", "not tested"),
+    }
+    latency, coverage = charts_in(report.sweep_document(found, None))
+    timed = [row for row in found.rows if row.latency]
+    assert [row["ms"] for row in rows_of(latency)] == [round(row.latency.median, 6) for row in timed]
+    assert [row["cell"] for row in rows_of(latency)] == [row.name for row in timed] and len(timed) == 3
+    says(coverage.summary, f"{PROGRAM.stem}: 100.0%", "5 of 5 matrix operators")
+    elsewhere = replace(found, rows=tuple(replace(row, is_arm=False) for row in found.rows))
+    assert list(charts_in(report.sweep_document(elsewhere, None))) == [coverage]
+    assert "host (not Arm)" in {plain(row[1]) for row in report.fastest_table(elsewhere).rows}
+    unproven = replace(found, rows=tuple(replace(row, is_arm=False, coverage=None) for row in found.rows))
+    (alone,) = charts_in(report.sweep_document(unproven, None))
+    says(alone.summary, "on host (not Arm), baseline")
+
+
+def test_a_chart_holds_what_a_reader_can_see(swept: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_MOST_BARS", 2)
+    found = report.gather(swept.path, swept.record)
+    latency, _ = charts_in(report.sweep_document(found, None))
+    assert [row["cell"] for row in rows_of(latency)] == [row.name for row in found.fastest]
 
 
 def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeypatch, tmp_path: Path) -> None:
@@ -99,6 +143,8 @@ def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeyp
     medians = {cell["id"]: cell["median_ms"] for cell in facts["cells"]}
     assert medians[f"{PROGRAM.stem}/ssh-fast/on/t1"] > 0
     assert medians[f"{PROGRAM.stem}/emulated/on/t1"] is None
+    shares = {cell["id"]: cell["sme2_arithmetic_share"] for cell in facts["cells"]}
+    assert [shares[f"{PROGRAM.stem}/emulated/{rung}/t1"] for rung in ("on", "off")] == [1.0, None]
 
     def interrupted(*_: object) -> SweepOutcome:
         raise KeyboardInterrupt
