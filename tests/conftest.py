@@ -317,6 +317,14 @@ def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., proce
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, for commands that write a page here."""
+    folder = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def arm_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`out_small_cnn` of a CPU without SME2 and of its emulated sibling; tests copy what they spoil."""

@@ -18,15 +18,16 @@ from model_profiling.report.comparison_document import (
     comparison_document,
     comparison_facts,
     comparison_junit,
+    comparison_page,
     headline,
 )
 from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
-from model_profiling.run import Times
+from model_profiling.run import Times, names
 from model_profiling.run.remarks import warning_lines
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare
-from model_profiling.workflow.report import tell_of_comparison
+from model_profiling.workflow.report import tell_of_comparison, write_page
 
 if TYPE_CHECKING:
     from model_profiling.workflow.baselines import KeptVerdict
@@ -73,6 +74,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Exit with 1 when operators, their shapes, types or delegation changed; emulated runs will do.",
 )
+@click.option(
+    "--out",
+    type=frame.FILE,
+    help="Page to write: .html, or .md with the .html beside it [default: comparison.html, here or in the "
+    "programs' --outdir; none with --quiet or --json].",
+)
 @click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request.")
 @click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system.")
 @click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
@@ -94,6 +101,7 @@ def compare_command(
     limit: float | None,
     fail_on_kernel_change: bool,
     fail_on_structure_change: bool,
+    out: Path | None,
     markdown: Path | None,
     junit: Path | None,
     across_machines: bool,
@@ -102,7 +110,7 @@ def compare_command(
     as_json: bool,
     **asked: Any,  # options for a store or for programs, typed by click
 ) -> int:
-    """Say what changed from A to B, and how sure that is; or from a stored run to the one that is named.
+    """Say which of A and B is faster, how sure that is, and what else differs; A may come from a store.
 
     A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte)
     are measured here first, taking turns, which finds the smallest differences. With a --fail-on-...
@@ -117,24 +125,26 @@ def compare_command(
     given = [name.removesuffix("_s") for name, value in asked.items() if value]
     kept: KeptVerdict | None = None
     unkept: ProfilingError | None = None
-    failed = 0
+    failed, folder = 0, Path()
     if against is not None:
         if b is not None:
-            raise click.UsageError("--against names what a run is judged against: give that run alone")
+            raise click.UsageError("--against compares one run with a stored one: name one run")
         if given or times is not None:
-            raise click.UsageError(f"--{[*given, 'times'][0]} has no meaning with --against")
+            raise click.UsageError(f"--{[*given, 'times'][0]} has no effect with --against: leave it out")
         comparison, kept, unkept = _judged(a, against, gates, across_machines=across_machines, **stored)
     elif b is None:
         raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
     elif about_store := [name for name, value in stored.items() if value]:
         option = about_store[0].replace("_", "-")
-        raise click.UsageError(f"--{option} is about a store: name a baseline with --against")
+        raise click.UsageError(f"--{option} needs a store's baseline: name one with --against")
     elif are_programs(a, b):
         if across_machines or times is not None:
-            raise click.UsageError("--across-machines and --times are about measurements, not programs")
-        comparison, failed = _measured(a, b, gates, quiet=quiet, as_json=as_json, **asked)
+            raise click.UsageError(
+                "--across-machines and --times are for measurements, not for programs (.pte)"
+            )
+        comparison, failed, folder = _measured(a, b, gates, quiet=quiet, as_json=as_json, **asked)
     elif given:
-        raise click.UsageError(f"--{given[0]} is about measuring: A and B are no programs (.pte)")
+        raise click.UsageError(f"--{given[0]} is for programs (.pte): A and B are measurements")
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
     if problem := tell_of_comparison(comparison):
@@ -143,7 +153,9 @@ def compare_command(
         files.write_out(markdown, render_markdown(comparison_document(comparison)))
     if junit is not None:
         files.write_out(junit, comparison_junit(comparison))
-    _print(comparison, kept, quiet=quiet, as_json=as_json)
+    wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
+    page = _written(comparison, wanted, asked=out is not None) if wanted else None
+    _print(comparison, kept, page, quiet=quiet, as_json=as_json)
     return _exit_code(comparison, unkept) or failed
 
 
@@ -211,8 +223,8 @@ def _measured(
     resume: bool,
     force: bool,
     **asked: Any,
-) -> tuple[Comparison, int]:
-    """Return the comparison, and exit code 2 if a program failed."""
+) -> tuple[Comparison, int, Path]:
+    """Return the comparison, exit code 2 if a program failed, and the folder of the runs."""
     from model_profiling.workflow.measure import RunOptions
     from model_profiling.workflow.profile import compare_programs
 
@@ -229,12 +241,28 @@ def _measured(
         )
     if not quiet and not as_json:
         frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    return found.comparison, for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
+    failed = for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
+    return found.comparison, failed, found.home
 
 
-def _print(comparison: Comparison, kept: KeptVerdict | None, *, quiet: bool, as_json: bool) -> None:
+def _written(comparison: Comparison, page: Path, *, asked: bool) -> Path | None:
+    """Write the page and return its path; a page that was not asked for fails no comparison."""
+    title, blocks = comparison_page(comparison)
+    try:
+        return write_page(blocks, page, title)
+    except InputError as problem:
+        if asked:
+            raise
+        frame.warn(f"no page was written: {problem}")
+        return None
+
+
+def _print(
+    comparison: Comparison, kept: KeptVerdict | None, page: Path | None, *, quiet: bool, as_json: bool
+) -> None:
     if as_json:
-        frame.facts({**comparison_facts(comparison), "kept": record_json(kept) if kept else None})
+        about = {"report": str(page) if page else None, "kept": record_json(kept) if kept else None}
+        frame.facts({**comparison_facts(comparison), **about})
         return
     # The headline comes last: on a terminal that is what people read first.
     if not quiet:
@@ -242,6 +270,8 @@ def _print(comparison: Comparison, kept: KeptVerdict | None, *, quiet: bool, as_
         frame.say(render_terminal(shown).strip())
         if kept is not None:
             frame.say(f"Kept in {kept.store} as {kept.tag}: {kept.run_id}.")
+        for written in for_tools.pages(page) if page else ():
+            frame.say_wrote(written)
     frame.say(headline(comparison))
 
 

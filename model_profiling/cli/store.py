@@ -87,6 +87,7 @@ def add(
 )
 def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | None) -> None:
     """List the runs of a store, the newest first: what was measured, where, of which commit."""
+    from model_profiling.run.times import NOT_ARM, marked
     from model_profiling.store.store import Store, list_runs
 
     opened = Store.open(store)
@@ -103,7 +104,7 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | No
             f"{run['measured_at']:%Y-%m-%d %H:%M}" if run["measured_at"] else "",
             run["name"],
             run["device"],
-            "" if run["median_ms"] is None else f"{run['median_ms']:.3f}",
+            "" if run["median_ms"] is None else marked(f"{run['median_ms']:.3f}", run["is_arm"]),
             f"{run['commit'][:10]}{'+' if run['dirty'] else ''}",
             run["state"],
             " ".join(run["tags"]),
@@ -111,6 +112,8 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | No
         for run in runs
     ]
     frame.table(("RUN", "MEASURED (UTC)", "NAME", "DEVICE", "MEDIAN MS", "COMMIT", "STATE", "TAGS"), rows)
+    if any(run["is_arm"] is False and run["median_ms"] is not None for run in runs):
+        frame.say(NOT_ARM)
     if matching > len(rows):
         frame.say(f"{matching - len(rows):,} older runs are not shown; --last {matching} shows all")
 

@@ -1,7 +1,7 @@
-"""Several runs on one page: number formats, platforms, devices, models, before and after; or a list of runs.
+"""Several runs on one page: number formats, platforms, devices, models, commits; or a list of runs.
 
-The page shows each run's latency, then where its time goes. It does not judge differences between runs,
-because they were made at different times or places; `sme2prof compare` does that.
+The page shows each run's latency, then where its time goes, and says which runs took turns. It does not judge
+differences between runs; `sme2prof compare` does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report import pair_text
@@ -22,6 +22,7 @@ from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.verdict import answers, headline_pair, outputs_differ
 from model_profiling.run import Times
+from model_profiling.run.times import marked
 
 _Runs = Sequence[pair_text.NamedRun]
 
@@ -56,13 +57,17 @@ def _opening(runs: _Runs) -> Iterator[doc.Block]:
     shifts = [_shift(run) for run in runs]
     yield from doc.make_list(text for text in shifts if text)
     if len(runs) > 1:
-        yield doc.Paragraph(
-            (
-                "Differences between runs are not judged here: they were made at different times or places. ",
-                doc.Code("sme2prof compare"),
-                " judges two of them.",
-            )
-        )
+        told = (doc.Code("sme2prof compare"), " says which of two runs is faster, and how sure that is.")
+        yield doc.Paragraph((f"{_how_made(runs)} ", *told))
+
+
+def _how_made(runs: _Runs) -> str:
+    """Say which runs took turns, so that their latencies were measured under the same conditions."""
+    groups = pair_text.in_turns(runs)
+    if len(groups) == 1 and len(groups[0]) == len(runs):
+        return "These runs took turns on one machine."
+    turns = "".join(f"{listing(group)} took turns on one machine. " for group in groups)
+    return f"{turns}{'All other' if groups else 'These'} runs were made at different times or places."
 
 
 def _shift(run: pair_text.NamedRun) -> str:
@@ -105,7 +110,7 @@ def _label(run: pair_text.NamedRun) -> str:
     """Return the run's name, marked if its times are not from known Arm hardware."""
     if run.data.times is Times.UNKNOWN:
         return f"{run.name} (unknown machine)"
-    return f"{run.name} (not Arm)" if run.data.is_arm is False else run.name
+    return marked(run.name, run.data.is_arm)
 
 
 def _latency_rows(run: pair_text.NamedRun) -> Iterator[tuple[str, ...]]:
@@ -136,7 +141,7 @@ def _speedups(runs: _Runs) -> doc.Block:
         for pair in run.data.pairs
     ]
     if not rows:
-        return doc.Paragraph("Nothing was compared.")
+        return doc.Paragraph("No run compares experiments.")
     return doc.make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
 
 
@@ -166,8 +171,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
         (
-            run.name,
-            f"{side}: {found.series.name}" if side else found.series.name,
+            f"{_label(run)}, {side or found.series.name}",
             *(
                 "{} ({})".format(*found.parts[part].cells) if part in found.parts else MISSING
                 for part in parts
@@ -176,8 +180,11 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
         )
         for run, side, found in shown
     ]
-    headers = ("run", "experiment", *(f"{part}, ms (share)" for part in parts), "End to end, traced")
-    yield doc.make_table(headers, rows, numbers=range(2, len(headers)))
+    # Cells are texts, not numbers, so that a share may stand below its time and the table fits the page.
+    yield doc.make_table(("run", *parts, "End to end"), rows)
+    yield doc.Paragraph(
+        "Milliseconds per inference with the tracer on, and in brackets the share of the run."
+    )
 
 
 def _where_work_is(runs: _Runs) -> Iterator[doc.Block]:
@@ -190,7 +197,9 @@ def _where_work_is(runs: _Runs) -> Iterator[doc.Block]:
     ]
     if rows:
         yield doc.Heading("Where the work is")
-        yield doc.Paragraph("Runs without times of their own: operators, and million arithmetic operations.")
+        yield doc.Paragraph(
+            "Runs without latencies: operators, and in brackets million arithmetic operations."
+        )
         headers = ("run", "experiment", *(category.value for category in Category))
         yield doc.make_table(headers, rows, numbers=range(2, len(headers)))
 
@@ -220,12 +229,12 @@ def _evidence(runs: _Runs) -> list[doc.Block]:
         for kernels in place.kernels
     ]
     parity = [
-        f"{run.name}: outputs of {found.candidate} against {found.baseline} ({place.source}): {found.text}"
+        f"{run.name}: outputs of {found.candidate} and {found.baseline} ({place.source}): {found.text}"
         for run in runs
         for place in run.data.evidence
         for found in place.parity
     ]
-    headers = ("run", "from", "experiment", "what the evidence says")
+    headers = ("run", "source", "experiment", "kernel evidence")
     shown: doc.Block = doc.make_table(headers, rows) if rows else doc.Paragraph("No kernel evidence.")
     return [shown, *doc.make_list(parity)]
 
@@ -239,11 +248,11 @@ def _differences(runs: _Runs) -> Iterator[doc.Block]:
         yield doc.make_table(("run", *differing), rows)
     first, others = pair_text.against_the_first(runs)
     for reason, names in others.items():
-        sides = f"{'; '.join(names)} beside {first.name}: "
+        sides = f"{listing(names)} and {first.name}"
         if reason:
-            yield doc.Paragraph(f"{sides}times are not comparable, because {reason}.")
+            yield doc.Paragraph(f"Times of {sides} are not comparable: {reason}.")
         else:
-            yield doc.Paragraph((sides, doc.Code("sme2prof compare"), " can judge the difference."))
+            yield doc.Paragraph((doc.Code("sme2prof compare"), f" can compare {sides}."))
 
 
 # A list of many runs.
@@ -313,7 +322,7 @@ def render_index(rows: Sequence[IndexRow], title: str) -> str:
     )
     blocks: list[doc.Block] = [
         doc.Heading(title, 1),
-        doc.Paragraph(f"{plural(len(rows), 'run')}. A click on a column's name sorts by it."),
+        doc.Paragraph(f"{plural(len(rows), 'run')}. Click a column's name to sort by it."),
         *(
             block
             for heading, members in groups.items()

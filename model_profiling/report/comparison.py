@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.report import tables
 from model_profiling.report.tables import Records
-from model_profiling.run import Series, Times
+from model_profiling.run import Series, Times, names
 from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -35,6 +36,16 @@ class SideFacts:
     times: Times
     cores: int | None = None
     load: float | None = None
+    is_arm: bool | None = None
+    """Whether its CPU is an Arm CPU; None if unknown."""
+    machine: str = ""
+    """Such as `x86_64`."""
+
+    @property
+    def program(self) -> str:
+        """Return `toy_cnn xnnpack int8`."""
+        model, variant = names.variant_of(Path(f"{self.model}.pte"))
+        return model if variant == model else f"{model} {variant.replace('_', ' ')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +77,17 @@ class SeriesComparison:
 
     @property
     def name(self) -> str:
-        return str(self.after) if self.before == self.after else f"{self.after} against {self.before}"
+        return str(self.after) if self.before == self.after else f"{self.after} vs {self.before}"
 
     @property
     def comparable(self) -> bool:
         return self.end_to_end.verdict is not Verdict.NOT_COMPARABLE
+
+    @property
+    def faster(self) -> Literal["A", "B"] | None:
+        """The side that is significantly faster."""
+        verdict = self.end_to_end.verdict
+        return "B" if verdict is Verdict.FASTER else "A" if verdict is Verdict.SLOWER else None
 
     @property
     def slowdown(self) -> float | None:
@@ -127,12 +144,12 @@ class ComparisonFacts:
 
     @property
     def category_changes(self) -> Records:
-        """Each category of each experiment, before and after."""
+        """Each category of each experiment, in A and in B."""
         return tables.category_changes(self._pairings)
 
     @property
     def operator_changes(self) -> Records:
-        """Each operator of each experiment, before and after."""
+        """Each operator of each experiment, in A and in B."""
         return tables.operator_changes(self._pairings)
 
     @property

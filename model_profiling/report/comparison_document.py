@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -23,12 +23,15 @@ from model_profiling.core.formatting import (
 from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
 from model_profiling.report.analysis_json import pairing_facts
-from model_profiling.report.breakdown import pair_table
+from model_profiling.report.breakdown import break_down, pair_table
+from model_profiling.report.charts.categories import parts_bars
 from model_profiling.report.comparison import ComparisonFacts, SeriesComparison
 from model_profiling.report.html import render_fragment
 from model_profiling.report.operator_sections import changes_table
+from model_profiling.report.pair_text import speedup_text
 from model_profiling.report.sections import ratio_note
 from model_profiling.run.remarks import Diagnostic, name_series, warning_lines
+from model_profiling.run.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 # JUnit XML, which CI systems show as test results: one test case per question.
@@ -190,20 +193,51 @@ def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
         slower = percent(worst.slowdown)
-        return False, f"Regression: {worst.name} is {slower} slower, more than the {percent(limit)} allowed."
+        said = (
+            f"Regression: B is {slower} slower than A in {worst.name}, more than the {percent(limit)} allowed"
+        )
+        return False, f"{said}{_about_arm(comparison)}."
     if comparison.not_comparable:
-        return False, f"No answer: {plural(len(comparison.not_comparable), 'experiment')} not comparable."
-    return True, f"No regression beyond {percent(limit)}."
+        count = plural(len(comparison.not_comparable), "experiment")
+        return False, f"No answer: {count} cannot be compared."
+    return True, f"No regression beyond {percent(limit)}{_about_arm(comparison)}."
 
 
 def _largest(comparison: ComparisonFacts) -> str:
-    changed = [
-        found for found in comparison.series if found.end_to_end.verdict in (Verdict.FASTER, Verdict.SLOWER)
-    ]
-    if not changed:
-        return "No significant change." if not comparison.not_comparable else "Not comparable."
-    largest = max(changed, key=lambda found: abs(found.slowdown or 0.0))
-    return f"{largest.name}: {largest.end_to_end.verdict.value}, {_speedup(largest.end_to_end)}."
+    """Say which side is faster, in the experiment that differs most."""
+    if comparison.not_comparable and not any(found.faster for found in comparison.series):
+        reasons = dict.fromkeys(found.end_to_end.reason for found in comparison.not_comparable)
+        return f"Not comparable: {next(iter(reasons))}{' (and more reasons)' if len(reasons) > 1 else ''}."
+    largest = max(comparison.series, key=lambda found: (found.faster is not None, abs(found.slowdown or 0.0)))
+    where = f" in {largest.name}" if len(comparison.series) > 1 else ""
+    a, b = _named_sides(comparison)
+    fast, slow, found = b, "A", largest.end_to_end
+    if largest.faster == "A":
+        fast, slow = a, "B"
+        found = replace(
+            found, ratio=_inverse(found.ratio), low=_inverse(found.high), high=_inverse(found.low)
+        )
+    said = f"{fast} is {speedup_text(found, f' as fast as {slow}{where}')}{_about_arm(comparison)}."
+    return said if largest.faster else f"No significant difference: {said}"
+
+
+def _inverse(ratio: float | None) -> float | None:
+    return 1 / ratio if ratio else None
+
+
+def _named_sides(comparison: ComparisonFacts) -> tuple[str, str]:
+    """Return `A` and `B`, with their programs if these differ."""
+    a, b = comparison.a.program, comparison.b.program
+    return (f"A ({a})", f"B ({b})") if a and b and a != b else ("A", "B")
+
+
+def _about_arm(comparison: ComparisonFacts) -> str:
+    """Return `, on x86_64: says nothing about Arm` if a side was measured on a CPU that is not Arm."""
+    sides = {name: side for name, side in (("A", comparison.a), ("B", comparison.b)) if side.is_arm is False}
+    if not sides:
+        return ""
+    cpus = listing(dict.fromkeys(side.machine or "a CPU that is not Arm" for side in sides.values()))
+    return f", {'' if len(sides) == 2 else f'{next(iter(sides))} '}on {cpus}: says nothing about Arm"
 
 
 def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
@@ -220,7 +254,7 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
             )
             yield Diagnostic(found.after, "hidden", seen, "measure for longer (--budget)")
         if found.with_tracer and found.comparable:
-            seen = "compared with the event tracer on, for want of latencies without it"
+            seen = "compared with the event tracer on, because there are no latencies without it"
             yield Diagnostic(found.after, "with_tracer", seen)
         yield from (Diagnostic(found.after, "pairing", note) for note in found.notes)
     if comparison.loads_differ and not _only_apart_from_time(comparison):
@@ -236,11 +270,11 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
 
 def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
     if comparison.first:
-        told = ("B ", doc.Code(comparison.b.name), " is what the next runs are judged by.")
+        told = ("The next runs are compared with B ", doc.Code(comparison.b.name), ".")
         return [doc.Heading(headline(comparison)), doc.Paragraph(told)]
     blocks: list[doc.Block] = [
         doc.Heading(headline(comparison)),
-        doc.Paragraph(("B ", doc.Code(comparison.b.name), " against A ", doc.Code(comparison.a.name), ".")),
+        doc.Paragraph(("A is ", doc.Code(comparison.a.name), ", B is ", doc.Code(comparison.b.name), ".")),
         *structure_blocks(comparison),
     ]
     if not _only_apart_from_time(comparison):
@@ -262,6 +296,26 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
         if details := tuple(_details(found)):
             blocks.append(doc.Folded(f"{found.name}: categories and operators", details))
     return blocks
+
+
+def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
+    """Return the page of a comparison, with its title."""
+    a, b = _named_sides(comparison)
+    title = f"{b} compared with {a}"
+    program = comparison.b.program
+    blocks: list[doc.Block] = [doc.Heading(f"{program}: {title}" if b == "B" and program else title, 1)]
+    blocks += comparison_document(comparison)
+    bars = [
+        (f"{side}: {found.name}" if len(comparison.series) > 1 else side, break_down(series))
+        for found in comparison.series
+        if found.pairing and found.parts
+        for side, series in ((a, found.pairing.baseline), (b, found.pairing.candidate))
+    ]
+    return title, [
+        *blocks,
+        doc.Heading("Where the time goes"),
+        parts_bars(bars, shares=False),
+    ] if bars else blocks
 
 
 def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
@@ -289,10 +343,14 @@ def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
     columns: tuple[doc.Column[SeriesComparison], ...] = (
         doc.Column("experiment", lambda found: found.name),
-        doc.Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
-        doc.Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
+        doc.Number(
+            marked("A ms", comparison.a.is_arm), lambda found: milliseconds(found.end_to_end.baseline_median)
+        ),
+        doc.Number(
+            marked("B ms", comparison.b.is_arm), lambda found: milliseconds(found.end_to_end.candidate_median)
+        ),
         doc.Number("change", lambda found: change(found.end_to_end.ratio)),
-        doc.Number("speedup", lambda found: _speedup(found.end_to_end)),
+        doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
         doc.Column("verdict", verdict),
         doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
     )
@@ -314,9 +372,9 @@ def _details(found: SeriesComparison) -> Iterator[doc.Block]:
         yield changes_table(pairing, ordered, ("A", "B"), timed=timed)
     more = f"; the {len(ordered)} largest are shown" if len(ordered) < len(moved) else ""
     units = sorted({several(side.unit) for side in (pairing.baseline, pairing.candidate)})
-    few = f"too few {' or '.join(units)} to judge any"
-    held = few if too_few else f"{len(moved)} with a change that holds"
-    yield doc.Paragraph(f"{plural(len(found.operators), 'operator')}, {held}{more}.")
+    few = f"too few {' or '.join(units)} to compare any"
+    differ = few if too_few else f"{len(moved)} with a significant difference"
+    yield doc.Paragraph(f"{plural(len(found.operators), 'operator')}, {differ}{more}.")
 
 
 def _changed(found: Speedup | None) -> bool:
@@ -390,6 +448,7 @@ def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
                 "before": asdict(found.before),
                 "after": asdict(found.after),
                 "with_tracer": found.with_tracer,
+                "faster": found.faster,
                 "slowdown": found.slowdown,
                 "end_to_end": found.end_to_end.as_dict(),
                 **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),

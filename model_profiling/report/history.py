@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from model_profiling.core.formatting import milliseconds, plural, span, with_threads
+from model_profiling.run.times import NOT_ARM
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint, ChangePoints, find_changes
 
 SHORT_COMMIT = 10
@@ -23,6 +24,8 @@ class HistoryPoint:
     low_ms: float | None
     high_ms: float | None
     """The 95% interval of the median; None with fewer than three rounds."""
+    is_arm: bool | None = None
+    """Whether it was measured on an Arm CPU; None if unknown."""
     commit: str = ""
     branch: str = ""
     dirty: bool | None = None
@@ -55,6 +58,7 @@ class SeriesKey:
     backend: str
     device: str
     device_name: str
+    """In words; marked if the device is not Arm."""
     experiment: str
     threads: int | None
 
@@ -99,6 +103,10 @@ class HistorySeries:
     @property
     def changes(self) -> tuple[ChangePoint, ...]:
         return self.found.changes
+
+    @property
+    def is_arm(self) -> bool | None:
+        return self.points[-1].is_arm
 
     def marks_at(self, change: ChangePoint) -> tuple[Mark, ...]:
         """Return what else changed where the level may have changed; for a drift, without new programs."""
@@ -156,6 +164,7 @@ def history_facts(history: History) -> dict[str, object]:
         "series": [
             {
                 **asdict(series.key),
+                "is_arm": series.is_arm,
                 "runs": len(series.points),
                 "too_few_to_tell": series.found.too_few,
                 "noise": series.found.noise,
@@ -239,6 +248,8 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
     since = " at the end of a drift" if level.drifts else since
     noise = "" if found.noise is None else f"; runs of one level differ by {found.noise:.1%} (robust spread)"
     yield f"{milliseconds(level.typical)} ms{since}, newest {milliseconds(last.median_ms)} ms{noise}."
+    if series.is_arm is False:
+        yield NOT_ARM
     for change in series.changes:
         yield change_sentence(series, change)
     if found.too_few:

@@ -12,16 +12,18 @@ from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.core.formatting import milliseconds, percent
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.run import Times, names
-from model_profiling.run.comparability import Origin, why_not_comparable
+from model_profiling.run import Series, Times, names
+from model_profiling.run.comparability import Origin, Timed, timed, way_of, why_not_comparable
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 
-def speedup_text(found: Speedup) -> str:
+def speedup_text(found: Speedup, of: str = "") -> str:
+    """Return `1.84x (95% interval 1.80 to 1.88)`, with `of` after the ratio."""
     if found.ratio is None:
         return found.verdict.value
     interval = _interval(found)
-    return f"{found.ratio:.2f}x ({interval})" if interval else f"about {found.ratio:.2f}x, without a verdict"
+    ratio = f"{found.ratio:.2f}x{of}"
+    return f"{ratio} ({interval})" if interval else f"about {ratio}, without a verdict"
 
 
 def _interval(found: Speedup) -> str:
@@ -201,6 +203,24 @@ def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, lis
     return first, found
 
 
+def in_turns(runs: Sequence[NamedRun]) -> list[list[str]]:
+    """Return the names of runs that took turns in the same launches, by group."""
+    groups: list[list[NamedRun]] = []
+    for run in runs:
+        group = next((found for found in groups if _took_turns(found[0], run)), None)
+        groups.append([run]) if group is None else group.append(run)
+    return [[run.name for run in found] for found in groups if len(found) > 1]
+
+
+def _took_turns(*sides: NamedRun) -> bool:
+    a, b = (
+        timed(run.data.run.journal, series) if run.data.run.journal and series else Timed()
+        for run in sides
+        for series in (_spoken(run),)
+    )
+    return way_of(a, b, same_run=False) == "lockstep"
+
+
 def _why_not(first: NamedRun, other: NamedRun) -> str:
     sides = _origin(first), _origin(other)
     if sides[0] is None or sides[1] is None:
@@ -209,5 +229,10 @@ def _why_not(first: NamedRun, other: NamedRun) -> str:
 
 
 def _origin(run: NamedRun) -> Origin | None:
-    series = run.data.headline.series if run.data.headline else next(iter(run.data.run.series), None)
+    series = _spoken(run)
     return replace(run.data.run.origin(series), name=run.name) if series else None
+
+
+def _spoken(run: NamedRun) -> Series | None:
+    """Return the series that stands for a run."""
+    return run.data.headline.series if run.data.headline else next(iter(run.data.run.series), None)

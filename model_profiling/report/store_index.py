@@ -18,6 +18,7 @@ from model_profiling.report.explore_operators import Texts
 from model_profiling.report.history import HistoryPoint, HistorySeries, SeriesKey, change_text
 from model_profiling.report.html import render_html
 from model_profiling.run import Times
+from model_profiling.run.times import NOT_ARM
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint
 
 
@@ -79,6 +80,8 @@ def render_store(contents: StoreContents) -> str:
 def store_document(contents: StoreContents) -> list[doc.Block]:
     runs, histories, note = fit_page(contents)
     blocks: list[doc.Block] = [doc.Heading(f"Runs in {contents.name}", 1), answers(contents)]
+    if any(series.is_arm is False for series in contents.histories):
+        blocks.append(doc.Paragraph(NOT_ARM))
     if note:
         blocks.append(doc.Paragraph(note))
     blocks += _changes(contents, histories)

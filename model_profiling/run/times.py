@@ -49,6 +49,15 @@ _ORIGINS = {
     Times.UNKNOWN: "a machine that nothing here names",
 }
 
+NOT_ARM = "(not Arm): measured on a CPU that is not Arm, which says nothing about Arm."
+"""Explains the mark."""
+
+
+def marked(text: str, is_arm: bool | None) -> str:
+    """Return `text`, marked if its times were measured on a CPU that is not Arm (`Manifest.is_arm`)."""
+    return f"{text} (not Arm)" if is_arm is False else text
+
+
 TRACING_MODES = ("xnntrace", "trace")
 _HEAD_BYTES = 1 << 16
 """Enough for the first row of a CSV file."""

@@ -185,8 +185,8 @@ def _make_store(root: Path) -> None:
 
 
 _RUNS = """
-    SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, platform, times,
-           state, commit, branch, dirty, sweep, run_dir,
+    SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, platform, is_arm,
+           times, state, commit, branch, dirty, sweep, run_dir,
            (SELECT list(tag ORDER BY tag) FROM tags WHERE tags.run_id = runs.run_id) AS tags,
            (SELECT min(median_ms) FROM experiments WHERE experiments.run_id = runs.run_id) AS median_ms,
            count(*) OVER () AS matching

@@ -64,6 +64,7 @@ RUNS = Table(
         Column("cpu", "text", "the CPU"),
         Column("cores", "whole", "how many"),
         Column("has_sme2", "flag", "whether the CPU has SME2, real or emulated; null where nothing says"),
+        Column("is_arm", "flag", "whether it is an Arm CPU, real or emulated; null where nothing says"),
         TIMES,
         Column("state", "text", "finished, or how far it came: running, interrupted, partial, failed"),
         Column("executorch", "text", "the version of ExecuTorch"),
@@ -174,7 +175,7 @@ def _rest_of(table: str, *without: str) -> tuple[_Shown, ...]:
     return _of(table, *(name for name in TABLES[table].names if name not in ("run_id", *without)))
 
 
-_WHOSE = _of("runs", "run_id", "measured_at", "model", "dtype", "backend", "device", "device_name")
+_WHOSE = _of("runs", "run_id", "measured_at", "model", "dtype", "backend", "device", "device_name", "is_arm")
 _VERSION = _of("runs", "commit", "branch", "dirty", "executorch", "kit", "sweep", "name")
 _SAME = "runs.model, runs.dtype, runs.backend, runs.device"
 """Runs with the same values here measure the same thing in the same place."""
@@ -296,7 +297,7 @@ _ALL = (
         "devices",
         "every device that something was measured on",
         (
-            *_of("runs", "device", "device_name", "platform", "cpu", "cores", "has_sme2"),
+            *_of("runs", "device", "device_name", "platform", "cpu", "cores", "has_sme2", "is_arm"),
             _RUNS,
             _made("models", "whole", "how many models", "count(DISTINCT runs.model)"),
             *_WHEN,

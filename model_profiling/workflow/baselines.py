@@ -373,6 +373,7 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Me
             times=Times(run["times"]),
             cores=run["cores"],
             load=next((row["number"] for row in ask(_LOAD)), None),
+            is_arm=run["is_arm"],
         ),
         None,
         tuple(map(of_series, ask("SELECT * FROM experiments WHERE run_id = ?"))),

@@ -184,6 +184,8 @@ def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
         times=run.times,
         cores=before.cores if before else None,
         load=before.load_average if before else None,
+        is_arm=manifest.is_arm if manifest else None,
+        machine=before.machine if before else "",
     )
 
 
@@ -226,7 +228,7 @@ def differences(
 
 def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Differences:
     missing = [side for side, of in (("A", before), ("B", after)) if not of.operators]
-    unknown = f"no dump tells the operators of {listing(missing)}" if missing else ""
+    unknown = f"operators are unknown: no dump of {listing(missing)}" if missing else ""
     changes = () if missing else tuple(operator_changes(_pairs(before, after, pairing)))
     notes: tuple[str, ...] = ()
     why_not = why_kernels_unknown(before.kernels, after.kernels)
@@ -234,7 +236,7 @@ def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pai
         called, notes = kernel_changes(before.kernels, after.kernels, labels=bool(missing))
         changes = (*changes, *called)
     same = before.series == after.series
-    name = str(after.series) if same else f"{after.series} against {before.series}"
+    name = str(after.series) if same else f"{after.series} vs {before.series}"
     return Differences(name, changes, unknown, why_not, notes)
 
 
@@ -287,10 +289,10 @@ def compare(
 def asked_gates(limit: float | None, fail_on: Iterable[Aspect]) -> tuple[Aspect, ...]:
     """Return the gates in their fixed order; called before anything is read, so that errors come early."""
     if limit is not None and not 0 <= limit < math.inf:
-        raise InputError(f"a regression limit of {limit:g} means nothing", "give a share of 0 or more")
+        raise InputError(f"{limit:g} is not a regression limit", "give a share of 0 or more")
     asked = set(fail_on)
     if unknown := asked.difference(ASPECTS):
-        raise InputError(f"nothing called {sorted(unknown)[0]} can fail", f"name {listing(ASPECTS)}")
+        raise InputError(f"unknown kind of change '{sorted(unknown)[0]}'", f"name {listing(ASPECTS)}")
     return tuple(aspect for aspect in ASPECTS if aspect in asked)
 
 
@@ -330,7 +332,7 @@ def _why_not_comparable(
     before: MeasurementSeries, after: MeasurementSeries, across_machines: bool
 ) -> str | None:
     """Ignore features that the CPU lacks: a baseline may stand for experiments that differ only in those."""
-    ours, theirs = before.origin, after.origin
+    ours, theirs = replace(before.origin, name="A"), replace(after.origin, name="B")
     if before.series != after.series and before.is_like(after) and before.names != after.names:
         ours = replace(ours, disabled=theirs.disabled, sme2=theirs.sme2)
     return why_not_comparable(ours, theirs, across_machines=across_machines)
@@ -365,12 +367,10 @@ def _compared(
     if before.dumps and after.dumps:
         pairing = pair_series(before.dumps, after.dumps, interleaved=same_run, not_comparable=why_not)
         if pairing.matched_by == "order":
-            notes.append("operators are matched by their order, for want of a program that explains both")
+            notes.append("operators are matched by their order, because no program describes both sides")
     elif before.operators and after.operators:
         if why_not is None:
-            notes.append(
-                "of a stored run operators are known, not their times in every round: those are not compared"
-            )
+            notes.append("a store keeps no operator times of every round: operator times are not compared")
     elif before.dumps or after.dumps:
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)

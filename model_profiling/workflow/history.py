@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from model_profiling.report.history import (
 )
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
 from model_profiling.run import Times, names
+from model_profiling.run.times import marked
 from model_profiling.store.connection import rows_of
 from model_profiling.store.places import Places, is_remote, store_command
 from model_profiling.store.store import Store
@@ -39,7 +40,7 @@ _TEXTS = [
 ]
 """What is known of a series and of a point is said by their records; these are the columns of a run."""
 _ROWS = f"""
-    SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, e.experiment, e.threads,
+    SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, is_arm, e.experiment, e.threads,
            coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed,
            CASE WHEN e.median_ms > 0 AND isfinite(e.median_ms) THEN e.median_ms END AS median_ms,
            CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.low_ms END AS low_ms,
@@ -89,11 +90,9 @@ def _fits(row: Row, question: HistoryQuestion) -> bool:
     return question.since is None or row["moment"] >= question.since
 
 
-def _series(rows: Iterable[Row]) -> Iterable[HistorySeries]:
+def _series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
     found: defaultdict[SeriesKey, list[HistoryPoint]] = defaultdict(list)
-    words: dict[str, str] = {}
-    for row in rows:
-        words[row["device"]] = row["device_name"] or row["device"]
+    words = {row["device"]: marked(row["device_name"] or row["device"], row["is_arm"]) for row in rows}
     for row in rows:
         if row["median_ms"] is None or row["failed"]:
             continue
@@ -164,7 +163,7 @@ _INDEX_TEXTS = (
     "run_dir_from_store",
 )  # fmt: skip
 _RUNS = f"""
-    SELECT run_id, coalesce(measured_at, added_at) AS moment, measured_at, dirty, has_sme2,
+    SELECT run_id, coalesce(measured_at, added_at) AS moment, measured_at, dirty, has_sme2, is_arm,
            {", ".join(f"coalesce({name}, '') AS {name}" for name in _INDEX_TEXTS)}
     FROM runs ORDER BY moment, run_id"""  # noqa: S608  names of our own
 _TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
@@ -215,14 +214,19 @@ def store_contents(store: Store, home: Path) -> StoreContents:
     )
 
 
-def _device_names(runs: Iterable[Row]) -> dict[str, str]:
-    """Return a title for each device; its own name if titles are not unique, or if it is emulated."""
+def _device_names(runs: Sequence[Row]) -> dict[str, str]:
+    """Return a title for each device, marked if it is not Arm; its own name if titles are not unique, or if
+    it is emulated."""
     words: dict[str, str] = {
         row["device"]: row["device"] if _times(row) is Times.EMULATED else row["device_name"] or row["device"]
         for row in runs
     }
     taken = list(words.values())
-    return {device: device if taken.count(name) > 1 else name for device, name in words.items()}
+    is_arm = {row["device"]: row["is_arm"] for row in runs}
+    return {
+        device: marked(device if taken.count(name) > 1 else name, is_arm[device])
+        for device, name in words.items()
+    }
 
 
 def _run(row: Row, device: str, tags: tuple[str, ...], proof: Row | None, told: tuple[str, str]) -> StoredRun:

@@ -318,6 +318,7 @@ class ProgramsCompared:
     comparison: Comparison
     a: Path
     b: Path
+    home: Path
     remarks: tuple[Diagnostic, ...]
 
 
@@ -342,9 +343,9 @@ def compare_programs(
     gates = asked_gates(limit, fail_on)
     if not place.timings_are_latency and (limit is not None or not gates):
         raise InputError(
-            f"times on target {place.name} are no latencies: nothing could be compared",
-            "give gates without times (--fail-on-kernel-change, --fail-on-structure-change), or measure on "
-            "an Arm machine; --target host compares on this CPU, which says nothing about Arm",
+            f"times on target {place.name} are not latencies: they cannot be compared",
+            "compare kernels or structure instead (--fail-on-kernel-change, --fail-on-structure-change), or "
+            "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
         )
     home = outdir or Path("out_compare") / f"{a.stem}_vs_{b.stem}"
     check_folder(home)
@@ -363,4 +364,5 @@ def compare_programs(
     ours, theirs = run_together(configs, place, run, progress=progress)
     found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
-    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, (*ours.data.remarks, *theirs.data.remarks))
+    remarks = (*ours.data.remarks, *theirs.data.remarks)
+    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, home, remarks)

@@ -177,7 +177,9 @@ def test_a_session_from_doctor_to_advice(client: Assistant, root: Path, sme2prof
     command = json.loads(told_by_command.stdout)
     assert changed["headline"] == command["headline"]
     assert changed["series"][0]["end_to_end"]["verdict"] == "faster"
-    assert client.ask("compare", before=RUN, after=WITH_SME2)["headline"] == "Not comparable."
+    assert client.ask("compare", before=RUN, after=WITH_SME2)["headline"].startswith(
+        "Not comparable: they were"
+    )
 
 
 def test_questions_at_the_same_time_are_all_answered(client: Assistant) -> None:

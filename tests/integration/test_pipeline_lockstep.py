@@ -191,6 +191,8 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
     assert done.returncode == 0, done.stderr
     stated = json.loads(done.stdout)
     (series,) = stated["series"]
+    says(stated["headline"], "as fast as", "95% interval")
+    assert stated["headline"].endswith("says nothing about Arm.") == (stated["b"]["is_arm"] is False)
     assert series["end_to_end"]["unit"] == "launch" and series["end_to_end"]["rounds"] >= 6
     runs = [next((tmp_path / "o" / side).glob("*/manifest.json")).parent for side in "ab"]
     sides = [timed(Journal(run_dir), Series("program", 1)) for run_dir in runs]
@@ -209,6 +211,9 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
     assert resumed.returncode == 0, resumed.stderr
     assert [(run_dir / "journal.jsonl").read_bytes() for run_dir in runs] == before
     assert str(a) in resumed.stdout
+    page = tmp_path / "o" / "comparison.html"
+    assert f"wrote {page}" in resumed.stdout.splitlines()
+    says(page.read_text(), "B (toy_cnn xnnpack int8) compared with A (toy_cnn xnnpack fp32)")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
         (("{pte}", "{folder}"), "is a program and"),
         (("{folder}", "{folder}", "--budget", "3"), "--budget"),
         (("{pte}", "{pte}", "--times", "hardware"), "--times"),
-        (("{pte}", "{pte}", "--target", "emulated"), "target emulated are no latencies"),
+        (("{pte}", "{pte}", "--target", "emulated"), "target emulated are not latencies"),
         (("{pte}", "gone.pte"), "no program gone.pte"),
         (("{pte}", "{pte}", "--resume", "--force"), "give one of them"),
     ],

@@ -27,6 +27,7 @@ from model_profiling.workflow.baselines import (
 )
 from model_profiling.workflow.compare import compare, load_measurement
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
 HERE = Labels(commit="c0ffee", branch="main")
 GATE = ("--fail-on-regression", 5)
 
@@ -291,7 +292,7 @@ def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: P
         (("--against", "store:x", "--times", "hardware"), "--times"),
         (("--against", "store:x", "--resume"), "--resume"),
         (("--store", "x", SME2), "--store"),
-        (("--against", "store:x", SME2), "give that run alone"),
+        (("--against", "store:x", SME2), "name one run"),
         ((), "Missing argument 'B'"),
     ],
 )

@@ -71,11 +71,11 @@ def test_every_figure_is_that_of_the_runs_own_report(machines: tuple[ReportData,
     for name, data in (("Neoverse-N1", arm), ("made SME2 CPU", sme2), ("made x86_64 CPU", x86_64)):
         own = {(row[0], row[1]): row[4:6] for row in table(latency(data), "experiment", "threads", "SME2")}
         assert {(row[2], row[3]): row[5:7] for row in shown if row[0] == name} == own
-    parts = table(section(page, "Where the time goes"), "run", "experiment")
+    parts = table(section(page, "Where the time goes"), "run", "Convolution")
     own_page = tables(categories(sme2), "category", "SME2 off ms")[0]
-    before, after = (row for row in parts if row[0] == "made SME2 CPU")
-    assert before[2:] == [*(f"{row[1]} ({row[2]})" for row in own_page[:-1]), own_page[-1][1]]
-    assert after[2:] == [*(f"{row[3]} ({row[4]})" for row in own_page[:-1]), own_page[-1][3]]
+    off, on = ([row for row in parts if row[0] == f"made SME2 CPU, SME2 {word}"] for word in ("off", "on"))
+    assert off[0][1:] == [*(f"{row[1]} ({row[2]})" for row in own_page[:-1]), own_page[-1][1]]
+    assert on[0][1:] == [*(f"{row[3]} ({row[4]})" for row in own_page[:-1]), own_page[-1][3]]
 
 
 def test_each_run_answers_as_its_own_report_does(machines: tuple[ReportData, ...]) -> None:
@@ -100,7 +100,7 @@ def test_the_pictures_hold_what_the_tables_say(machines: tuple[ReportData, ...])
     told = [row for row in table(section(page, "Latency"), "run", "device") if row[5] != "-"]
     assert [f"{bar['ms']:.3f}" for bar in bars] == [row[5] for row in told]
     assert {bar["SME2"] for bar in bars} == {"on", "off", "absent"}
-    parts = table(section(page, "Where the time goes"), "run", "experiment")
+    parts = table(section(page, "Where the time goes"), "run", "Convolution")
     sums: dict[object, float] = {}
     for row in rows_of(drawn["categories"]):
         sums[row["run"]] = sums.get(row["run"], 0) + float(str(row["ms"]))
@@ -121,6 +121,19 @@ def test_what_cannot_be_compared_is_shown_for_what_it_is(machines: tuple[ReportD
     assert sum("not comparable" in line for line in reasons) == 3
     other = lines(section(combined_document([machines[1]] * 2, "Same"), "The runs"))
     assert any("sme2prof compare" in line for line in other)
+
+
+def test_runs_that_took_turns_are_said_to_have(machines: tuple[ReportData, ...]) -> None:
+    """Two reports of one run have the same launches, as programs that take turns do."""
+    sme2, arm = machines[1], machines[0]
+    together = combined_document([sme2, sme2], "Both")
+    says(" ".join(lines(together)), "These runs took turns on one machine.")
+    assert "different times" not in " ".join(lines(together))
+    mixed = " ".join(lines(combined_document([sme2, sme2, arm], "Three")))
+    says(mixed, "run 2 took turns on one machine. All other runs were made at different times or places.")
+    apart = " ".join(lines(combined_document([sme2, arm], "Apart")))
+    says(apart, "These runs were made at different times or places.")
+    assert "took turns" not in apart
 
 
 @pytest.mark.parametrize("count", [1, 2, 12])

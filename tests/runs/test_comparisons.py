@@ -14,6 +14,7 @@ from recorded_runs import (
     INT8,
     ROUNDS,
     RUNS,
+    X86_64,
     Json,
     copied,
     dumps_in,
@@ -22,6 +23,7 @@ from recorded_runs import (
     rename_launches,
     slow_down,
 )
+from said import says
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.comparison_document import (
@@ -37,6 +39,7 @@ from model_profiling.statistics.speedup import Verdict
 from model_profiling.workflow.compare import compare
 
 ON, OFF = "linux_sme2_on", "linux_sme2_off"
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.fixture
@@ -112,6 +115,71 @@ def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
     # The same change is no failure for a wider gate, nor without one.
     assert sme2prof("compare", a, b, "--fail-on-regression", 30).returncode == 0
     assert sme2prof("compare", a, b).returncode == 0
+
+
+def as_program(run_dir: Path, name: str) -> None:
+    """As if this run were of another program."""
+    edit(run_dir / "manifest.json", lambda manifest: manifest.update(model=f"elsewhere/{name}.pte"))
+
+
+def test_the_sentence_says_which_side_is_faster(two: tuple[Path, Path], sme2prof) -> None:
+    a, b = two
+    for run_dir in two:
+        steady(run_dir)
+    as_program(b, "small_cnn_xnnpack_int8")
+    slow_down(a, 1.84)
+    faster = headline(compare(a, b))
+    says(faster, "B (small_cnn xnnpack int8) is 1.84x as fast as A in linux_sme2_", "(95% interval 1.")
+    slower = headline(compare(b, a))
+    says(slower, "A (small_cnn xnnpack int8) is 1.84x as fast as B in linux_sme2_", "(95% interval 1.")
+    assert "Arm" not in faster + slower
+    facts = json.loads(sme2prof("compare", a, b, "--json").stdout)
+    assert facts["headline"] == faster and {found["faster"] for found in facts["series"]} == {"B"}
+    same = headline(compare(a, a))
+    says(same, "No significant difference: B is 1.00x as fast as A in linux_sme2_")
+    regressed = headline(compare(b, a, limit=0.05))
+    says(regressed, "B is 84.0% slower than A in linux_sme2_", "5.0% allowed")
+
+
+def test_times_of_a_cpu_that_is_not_arm_are_marked(tmp_path: Path, sme2prof) -> None:
+    runs = [tmp_path / name for name in "ab"]
+    for run_dir in runs:
+        shutil.copytree(X86_64, run_dir)
+        steady(run_dir)
+    rename_launches(runs[1], lambda launch: launch[::-1])
+    slow_down(runs[0], 1.84)
+    as_program(runs[1], "small_cnn_xnnpack_int8")
+    done = sme2prof("compare", *runs)
+    says(done.stdout, "A ms (not Arm)", "B ms (not Arm)")
+    last = done.stdout.splitlines()[-1]
+    says(last, "B (small_cnn xnnpack int8) is 1.84x as fast as A (95% interval 1.")
+    assert last.endswith("), on x86_64: says nothing about Arm.")
+    facts = json.loads(sme2prof("compare", *runs, "--json").stdout)
+    assert facts["headline"] == last and facts["a"]["is_arm"] is facts["b"]["is_arm"] is False
+    assert headline(compare(*runs, limit=0.05)).endswith("on x86_64: says nothing about Arm.")
+    assert headline(compare(runs[0], runs[0])).endswith("on x86_64: says nothing about Arm.")
+
+
+def test_a_page_is_written_where_the_command_says(
+    two: tuple[Path, Path], elsewhere: Path, tmp_path: Path, sme2prof
+) -> None:
+    for words in (("--quiet",), ("--json",)):
+        sme2prof("compare", *two, *words)
+    assert not list(elsewhere.iterdir()), "neither asked for nor said"
+    done = sme2prof("compare", *two)
+    assert "wrote comparison.html" in done.stdout.splitlines()
+    page = (elsewhere / "comparison.html").read_text()
+    says(
+        page, "small_cnn xnnpack fp16: B compared with A", "No significant difference", "Where the time goes"
+    )
+    facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.md").stdout)
+    assert facts["report"] == str(tmp_path / "own.md") and (tmp_path / "own.html").is_file()
+    # A page that nobody asked for is no reason to fail; one that was asked for is.
+    (elsewhere / "comparison.html").unlink()
+    (elsewhere / "comparison.html").mkdir()
+    done = sme2prof("compare", *two)
+    assert done.returncode == 0 and "no page was written" in done.stderr
+    assert sme2prof("compare", *two, "--out", "comparison.html").returncode == 2
 
 
 @pytest.mark.parametrize(

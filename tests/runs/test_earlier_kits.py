@@ -66,6 +66,7 @@ def test_series_and_sides_follow_from_their_names_and_nothing_is_claimed(run_dir
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
 def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> None:
     assert validate(run_dir).ok, validate(run_dir).as_text()
     done = sme2prof("analyze", run_dir)

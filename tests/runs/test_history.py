@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from made_history import Made, made_store
-from recorded_runs import ARM
+from recorded_runs import ARM, X86_64
 from said import says
 
 from model_profiling.core.errors import InputError
@@ -131,6 +131,32 @@ def test_a_run_that_was_measured_is_a_history_of_one(tmp_path: Path, sme2prof: S
     done = sme2prof("history", model, "--store", store.root, "--threads", "1")
     assert done.returncode == 0, done.stderr
     assert "1 run: too few" in done.stdout
+
+
+def test_a_cpu_that_is_not_arm_is_marked_in_list_history_and_page(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([ARM, X86_64])
+    listed = sme2prof("store", "list", "--store", store.root).stdout
+    says(listed, "1.347 (not Arm)", "says nothing about Arm")
+    assert listed.count("(not Arm)") == 2 and "0.729 (not Arm)" not in listed
+    rows = json.loads(sme2prof("store", "list", "--store", store.root, "--json").stdout)["runs"]
+    assert {row["device"]: row["is_arm"] for row in rows} == {
+        "made-x86_64-cpu-2-cores": False, "neoverse-n1-2-cores": True,
+    }  # fmt: skip
+    page = tmp_path / "history.md"
+    told = sme2prof("history", "small_cnn", "--store", store.root, "--out", page).stdout
+    for text in (told, page.read_text()):
+        says(text, "on made x86_64 CPU, 2 cores (not Arm)", "which says nothing about Arm")
+        assert "Neoverse-N1, 2 cores (not Arm)" not in text
+    facts = json.loads(sme2prof("history", "small_cnn", "--store", store.root, "--json").stdout)
+    assert [series["is_arm"] for series in facts["series"]] == [True, True, False]
+    shown = sme2prof("view", store.root, "--no-browser", "--out", tmp_path / "store.html")
+    assert shown.returncode == 0, shown.stderr
+    says(
+        (tmp_path / "store.html").read_text(), "made x86_64 CPU, 2 cores (not Arm)", "says nothing about Arm"
+    )
+    sme2prof("store", "add", ARM, "--store", tmp_path / "arm")
+    assert "not Arm" not in sme2prof("store", "list", "--store", tmp_path / "arm").stdout
 
 
 def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:

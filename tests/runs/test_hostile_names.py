@@ -37,6 +37,7 @@ def recorded(folder: Path) -> Path:
     return made
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_no_command_and_no_page_passes_hostile_names_on(sme2prof, tmp_path: Path) -> None:
     run_dir = tmp_path / "r\x1b[2Jun"
     replay(recorded(tmp_path), run_dir, emulated_experiments(), program=PROGRAM)
@@ -103,6 +104,7 @@ def everything(
         run = spoilt(tmp_path / name, words, event)
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(run / "job.md"))
         monkeypatch.setenv("GITHUB_ACTIONS", "true")
+        monkeypatch.chdir(run)  # where `compare` writes its page
         hostile = event is FORMULA
         for command in (
             *([("analyze", run)] if hostile else []),

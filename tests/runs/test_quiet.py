@@ -144,6 +144,7 @@ def test_no_recorded_run_says_more_than_one_line_of_a_kind(recorded: Path) -> No
     assert len(set(kinds)) == len(kinds) <= 5
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_compare_can_be_quiet_too(configured: Path, sme2prof) -> None:
     run_dir = configured.parent / "run"
     loud, quiet = (sme2prof("compare", run_dir, run_dir, *words) for words in ((), ("--quiet",)))

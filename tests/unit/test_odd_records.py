@@ -109,6 +109,7 @@ def test_odd_values_in_what_a_runner_says(tmp_path: Path) -> None:
         ("metrics.json", lambda c: c["comparisons"][0]["speedup"].update(ratio=0.0)),
     ],
 )
+@pytest.mark.usefixtures("elsewhere")
 def test_times_that_no_clock_tells_are_named(sme2prof, tmp_path, name, change):
     run = Path(shutil.copytree(SME2, tmp_path / "run"))
     edit(run / name, change)
