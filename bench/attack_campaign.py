@@ -7,7 +7,7 @@
 
 Prints what was tried and what was found, and exits with 1 if that is anything. The same seed damages the same
 files and draws the same kills. Inputs that were finds are kept in a folder.
-docs/explanation/security.md says what each part holds the kit to.
+bench/figures/attack.md says what each part does and what counts as a find.
 """
 
 from __future__ import annotations
