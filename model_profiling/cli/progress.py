@@ -10,10 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from model_profiling.cli.frame import warn
 from model_profiling.core.formatting import duration, printable
-from model_profiling.core.progress import Lines, Progress, Silent, watching
+from model_profiling.core.progress import Lines, Progress, Silent, counted, watching
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 DRIVEN = "SME2PROF_PROGRESS"
 """Set to `json` by a program that drives this one: it reads progress as JSON lines from stderr and holds
@@ -21,7 +25,7 @@ stdin open. When stdin ends, the driver is gone, and the work ends as on Ctrl-C.
 
 
 class LiveLine:
-    """A spinner with the current stage, its progress and the time left."""
+    """A spinner with the current stage, its progress, the time it has taken and the time left."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -30,10 +34,11 @@ class LiveLine:
         self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
         self._console = Console(file=self._stream, force_terminal=True)
         self._status = self._console.status("")
-        self._stage = ""
+        self._stage, self._count = "", ""
         self._began = time.monotonic()
 
     def __enter__(self) -> LiveLine:
+        self._status.update(self)  # asked again for every picture of the spinner, so that seconds count up
         self._status.start()
         return self
 
@@ -42,23 +47,19 @@ class LiveLine:
         self._stream.close()
 
     def stage(self, text: str) -> None:
-        self._stage, self._began = text, time.monotonic()
-        self._show(text)
+        self._stage, self._count, self._began = text, "", time.monotonic()
 
     def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        spent = time.monotonic() - self._began
-        if left_s is None and 0 < done < total:
-            left_s = spent / done * (total - done)
-        left = "" if left_s is None else f", {duration(left_s)} left"
-        self._show(f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}")
+        self._count = counted(self._began, done, total, text, left_s)
 
-    def _show(self, text: str) -> None:
-        """Show one line, however narrow the terminal; `Text` because brackets in names are not markup."""
+    def __rich__(self) -> Text:
+        """One line, however narrow the terminal; `Text` because brackets in names are not markup."""
         from rich.text import Text
 
-        text = printable(" ".join(text.split()))
+        spent = f"[{duration(time.monotonic() - self._began)}] " if self._stage else ""
+        text = printable(" ".join(f"{spent}{self._stage} {self._count}".split()))
         room = self._console.width - len("* ") - 1
-        self._status.update(Text(text if len(text) <= room else text[: room - 3] + "..."))
+        return Text(text if len(text) <= room else text[: room - 3] + "...")
 
 
 class JsonLines:

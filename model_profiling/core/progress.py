@@ -27,6 +27,14 @@ class Progress(Protocol):
         """`done` of `total` steps are finished; `left_s` is the time left, if known better than by steps."""
 
 
+def counted(began: float, done: int, total: int, text: str = "", left_s: float | None = None) -> str:
+    """Return how far a stage is that began at this time of the monotonic clock: `3/12, 20 s left: text`."""
+    if left_s is None and 0 < done < total:
+        left_s = (time.monotonic() - began) / done * (total - done)
+    left = f", about {duration(left_s)} left" if left_s else ""
+    return f"{done}/{total}{left}{f': {text}' if text else ''}"
+
+
 class Silent:
     """Reports nothing; the default for library use."""
 
@@ -42,16 +50,17 @@ class Lines:
     there the count stays in the last line until anyone writes another."""
 
     def __init__(self) -> None:
-        self._stage, self._shown = "", time.monotonic()
+        self._stage = ""
+        self._began = self._shown = time.monotonic()
 
     def stage(self, text: str) -> None:
         if text != self._stage:
-            self._stage, self._shown = text, time.monotonic()
+            self._stage = text
+            self._began = self._shown = time.monotonic()
             self._write(text, "\n")
 
     def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        left = "" if left_s is None else f", {duration(left_s)} left"
-        count = f"{self._stage} {done}/{total}{left}{f': {text}' if text else ''}"
+        count = f"{self._stage} {counted(self._began, done, total, text, left_s)}"
         if sys.stderr.isatty():
             self._write(count[: shutil.get_terminal_size().columns - 1], "")
         elif done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:

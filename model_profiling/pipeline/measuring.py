@@ -18,6 +18,7 @@ from typing import Any, Literal
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
+from model_profiling.core.formatting import duration
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
 from model_profiling.pipeline.manifest import schedule_facts, with_results
@@ -124,10 +125,11 @@ class Measuring:
         """Run the processes that show kernels and outputs; they are never timed."""
         steps = self.evidence_left
         if steps:
-            self.progress.stage(f"gathering evidence{self._how_long(steps)}")
-        for number, step in enumerate(steps, start=1):
-            self.do(step)
+            self.progress.stage(self._gathering(len(steps)))
+        for number, step in enumerate(steps):
             self.progress.advance(number, len(steps), str(step.series))
+            self.do(step)
+            self.progress.advance(number + 1, len(steps))
             yield Piece("evidence", str(step.series))
 
     @property
@@ -138,12 +140,13 @@ class Measuring:
         """Return the steps still to do; a failed step is tried again by the next session, not by this one."""
         return [step for step in steps if not self.journal.ended_in(step, self.session)]
 
-    def _how_long(self, steps: Sequence[Step]) -> str:
-        """Shown because nothing moves while an emulator computes."""
+    def _gathering(self, processes: int) -> str:
+        """The stage's name. An emulator shows nothing while it computes, so it says how long it will take."""
         if self.target.timings_are_latency:
-            return ""
-        minutes = len(steps) * emulated_seconds(self.config.model) / 60
-        return f", about {minutes:.0f} min under emulation" if minutes >= 1 else ""
+            return f"gathering evidence: {self.config.model.stem}"
+        seconds = processes * emulated_seconds(self.config.model)
+        about = f"about {duration(seconds)}" if seconds else "time unknown: its operators cannot be read"
+        return f"emulating {self.config.model.stem} ({about})"
 
     def steps_of(self, round_number: int) -> tuple[Step, ...]:
         """Return the steps of a round, without experiments that failed."""

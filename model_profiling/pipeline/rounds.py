@@ -20,13 +20,13 @@ from pathlib import Path
 from model_profiling.config.settings import Schedule as ScheduleSettings
 from model_profiling.core import files
 from model_profiling.core.errors import RunError
-from model_profiling.core.formatting import plural
+from model_profiling.core.formatting import listing, plural
 from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
 from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
 from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended
-from model_profiling.run.names import FAILED_LAUNCH
+from model_profiling.run.names import FAILED_LAUNCH, variant_of
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
@@ -149,7 +149,9 @@ class Rounds:
 
     def _begin(self) -> None:
         first = self.runs[0]
-        first.progress.stage("measuring")
+        programs = [run.config.model for run in self.runs]
+        in_turns = f"{listing(variant_of(program)[1] for program in programs)} in turns"
+        first.progress.stage(f"measuring {programs[0].stem if len(programs) == 1 else in_turns}")
         for run in self.runs:
             if run.config.schedule.precision is not None and not self._compared:
                 seen = "a precision has no effect: nothing is compared"

@@ -7,6 +7,7 @@ import contextlib
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,8 +27,10 @@ from replay import ReplayTarget
 from said import says
 
 from model_profiling.core.errors import InputError, RunError, SetupError
+from model_profiling.core.progress import Lines, counted
 from model_profiling.pipeline.metrics import conclude, reopen
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
+from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import Start, check_backends
 from model_profiling.report import html
 from model_profiling.report.data import report_data
@@ -244,6 +247,24 @@ def test_what_is_left_is_told_ahead(tmp_path: Path) -> None:
         assert run.left().seconds_at_most == 20
         to_the_end(run)
         assert run.left().nothing and run.left().seconds_at_most == 0
+
+
+def test_progress_names_the_program_and_says_how_long_emulation_takes(tmp_path: Path, capfd) -> None:
+    config = make_config(tmp_path / "emulated", emulated_experiments(), target={"name": "emulated"})
+    with open_run(config, ReplayTarget(EMULATED), progress=Lines()) as run:
+        to_the_end(run)
+    _, begun, ended = capfd.readouterr().err.splitlines()
+    about = round(2 * emulated_seconds(PROGRAM))
+    assert begun == f"emulating {PROGRAM.stem} (about {about} s)" and about >= 2
+    assert ended == f"{begun} 2/2"
+    copy = Path(shutil.copy(PROGRAM, tmp_path / PROGRAM.name.replace("fp16", "fp32")))
+    asked = [(make_config(tmp_path / each.stem, program=each), Start()) for each in (PROGRAM, copy)]
+    with OpenRun(asked, ReplayTarget(SME2), Lines()) as run:
+        to_the_end(run)
+    said = capfd.readouterr().err
+    says(said, f"gathering evidence: {PROGRAM.stem}\n", f"gathering evidence: {copy.stem}\n")
+    says(said, "measuring xnnpack_fp16 and xnnpack_fp32 in turns\n")
+    assert counted(time.monotonic() - 6, 3, 9, "a step") == "3/9, about 12 s left: a step"
 
 
 def test_a_failed_evidence_is_tried_again_by_the_next_session_only(tmp_path: Path) -> None:
