@@ -124,6 +124,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.command(
     "profile",
     example="""sme2prof profile toy_cnn --dtype fp16
+    sme2prof profile toy_cnn --quick
     sme2prof profile toy_cnn --dtype all
     sme2prof profile my_model.pte --threads 1,2 --budget 60
     sme2prof profile toy_cnn --target emulated --ladder""",
@@ -172,6 +173,12 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     default="leave",
     show_default=True,
     help="What to set on a phone while measuring: boost, app, or nothing; it is put back afterwards.",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="First look in about 20 s, with wider intervals: --rounds 6 --budget 6 --runs 5 --warmup 1 (a value "
+    "you give wins; not with --precision). Under emulation: SME2 on alone.",
 )
 @frame.sample_option
 @click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")

@@ -47,6 +47,8 @@ class Start:
     force: bool = False
     config_file: Path | None = None
     command_line: tuple[str, ...] = ()
+    remarks: tuple[Diagnostic, ...] = ()
+    """What the caller did without, for the report."""
 
 
 def begin(
@@ -88,7 +90,7 @@ def begin(
     run.write("running")
     run.warnings += _keep_graph(config.model, place.path)
     run.warnings += _about_accuracy(config.model, head.model_sha256)
-    run.warnings += config.said_otherwise
+    run.warnings += (*config.said_otherwise, *way.remarks)
     if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
         no_effect = "`runs` and `warmup` of the config have no effect"
         run.warnings.append(Diagnostic(None, "no_effect", no_effect, why_once(target.name)))

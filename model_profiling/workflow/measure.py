@@ -227,13 +227,17 @@ _UP_TO = "upto_"
 _EMULATED_TIMEOUT_S = 3600.0
 
 
-def make_pair_config(target: Target, wanted: NewConfig, root: Path, *, ladder: bool) -> ProfileConfig:
-    """Return the config for one target: SME2 on and off, or one experiment per rung of the ladder."""
+def make_pair_config(
+    target: Target, wanted: NewConfig, root: Path, *, ladder: bool, only_on: bool = False
+) -> ProfileConfig:
+    """Return the config for one target: SME2 on and off, on alone, or one experiment per rung."""
     raw, wanted = _raw_config(target, wanted, root)
     if not target.timings_are_latency:
         raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S, "sample": bool(wanted.sample)}
     if ladder:
         raw |= _ladder_parts(target, wanted, root)
+    elif only_on:
+        raw |= {"experiments": new_experiments(wanted, root)[:1], "analysis": {}}
     return checked_config(raw, folder=root)
 
 

@@ -14,6 +14,7 @@ from model_profiling.config.settings import ScheduleMode, target_settings
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.formatting import duration
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.stdio import under_either_name
 from model_profiling.export import export_model
@@ -28,6 +29,7 @@ from model_profiling.report.tables import AnalysedRun
 from model_profiling.run import names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
+from model_profiling.statistics.verdict import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.workflow.analyse import keep_evidence
 from model_profiling.workflow.compare import asked_gates, compare
@@ -110,7 +112,9 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
     return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
 
 
-_UNASKED_EMULATION_S = 900.0
+_UNASKED_EMULATION_S, _QUICK_EMULATION_S = 900.0, 20.0
+QUICK = {"runs": 5, "warmup": 1, "rounds": EXACT_ROUNDS, "budget_s": 6.0}
+"""What `quick` sets, where the user says nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,13 @@ class ProfileOptions:
     budget_s: float | None = None
     sample: bool = False
     ladder: bool = False
+    quick: bool = False
     outdir: StrPath | None = None
+
+    def __post_init__(self) -> None:
+        if self.quick and self.precision is not None:
+            short = f"quick makes {EXACT_ROUNDS} launches, too few to reach a precision"
+            raise InputError(short, "leave --quick or --precision out")
 
     @property
     def home(self) -> Path | None:
@@ -246,7 +256,8 @@ def profile_programs(
 
     def run_on(place: Target, asked: Sequence[tuple[Path, Path]]) -> tuple[RunOutcome, ...]:
         configs = [make_config(place, program, home / place.place, options) for program, home in asked]
-        return run_together(configs, place, run, progress=progress)
+        given_up = replace(run, remarks=_given_up(place, options))
+        return run_together(configs, place, given_up, progress=progress)
 
     asked = list(zip(programs, homes, strict=True))
     mains = run_on(target, asked)
@@ -270,20 +281,30 @@ def profile_programs(
 
 def _check_duration(program: Path, options: ProfileOptions) -> None:
     """Avoid an hour of emulation for a user who asked only for latencies."""
-    seconds = 2 * len(options.threads) * emulated_seconds(program)
-    if seconds > _UNASKED_EMULATION_S:
-        raise SetupError(
-            f"emulating this program takes about {seconds / 60:.0f} minutes",
-            "give it that time, or a smaller input",
-        )
+    sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
+    seconds = sides * len(options.threads) * emulated_seconds(program)
+    if seconds > most:
+        cure = "leave --quick out" if options.quick else "give it that time, or a smaller input"
+        raise SetupError(f"emulating this program takes about {duration(seconds)}", cure)
 
 
 def make_config(target: Target, program: Path, root: Path, options: ProfileOptions) -> ProfileConfig:
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
     asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
-    wanted = replace(wanted, sample=options.sample or None, **given)
-    return make_pair_config(target, wanted, root, ladder=options.ladder)
+    wanted = replace(wanted, sample=options.sample or None, **(QUICK if options.quick else {}) | given)
+    only_on = options.quick and not target.timings_are_latency
+    return make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
+
+
+def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
+    """Return what `quick` costs, for the report."""
+    if not options.quick or (options.ladder and not target.timings_are_latency):
+        return ()
+    cost = "SME2 off was not emulated, so outputs with SME2 on and off were not compared"
+    if target.timings_are_latency:
+        cost = "few and short launches make intervals wider"
+    return (Diagnostic(None, "quick", f"--quick: {cost}", "leave --quick out to get the full answer"),)
 
 
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:

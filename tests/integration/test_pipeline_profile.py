@@ -16,8 +16,9 @@ from model_profiling.core.errors import InputError
 from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
 from model_profiling.targets import TargetChoice
+from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import ProfileOptions, find_or_export, profile
+from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config, profile
 
 
 @pytest.mark.quick
@@ -54,6 +55,23 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
         assert not re.search("end_to_end_ms|median_ms|latencies", said), name
     kernels = (run_dir / "emulated_sme2_on" / f"{model.stem}_emulated_sme2_on_t1_kernels.csv").read_text()
     assert "_sme2_" in kernels and ",executed" in kernels
+
+
+@pytest.mark.usefixtures("emulated")
+def test_quick_sets_less_of_everything_and_says_what_that_costs(exported, cli, tmp_path: Path) -> None:
+    model = exported("toy_cnn", "int8").pte
+    done = cli("profile", model, "--target", "emulated", "--quick", "--outdir", tmp_path / "o")
+    assert done.ok, done.tail()
+    run_dir = tmp_path / "o" / "runs" / "xnnpack_int8" / "emulated"
+    says(done.stderr, lost := "--quick: SME2 off was not emulated")
+    says((run_dir / "report.md").read_text(), lost)
+    says(done.stdout, "SME2 ran")
+    assert json.loads((run_dir / "manifest.json").read_text())["experiments"] == ["emulated_sme2_on"]
+    # On hardware both are measured; what the user gives wins.
+    asked = ProfileOptions(quick=True, budget_s=9)
+    config = make_config(HostTarget(), model, tmp_path / "host", asked)
+    assert (config.schedule.rounds, config.schedule.budget_s) == (QUICK["rounds"], 9)
+    assert [(each.sme2, each.runs) for each in config.experiments] == [("on", 5), ("off", 5)]
 
 
 @pytest.mark.usefixtures("emulated")
@@ -145,6 +163,7 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["toy_cnn", "--threads", "1,one"], "1 or 1,2,4"),
         (["toy_cnn", "--resume", "--force"], "give one of them"),
         (["toy_cnn", "--precision", "5"], "--precision"),
+        (["toy_cnn", "--quick", "--precision", "0.01"], "leave --quick or --precision out"),
     ],
 )
 def test_a_wrong_word_ends_in_one_line(sme2prof, exported, words, said, tmp_path, monkeypatch) -> None:
