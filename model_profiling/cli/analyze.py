@@ -32,11 +32,13 @@ from model_profiling.workflow.analyse import analyse, write_analysis
     facts=True,
 )
 @click.argument("run_dir", type=frame.PATH)
-@click.option("--model", type=frame.PATH, help="The .pte that was run [default: looked for].")
-@click.option("--etrecord", type=frame.PATH, help="Its record [default: the one beside the .pte].")
+@click.option("--model", type=frame.PATH, show_default="searched for", help="The .pte that was run.")
+@click.option(
+    "--etrecord", type=frame.PATH, show_default="the one beside the .pte", help="The .etrecord of that .pte."
+)
 @frame.times_option
 @frame.factor_option
-@click.option("--out", type=frame.FOLDER, help="Write every file here, not beside the dumps.")
+@click.option("--out", type=frame.FOLDER, show_default="beside the dumps", help="Folder for the files.")
 @frame.quiet_option
 def analyze_command(
     *,
@@ -47,9 +49,10 @@ def analyze_command(
     as_json: bool,
     **asked: Any,  # parameters of analyse, typed by click
 ) -> None:
-    """Say where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
+    """Print where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
 
-    RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner.
+    RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner. For a page to
+    read, use `sme2prof report`: it does the same analysis.
     """
     with shown_progress(quiet=quiet) as progress:
         if factors is not None and run_dir.is_dir():

@@ -25,15 +25,16 @@ from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
     "--for",
     "assistant",
     type=click.Choice(tuple(ASSISTANTS)),
-    help=f"Whose folder of this project to write to [default: {STANDARD}, the open standard's].",
+    show_default=f"{STANDARD}, which several assistants read",
+    help="Assistant to install for, in this project.",
 )
-@click.option("--dir", "folder", type=frame.FOLDER, help="Any other folder, such as a person's own.")
-@click.option("--force", is_flag=True, help="Replace files that were changed since.")
+@click.option("--dir", "folder", type=frame.FOLDER, help="Another folder, such as the one in your home.")
+@click.option("--force", is_flag=True, help="Replace files even if somebody changed them.")
 def install(assistant: str | None, folder: Path | None, force: bool, as_json: bool) -> None:
-    """Write the kit's skills where a coding assistant finds them, below this folder.
+    """Write the kit's skills to the folder where a coding assistant looks.
 
-    One folder for each skill, in the Agent Skills format. Safe to repeat: files of an older kit are replaced,
-    but a file that somebody changed stops it, and nothing is written.
+    Each skill gets a folder in the Agent Skills format. You can repeat it: files of an older kit are
+    replaced. If somebody changed one of the files, nothing is written.
     """
     if assistant and folder:
         raise click.UsageError("--for and --dir both say where to write; give one")
@@ -52,7 +53,7 @@ def install(assistant: str | None, folder: Path | None, force: bool, as_json: bo
 
 @frame.command("list", example="sme2prof skills list\nsme2prof skills list --json", facts=True)
 def list_(as_json: bool) -> None:
-    """List the kit's skills in the order of the workflow, each with what it is for."""
+    """List the kit's skills, in the order in which they are used."""
     skills = list_skills()
     if as_json:
         listed = [
@@ -66,7 +67,7 @@ def list_(as_json: bool) -> None:
 
 skills_command = frame.group(
     "skills",
-    "Give the kit's skills to a coding assistant.",
+    "Install the kit's skills for a coding assistant.",
     [install, list_],
     example="sme2prof skills install --for claude",
 )
@@ -82,16 +83,16 @@ skills_command = frame.group(
     "--root",
     required=True,
     type=frame.PATH,
-    help="The folder it may read and write: models, programs, runs.",
+    help="The only folder that it may read and write: models, programs, runs.",
 )
-@click.option("--read-only", is_flag=True, help="Offer no tool that exports or measures.")
+@click.option("--read-only", is_flag=True, help="Leave out the tools that export or measure.")
 @click.option(
     "--ssh", "ssh_hosts", multiple=True, metavar="HOST", help="Allow measuring on HOST (repeatable)."
 )
 def mcp_command(root: Path, read_only: bool, ssh_hosts: tuple[str, ...]) -> None:
-    """Serve the kit to a coding assistant, as tools of the Model Context Protocol on stdin and stdout.
+    """Serve the kit to a coding assistant (Model Context Protocol on stdin and stdout).
 
-    A client starts it and talks to it. What to write into its settings: docs/how-to/mcp.md in the repository.
+    The assistant starts this command itself; docs/how-to/mcp.md shows what to write in its settings.
     """
     from model_profiling.mcp_server.confinement import Root
 
@@ -104,5 +105,7 @@ def mcp_command(root: Path, read_only: bool, ssh_hosts: tuple[str, ...]) -> None
         lacking = "`sme2prof mcp` needs the Python package mcp, which is missing or too old"
         raise SetupError(lacking, install_extra("mcp")) from problem
     if sys.stdin.isatty():
-        frame.say(f"serving {confined.folder}; a client is to start this, Ctrl-D ends it", err=True)
+        frame.say(
+            f"serving {confined.folder}; an assistant should start this command; Ctrl-D ends it", err=True
+        )
     serve(confined, read_only=read_only, ssh_hosts=ssh_hosts)

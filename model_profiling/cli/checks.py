@@ -23,21 +23,21 @@ from model_profiling.doctor.checks import ASK_THE_DEVICE, DEVICES, NO_SERVER, de
     sme2prof doctor --devices""",
     facts=True,
 )
-@click.option("--fetch", is_flag=True, help="First get what SME2 emulation lacks, without root.")
-@click.option("--verbose", is_flag=True, help="Also say of each optional thing what it is for and its fix.")
-@click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, and who says so.")
+@click.option("--fetch", is_flag=True, help="First download what SME2 emulation needs; root is not needed.")
+@click.option("--verbose", is_flag=True, help="Also list what is optional: what it is for, and its fix.")
+@click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, with sources.")
 @click.option(
     "--phone",
     is_flag=False,
     flag_value="",
     metavar="[SERIAL]",
-    help="Also show what adb and a phone tell of themselves; gets an adb first where there is none.",
+    help="Also show what adb and the phone report; downloads adb if it is missing.",
 )
 def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_json: bool) -> int:
-    """Check everything profiling needs, say how to fix what is missing, and show where models can run.
+    """Check this machine: what works, how to fix what is missing, where models can run.
 
-    Exits with 0 only when the kit's own runner can be built and run here; with --phone, when the phone
-    answers, too.
+    It checks the machine; `sme2prof validate` checks a run, `sme2prof config check` a config. Exits with 1 if
+    the kit's own runner cannot be built and run here, or if the phone of --phone does not answer.
     """
     if devices:
         if as_json:
@@ -67,10 +67,10 @@ def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None,
 @frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)
 @click.argument("run_dir", type=frame.PATH)
 def validate_command(run_dir: Path, as_json: bool) -> int:
-    """Check that RUN_DIR holds what it promises and that it makes sense, each line with its cure.
+    """Check that the run in RUN_DIR is complete and that its figures add up; each problem has its fix.
 
-    Dumps are read, added up and counted, statistics computed again, experiments checked to be of one
-    program, outputs compared. Exits with 1 when something does not hold.
+    All dumps are read and added up, statistics are computed again, outputs are compared, and all experiments
+    must be of one program. Exits with 1 if a check fails. To check this machine, use `sme2prof doctor`.
     """
     # Imported here: doctor must work without the packages that reading a run needs.
     from model_profiling.validation.validate import validate

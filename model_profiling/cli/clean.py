@@ -27,7 +27,7 @@ def _as_bytes(_context: click.Context, _option: click.Parameter, text: str | Non
         return None
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([kmgt]?b|)", text.strip().lower())
     if found is None:
-        raise click.BadParameter(f"{text} is no size; write 500MB, 2GB or 0")
+        raise click.BadParameter(f"{text} is not a size; write 500MB, 2GB or 0")
     return round(float(found[1]) * _BYTES["" if found[2] == "b" else found[2]])
 
 
@@ -36,7 +36,7 @@ def _as_seconds(_context: click.Context, _option: click.Parameter, text: str | N
         return None
     found = re.fullmatch(r"(\d{1,6}) ?([hdw])", text.strip().lower())
     if found is None:
-        raise click.BadParameter(f"{text} is no age; write 12h, 30d or 8w")
+        raise click.BadParameter(f"{text} is not an age; write 12h, 30d or 8w")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -45,8 +45,8 @@ def _as_seconds(_context: click.Context, _option: click.Parameter, text: str | N
     example="""sme2prof clean
     sme2prof clean --keep 1GB
     sme2prof clean out_toy_cnn/runs --older-than 30d --dry-run
-    sme2prof clean --device R5CT1234ABC
-    sme2prof clean --host board""",
+    sme2prof clean --target android:R5CT1234ABC
+    sme2prof clean --target ssh:board""",
     facts=True,
 )
 @click.argument("folders", nargs=-1, type=frame.PATH)
@@ -54,48 +54,54 @@ def _as_seconds(_context: click.Context, _option: click.Parameter, text: str | N
     "--keep",
     metavar="SIZE",
     callback=_as_bytes,
-    help="Remove what was used longest ago until no more than this is left, such as 500MB; 0 is everything.",
+    help="Remove the longest unused until at most this much is left, such as 500MB; 0 removes everything.",
 )
 @click.option(
     "--older-than",
     metavar="AGE",
     callback=_as_seconds,
-    help="Remove what was not used for so long: 12h, 30d, 8w.",
+    help="Remove what was not used for this long: 12h, 30d, 8w.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--device", metavar="SERIAL", help="A phone: its serial, or HOST:PORT of one on the network.")
-@click.option("--host", help="A machine that ssh reaches.")
-@click.option("--device-path", help="The folder there that a config named as device_path.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option(
+    "--target",
+    metavar="android[:SERIAL]|ssh:HOST",
+    help="Remove everything that the kit put on this phone or machine.",
+)
+@click.option("--device", hidden=True)  # the earlier spelling of --target android:SERIAL
+@click.option("--host", hidden=True)  # and of --target ssh:HOST
+@click.option("--device-path", help="With --target: the config's device_path, if it has one.")
 def clean_command(
     *,
     folders: tuple[Path, ...],
     keep: int | None,
     older_than: float | None,
     dry_run: bool,
+    target: str | None,
     device: str | None,
     host: str | None,
     device_path: str | None,
     as_json: bool,
 ) -> None:
-    """Show what the kit keeps and how large it is, and remove what --keep or --older-than say.
+    """Show how much disk space the kit uses, and free some with --keep or --older-than.
 
-    Without FOLDERS that is the cache, which is filled again when needed; with FOLDERS the runs in them. What
-    is in use stays, and so does what the kit has not made; links are not followed. With --device or --host
-    everything is removed that the kit has put there.
+    Without FOLDERS this is about the cache, which the kit fills again when needed; with FOLDERS, about the
+    runs in them. It never removes what is in use or what the kit did not make, and follows no links.
     """
     limits = Limits(keep, older_than)
-    here = device is None and host is None
-    if device is not None and host is not None:
-        raise click.UsageError("give --device SERIAL or --host HOST")
-    if here and device_path is not None:
-        raise click.UsageError("--device-path goes with --device or --host")
-    if not here and (folders or dry_run or limits != Limits()):
-        raise click.UsageError("--device and --host remove everything there; leave the other words out")
+    places = [target] if target is not None else []
+    places += [f"android:{device.removeprefix('android:')}"] if device is not None else []
+    places += [f"ssh:{host}"] if host is not None else []
+    if places[1:]:
+        raise click.UsageError(f"{' and '.join(places)} are two targets; give one --target")
+    if not places and device_path is not None:
+        raise click.UsageError("--device-path goes with --target")
+    if places and (folders or dry_run or limits != Limits()):
+        raise click.UsageError("--target removes everything there; leave folders and other options out")
     if dry_run and limits == Limits():
-        raise click.UsageError("--dry-run says what would be removed; give --keep or --older-than, too")
-    if not here:
-        place = f"android:{device.removeprefix('android:')}" if device is not None else f"ssh:{host}"
-        _show_removed(clean(replace(parse_target(place), device_path=device_path)), as_json)
+        raise click.UsageError("--dry-run shows what would be removed; give --keep or --older-than too")
+    if places:
+        _show_removed(clean(replace(parse_target(places[0]), device_path=device_path)), as_json)
     elif folders:
         _show(trim_runs(folders, limits, dry_run=dry_run), None, limits, dry_run, as_json)
     else:

@@ -47,51 +47,55 @@ if TYPE_CHECKING:
 @click.option(
     "--against",
     metavar="store:BASELINE",
-    help="Judge one run against one of a store: its id, name or tag, or last-good.",
+    help="Compare A with a run of a store: its id, name or tag, or last-good.",
 )
 @frame.store_option
-@click.option("--device", metavar="NAME", help="With --against: what the store calls this machine.")
-@click.option("--add", is_flag=True, help="With --against: keep the run, tagged good or bad.")
+@click.option("--device", metavar="NAME", help="With --against: this machine's name in the store.")
+@click.option("--add", is_flag=True, help="With --against: add the run to the store, tagged good or bad.")
 @click.option(
     "--first-is-good",
     is_flag=True,
-    help="With --add: pass where the store has no run of this model on this device yet.",
+    help="With --add: pass if the store has no run of this model on this device yet.",
 )
 @click.option(
     "--fail-on-regression",
     "limit",
     type=frame.FloatRange(min=0, max=1000),
     metavar="PCT",
-    help="Exit with 1 when an experiment of B is slower beyond chance and by more than PCT percent.",
+    help="Exit with 1 if an experiment of B is significantly slower, by more than PCT percent.",
 )
 @click.option(
     "--fail-on-kernel-change",
     is_flag=True,
-    help="Exit with 1 when other kernels ran, or an operator runs on another; emulated runs will do.",
+    help="Exit with 1 if other kernels ran, or an operator uses another one. Works with emulated runs.",
 )
 @click.option(
     "--fail-on-structure-change",
     is_flag=True,
-    help="Exit with 1 when operators, their shapes, types or delegation changed; emulated runs will do.",
+    help="Exit with 1 if operators, shapes, types or delegation changed. Works with emulated runs.",
 )
 @click.option(
     "--out",
     type=frame.FILE,
-    help="Page to write: .html, or .md with the .html beside it [default: comparison.html, here or in the "
-    "programs' --outdir; none with --quiet or --json].",
+    show_default="comparison.html, here or in the programs' --outdir; none with --quiet or --json",
+    help="Page to write: .html, or .md with an .html beside it.",
 )
-@click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request.")
-@click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system.")
-@click.option("--across-machines", is_flag=True, help="Compare although the CPUs differ.")
+@click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request to this file.")
+@click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system to this file.")
+@click.option("--across-machines", is_flag=True, help="Compare even if the CPUs differ.")
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
-@click.option("--target", help=f"Programs: where to measure, one of {', '.join(target_kinds())}.")
-@click.option("--threads", callback=frame.thread_counts, help="Programs: counts such as 1,2,4 [default: 1].")
+@click.option("--target", show_default="auto", help=f"Programs: where: {', '.join(target_kinds())}.")
+@click.option(
+    "--threads", callback=frame.thread_counts, show_default="1", help="Programs: counts, such as 1,2,4."
+)
 @frame.budget_option
-@click.option("--outdir", type=frame.FOLDER, help="Programs: folder for their runs.")
+@click.option(
+    "--outdir", type=frame.FOLDER, show_default="out_compare/A_vs_B", help="Programs: folder for their runs."
+)
 @frame.resume_options(
-    "Programs: continue a measurement that was cut short.",
-    "Programs: discard an unfinished measurement in the way.",
+    "Programs: continue an unfinished measurement.",
+    "Programs: replace an unfinished measurement.",
 )
 def compare_command(
     *,
@@ -110,11 +114,11 @@ def compare_command(
     as_json: bool,
     **asked: Any,  # options for a store or for programs, typed by click
 ) -> int:
-    """Say which of A and B is faster, how sure that is, and what else differs; A may come from a store.
+    """Say which of A and B is faster, how sure that is, and what else differs.
 
-    A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte)
-    are measured here first, taking turns, which finds the smallest differences. With a --fail-on-...
-    gate, what cannot be compared exits with 2 and says why; it never passes silently.
+    A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte) are
+    measured first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be
+    answered, it exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
     aspects: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
     gates: Gates = {
@@ -191,7 +195,7 @@ def _judged(
     if add and gates["limit"] is None and not gates["fail_on"]:
         raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate")
     if first_is_good and not add:
-        raise click.UsageError("--first-is-good without --add would pass for ever: nothing is kept")
+        raise click.UsageError("--first-is-good needs --add: if nothing is kept, every run passes")
     if first_is_good and word != LAST_GOOD:
         raise click.UsageError(f"--first-is-good is about store:{LAST_GOOD}")
     comparison = compare_with_baseline(

@@ -46,26 +46,63 @@ def _threads(text: str) -> tuple[int, ...]:
     "models",
     type=frame.PATH,
     multiple=True,
-    help="The exported program (.pte); of a sweep, any model, once or more.",
+    help="The exported program (.pte). For a sweep: any model; repeatable.",
 )
-@click.option("--output", type=frame.FILE, help="The config to write, or a folder for it.")
-@click.option("--sweep", is_flag=True, help="Make a sweep: many models, dtypes and targets.")
 @click.option(
-    "--platform", "kind", type=click.Choice(KINDS), help="Where to measure [default: as in profile]."
+    "--output",
+    type=frame.FILE,
+    show_default="config.json or sweep.json",
+    help="File to write, or its folder.",
 )
-@click.option("--output-root", type=frame.FOLDER, help="The run directory.")
-@click.option("--threads", type=_threads, metavar="TEXT", help="Thread counts, such as 1,2,4. Default: 1.")
-@click.option("--runs", type=frame.IntRange(1), help="Traced turns, or runs per process. Default: 10.")
-@click.option("--warmup", type=frame.IntRange(0), default=3, show_default=True, help="Untimed inferences.")
-@click.option("--mode", type=click.Choice(get_args(ScheduleMode)), help="Take turns, or one by one.")
-@click.option("--rounds", type=frame.IntRange(1), help="The most launches, or how many rounds.")
+@click.option("--sweep", is_flag=True, help="Make a sweep file: many models, dtypes and targets.")
+@click.option(
+    "--platform", "kind", type=click.Choice(KINDS), show_default="as in `profile`", help="Where to measure."
+)
+@click.option(
+    "--output-root",
+    type=frame.FOLDER,
+    show_default="out_MODEL/runs/VARIANT/PLACE",
+    help="Folder for the run.",
+)
+@click.option(
+    "--threads", type=_threads, metavar="TEXT", show_default="1", help="Thread counts, such as 1,2,4."
+)
+@click.option(
+    "--runs",
+    type=frame.IntRange(1),
+    show_default="10",
+    help="Traced turns; with --mode rounds, inferences per process.",
+)
+@click.option(
+    "--warmup", type=frame.IntRange(0), default=3, show_default=True, help="Untimed inferences at the start."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(get_args(ScheduleMode)),
+    show_default="lockstep",
+    help="lockstep: programs take turns in each launch; rounds: one process at a time.",
+)
+@click.option(
+    "--rounds",
+    type=frame.IntRange(1),
+    show_default="12 with --mode rounds, else no limit",
+    help="The most launches; with --mode rounds, the number of rounds.",
+)
 @frame.budget_option
-@click.option("--precision", type=frame.FloatRange(0, 1, min_open=True), help="Stop early when this close.")
-@click.option("--device", help="Serial of the Android device.")
+@click.option(
+    "--precision",
+    type=frame.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    show_default="0.005",
+    help="Stop once every speedup is known to plus or minus this share.",
+)
+@click.option(
+    "--serial", "--device", "device", help="Serial of the Android phone, as `adb devices` lists it."
+)
 @click.option("--host", help="Arm Linux machine to reach with ssh.")
-@click.option("--trace", is_flag=True, help="Add kernel-evidence experiments.")
-@click.option("--runner-on", type=frame.PATH, help="Your executor_runner with SME2.")
-@click.option("--runner-off", type=frame.PATH, help="Your executor_runner without SME2.")
+@click.option("--trace", is_flag=True, help="Add experiments that show which kernels ran.")
+@click.option("--runner-on", type=frame.PATH, help="Your own executor_runner with SME2.")
+@click.option("--runner-off", type=frame.PATH, help="Your own executor_runner without SME2.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def new(
     *,
@@ -80,7 +117,14 @@ def new(
     force: bool,
     **asked: Any,  # fields of NewConfig, typed by click
 ) -> None:
-    """Make a config that compares SME2 on and off. Asks for what is missing on a terminal."""
+    """Write a config that compares SME2 on and off.
+
+    On a terminal it asks for what is missing. `sme2prof run` measures the config; for one model, `sme2prof
+    profile` does both without a file.
+    """
+    frame.warn_of_limits(
+        asked["mode"], asked["rounds"], precision=asked["precision"], budget_s=asked["budget_s"]
+    )
     here = kind or _usual_platform(asked)
     if sweep:
         asked |= {"output_root": output_root, "trace": trace}
@@ -89,7 +133,7 @@ def new(
         _say_written(path, f"sme2prof sweep {path} --dry-run")
         return
     if models[1:]:
-        raise InputError("a config is of one model", "give --model once, or make a sweep with --sweep")
+        raise InputError("a config has one model", "give --model once, or make a sweep with --sweep")
     model = models[0] if models else None
     if model is None:
         if not sys.stdin.isatty():
@@ -130,7 +174,7 @@ def _new_sweep(
     for name in ("output_root", "trace", "runner_on", "runner_off"):  # a sweep decides these for each run
         if asked[name]:
             option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} has no meaning for a sweep", "leave it out, or leave out --sweep")
+            raise InputError(f"{option} does not work with --sweep", "leave one of them out")
     if not models:
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
     schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
@@ -141,9 +185,9 @@ def _new_sweep(
 
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)
 @click.argument("path", metavar="CONFIG.json", type=frame.PATH)
-@click.option("--no-files", is_flag=True, help="Leave out whether the model and the runners exist.")
+@click.option("--no-files", is_flag=True, help="Do not check that the model and the runners exist.")
 def check(path: Path, no_files: bool, as_json: bool) -> int:
-    """Say everything that is wrong with a config or a sweep; exits with 1 if anything is."""
+    """List everything that is wrong with a config or a sweep. Exits with 1 if anything is."""
     from model_profiling.config.problems import Problem, is_sweep, read_object
     from model_profiling.config.reading import config_warnings, pairs, parse_config
     from model_profiling.config.sweep import parse_sweep
@@ -185,7 +229,7 @@ def _counted(sweep: SweepConfig) -> str:
 
 
 @frame.command("schema", example="sme2prof config schema > config.schema.json")
-@click.option("--sweep", is_flag=True, help="Of sweeps.")
+@click.option("--sweep", is_flag=True, help="Print the schema of sweeps.")
 def schema(sweep: bool) -> None:
     """Print the JSON Schema of configs, or of sweeps."""
     frame.facts(sweep_schema() if sweep else config_schema())
@@ -193,7 +237,7 @@ def schema(sweep: bool) -> None:
 
 config_command = frame.group(
     "config",
-    "Make, check or describe a config or a sweep.",
+    "Make, check or describe a config or a sweep file.",
     [new, check, schema],
     example="sme2prof config check my_run.json",
 )

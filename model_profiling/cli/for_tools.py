@@ -35,7 +35,7 @@ tools_option = click.option(
     "tools",
     metavar="TOOL,...",
     callback=_as_tools,
-    help="Also write files for other tools into RUN_DIR/for_tools: perfetto, speedscope, parquet, "
+    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, parquet, "
     "model-explorer, badge; several with commas, or all.",
 )
 

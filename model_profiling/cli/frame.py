@@ -43,8 +43,7 @@ def command(name: str, *, example: str, facts: bool = False) -> Callable[[Functi
                 raise click.UsageError("--json goes to standard output already: name a file in place of -")
             return function(**given)
 
-        settings = {"max_content_width": 100}
-        made = click.command(name, epilog=_epilog(example), context_settings=settings)(call)
+        made = click.command(name, _Command, epilog=_epilog(example))(call)
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -53,6 +52,26 @@ def command(name: str, *, example: str, facts: bool = False) -> Callable[[Functi
         return made
 
     return make
+
+
+class _Command(click.Command):
+    """Shows defaults in one style, and of an option only its first name: others are earlier spellings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        records = [record for option in options if (record := option.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl([(_FIRST.sub(r"\1", names), _in_one_style(text)) for names, text in records])
+
+
+_FIRST = re.compile(r"(--[\w-]+), --[\w-]+")
+_LIMITS = re.compile(r"(; |  \[)[^;\[\]]*\bx\b[^;\[\]]*\]$")
+
+
+def _in_one_style(text: str) -> str:
+    """`[default: 5]`: without click's parentheses, and without the limits, which its errors state."""
+    text = _LIMITS.sub(lambda found: "]" if found[1] == "; " else "", text)
+    return re.sub(r"\[default: \((.*)\)\]$", r"[default: \1]", text)
 
 
 def group(name: str, help: str, commands: Sequence[click.Command], *, example: str) -> click.Group:
@@ -78,6 +97,8 @@ class _NamedPath(click.Path):
 class IntRange(click.IntRange):
     """An integer of limited size: click itself accepts numbers of 4,300 digits."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = int(super().convert(value, param, ctx))
         if abs(number) > _MOST:
@@ -88,10 +109,12 @@ class IntRange(click.IntRange):
 class FloatRange(click.FloatRange):
     """A finite number in a range: click accepts `nan` in any range, because no comparison with it is true."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no number.", param, ctx)
+            self.fail(f"{value} is not a number.", param, ctx)
         return number
 
 
@@ -135,17 +158,18 @@ times_option = click.option(
     "--times",
     type=click.Choice(["hardware", "emulated"]),
     callback=_as_times,
-    help="Where dumps without a manifest were measured; unsaid, no latency is claimed from them.",
+    help="Say where dumps without a manifest.json were measured; otherwise their times are not latencies.",
 )
 factor_option = click.option(
     "--sme2-factor",
     "factors",
     metavar="LOW:HIGH|FILE",
     callback=_as_factors,
-    help="How many times faster SME2 is taken to make convolutions and GEMM in the projection, or a JSON "
-    "file with a range for each; kept in the run [default: 3:15].",
+    show_default="3:15",
+    help="Assumed speedup of convolutions and GEMM with SME2, for the projection: a range, or a JSON file "
+    "with a range for each. It is kept in the run.",
 )
-quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and the report's place.")
+quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and where the report is.")
 budget_option = click.option(
     "--budget",
     "budget_s",
@@ -157,29 +181,31 @@ budget_option = click.option(
 sample_option = click.option(
     "--sample",
     is_flag=True,
-    help="Also look which kernels run inside each operator, in runs of their own.",
+    help="Also show which kernels run inside each operator; this takes extra runs.",
 )
 store_option = click.option(
     "--store",
     metavar="FOLDER",
-    help="The store [default: $SME2PROF_STORE, else sme2prof_store here].",
+    show_default="$SME2PROF_STORE, else sme2prof_store in this folder",
+    help="The store.",
 )
 
 
 KEPT = "everything measured so far is kept; continue with the same command and --resume"
 
 
-def resume_options(resume: str, force: str, *, discards: str = "discards") -> Decorator:
-    """Add `--resume` and `--force`, which exclude each other."""
+def resume_options(resume: str, force: str, again: str = "--force") -> Decorator:
+    """Add `--resume` and `--force`, which exclude each other; `again` is the name shown for the second."""
 
     def add(function: Function) -> Function:
         @functools.wraps(function)
         def call(**given: Any) -> int | None:
             if given["resume"] and given["force"]:
-                raise click.UsageError(f"--resume continues what --force {discards}: give one of them")
+                raise click.UsageError(f"--resume continues, {again} starts again: give one of them")
             return function(**given)
 
-        with_force = click.option("--force", is_flag=True, help=force)(call)
+        spelled = dict.fromkeys((again, "--force"))
+        with_force = click.option(*spelled, "force", is_flag=True, help=force)(call)
         return click.option("--resume", is_flag=True, help=resume)(with_force)
 
     return add
@@ -189,6 +215,20 @@ def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
     known = list(outlooks)
     if not any(outlook.projections for outlook in known):
         warn(f"--sme2-factor has no effect: {known[0].reason}")
+
+
+def warn_of_limits(
+    mode: str | None, rounds: int | None, *, precision: float | None, budget_s: float | None
+) -> None:
+    """Warn of limits that cannot end measuring, because --rounds ends it before they may."""
+    from model_profiling.config.settings import Schedule
+
+    least = Schedule().min_rounds
+    # In lockstep, the budget also decides how long a launch is.
+    given = {"--precision": precision, "--budget": budget_s if mode == "rounds" else None}
+    for option, value in given.items():
+        if value is not None and rounds is not None and rounds <= least:
+            warn(f"{option} has no effect: --rounds {rounds} ends measuring before {option} may")
 
 
 def warn_of_skipped_models(asked: str = "") -> None:
@@ -230,7 +270,7 @@ def output_file(named: str) -> Path:
 def output_folder(named: str) -> Path:
     path = files.as_path(named)
     if named == "-" or files.is_stream(path):
-        raise InputError(f"{named} is no folder", "several files are written: name a folder for them")
+        raise InputError(f"{named} is not a folder", "name a folder: several files are written")
     if path.is_file():
         raise InputError(f"{named} is a file, not a folder", "name another folder")
     return path

@@ -16,30 +16,39 @@ from model_profiling.core.files import is_utf8
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.stdio import checked_output, end_like_ctrl_c, lost_output
 
-COMMANDS = {
-    "doctor": "Check that this machine can profile, and say how to fix what is missing.",
-    "models": "List the models that can be named.",
-    "export": "Export a PyTorch model to a checked .pte program.",
-    "profile": "Measure a model with SME2 on and off: the whole job in one command.",
-    "run": "Run the experiments of a config.",
-    "analyze": "Say where the time went in the dumps of a run, and write it as CSV and JSON.",
-    "report": "Write the report of a run as HTML and Markdown, the answers first.",
-    "view": "Open the report of a run in the browser, or a page that lists a folder of runs.",
-    "bundle": "Pack a run for a bug report, without what is private.",
-    "compare": "Say what changed between two runs, with confidence; fit for CI.",
-    "sweep": "Measure many models, dtypes, threads and CPU features on many targets; one report of all.",
-    "store": "Keep many runs in one place, to be asked and compared.",
-    "query": "Ask a store of runs in SQL; print the answer, or write it as CSV or Parquet.",
-    "history": "Show the latency of a model over all runs of a store, and where it changed.",
-    "validate": "Check that a run directory holds everything it promises, and makes sense.",
-    "config": "Make, check or describe a config or a sweep.",
-    "onboard": "Make a folder for a new model, ready to fill in; check that it exports and runs.",
-    "worker": "Offer this machine and its devices to sweeps.",
-    "clean": "Show and trim what is kept: the cache, runs, what was put on a phone or another machine.",
-    "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
-    "skills": "Give the kit's skills to a coding assistant.",
+GROUPS = {
+    "Measure": {
+        "profile": "Export, measure with SME2 on and off, analyse, report: all in one.",
+        "export": "Export a PyTorch model to a .pte program and check its outputs.",
+        "run": "Measure what a config file lists; `profile` needs no config.",
+        "compare": "Say what changed between two runs or programs; can gate CI.",
+    },
+    "Read and share": {
+        "view": "Open a run, a folder of runs or a store in the browser.",
+        "report": "Write a run's report as HTML and Markdown; --share to send it.",
+        "analyze": "Write where the time went as CSV and JSON, from any ETDump.",
+        "validate": "Check that a run is complete and that its figures add up.",
+        "bundle": "Pack a run for a bug report, without private details.",
+    },
+    "Many runs": {
+        "sweep": "Measure many models, number formats and threads on many devices.",
+        "worker": "Offer this machine and its devices to sweeps.",
+        "store": "Keep many runs in one place; list, tag and check them.",
+        "history": "Show a model's latency over time, and where it changed.",
+        "query": "Ask a store in SQL; print the rows, or write CSV or Parquet.",
+    },
+    "Set up and automate": {
+        "doctor": "Check this machine, and say how to fix what is missing.",
+        "models": "List the models that you can name.",
+        "config": "Make, check or describe a config or a sweep file.",
+        "onboard": "Add your own model: make its folder, check that it runs.",
+        "skills": "Install the kit's skills for a coding assistant.",
+        "mcp": "Serve the kit to a coding assistant (Model Context Protocol).",
+        "clean": "Free disk space here, or remove the kit's files from a device.",
+    },
 }
-"""Each command's one-line summary, in the order in which people meet them."""
+"""Each command's one-line summary, in README's groups and order: the daily ones first."""
+COMMANDS = [name for group in GROUPS.values() for name in group]
 _FILES = {
     "bundle": "report",
     "doctor": "checks",
@@ -66,7 +75,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(COMMANDS)
+        return COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
@@ -80,16 +89,26 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in commands.items()])
+
+
+_EPILOG = """\b
+Example:
+  sme2prof profile toy_cnn
+
+`sme2prof help COMMAND` shows a command's options with examples. The five commands sme2prof-* are tools of the
+earlier kit, for its users; new work does not need them."""
 
 
 def program() -> click.Group:
     group = LazyGroup(
         "sme2prof",
         help="Where the time goes in ExecuTorch models on Arm CPUs, what SME2 changes, what to do next.",
-        epilog="\b\nExample:\n  sme2prof export toy_cnn --dtype fp16",
-        context_settings={"max_content_width": 100},
+        epilog=_EPILOG,
+        context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
         params=[debug_option()],
     )
     return click.version_option(__version__, prog_name="sme2prof")(group)
@@ -100,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
     return run_reporting_failures(lambda: _invoke(words))
 
 
@@ -130,10 +151,12 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
         _warn_of_settings()
         fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
         return 130
+    except _NO_COMMAND as problem:
+        say(problem.format_message())
+        return 0
     except click.ClickException as problem:
         where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
-        wrong = "name one of its commands" if isinstance(problem, _NO_COMMAND) else problem.format_message()
-        fail(f"{wrong.rstrip('.')}; see `{where} --help`")
+        fail(f"{problem.format_message().rstrip('.')}; see `{where} --help`")
         return 2
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,11 @@ from model_profiling.program.graph_file import described
 
 @frame.command("models", example="sme2prof models\nsme2prof models --json", facts=True)
 def models_command(as_json: bool) -> None:
-    """List the models that can be named: the kit's own, and ExecuTorch's examples.
+    """List the models that you can name: the kit's own, and ExecuTorch's examples.
 
-    A model with options is named with them: NAME@size=512. Any other PyTorch model is named by its factory:
-    file.py:factory or package.module:factory. Folders of models of your own are found when SME2PROF_MODELS
-    names the folder they lie in.
+    Options follow the name: NAME@size=512. For any other PyTorch model, name its factory: file.py:factory or
+    package.module:factory. To list your own model folders too, set SME2PROF_MODELS to the folder that holds
+    them.
     """
     entries = list_models()
     frame.warn_of_skipped_models()
@@ -34,11 +36,17 @@ def models_command(as_json: bool) -> None:
         skipped = [asdict(folder) for folder in skipped_folders()]
         frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries], "skipped": skipped})
         return
-    rows = [
-        (each.name, each.source, _inputs(each), " ".join(each.dtypes), _options(each), _said_of(each))
-        for each in entries
-    ]
-    frame.table(("NAME", "SOURCE", "INPUTS", "DTYPES", "OPTIONS", ""), rows)
+    width = max(len(each.name) for each in entries)
+    entries.sort(key=lambda each: list(_TITLES).index(each.source))
+    for source, those in groupby(entries, lambda each: each.source):
+        frame.say(_TITLES[source])
+        for each in those:
+            lines = [line for text in _said_of(each) for line in textwrap.wrap(text, max(40, 96 - width))]
+            for name, line in zip_longest([each.name], lines, fillvalue=""):
+                frame.say(f"  {name.ljust(width)}  {line}")
+
+
+_TITLES = {"kit": "The kit's own:", "yours": "Your own:", "executorch": "ExecuTorch's examples:"}
 
 
 def _inputs(entry: ModelEntry) -> str:
@@ -51,17 +59,16 @@ def _inputs(entry: ModelEntry) -> str:
     )
 
 
-def _options(entry: ModelEntry) -> str:
-    """The options as written after the model's name, with their defaults."""
-    shown = ",".join(option.shown for option in entry.options)
-    return f"{MARK}{shown}" if shown else ""
-
-
-def _said_of(entry: ModelEntry) -> str:
-    if entry.missing:
-        return f"needs {', '.join(entry.missing)} (not installed)"
-    refused = "; ".join(f"no {dtype}: {reason}" for dtype, reason in entry.not_supported.items())
-    return f"{entry.description} ({refused})" if refused else entry.description
+def _said_of(entry: ModelEntry) -> Iterator[str]:
+    """Paragraphs: what it is, its inputs and options as written after its name, and what does not work."""
+    if entry.description:
+        yield entry.description
+    options = ",".join(option.shown for option in entry.options)
+    facts = [f"inputs {_inputs(entry)}", f"options {MARK}{options}" if options else ""]
+    facts.append(f"needs {', '.join(entry.missing)} (not installed)" if entry.missing else "")
+    yield "; ".join(filter(None, facts))
+    for dtype in (dtype for dtype in DTYPES if dtype not in entry.dtypes):
+        yield f"no {dtype}: {entry.not_supported.get(dtype, 'not registered for it')}"
 
 
 @frame.command(
@@ -76,15 +83,16 @@ def _said_of(entry: ModelEntry) -> str:
     "--dir",
     "place",
     type=frame.FOLDER,
-    help="Folder to make it in, or to find it in [default: the kit's models in a clone, else this folder].",
+    show_default="the kit's models in a clone, else this folder",
+    help="Where to make the folder, or to find it.",
 )
-@click.option("--check", is_flag=True, help="Export and run the model, and say what is left to do.")
+@click.option("--check", is_flag=True, help="Export and run the model, and list what is left to do.")
 def onboard_command(name: str, place: Path | None, check: bool, as_json: bool) -> int:
-    """Make a folder for a new model NAME: a working example to replace part by part, registered and tested.
+    """Make a folder for a new model NAME: a working, registered and tested example to fill in.
 
-    Nothing is overwritten. With --check the model is exported in every dtype it is registered for, held
-    against PyTorch, and run on this machine for some seconds; NAME may then be anything `sme2prof export`
-    takes. Exits with 1 when it does not export, compute what PyTorch computes, or run.
+    Nothing is overwritten. --check exports the model in every dtype it is registered for, compares it with
+    PyTorch, and runs it here for some seconds; NAME can then be anything that `sme2prof export` takes. Exits
+    with 1 if the model does not export or run, or if its outputs differ from PyTorch's.
     """
     return _check(name, place, as_json=as_json) if check else _make(name, place, as_json=as_json)
 
@@ -136,12 +144,15 @@ def _check(name: str, place: Path | None, *, as_json: bool) -> int:
 @click.argument("model")
 @click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True, help="Number format.")
 @click.option(
-    "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="Where it runs."
+    "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="What runs it."
 )
-@click.option("--outdir", type=frame.FOLDER, help="Folder to write to [default: out_MODEL/artifacts].")
-@click.option("--name", help="Name for the files, instead of the model's own.")
+@click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL/artifacts", help="Folder for the files.")
+@click.option("--name", show_default="the model's name", help="Name for the files.")
 @click.option(
-    "--calibration", metavar="REF", help="file.py:function that yields inputs to calibrate int8 on."
+    "--calibration",
+    metavar="FILE.py:FUNCTION",
+    show_default="the example inputs",
+    help="Function that yields inputs for int8 calibration.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
@@ -154,7 +165,8 @@ def export_command(
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 
     MODEL is a name from `sme2prof models`, or file.py:factory or package.module:factory for any nn.Module.
-    Exits with 1 when the program's outputs differ from PyTorch's in the same dtype by more than rounding.
+    Exits with 1 if the program's outputs differ from PyTorch's in the same dtype by more than rounding. To
+    export and measure in one step, use `sme2prof profile`.
     """
     frame.warn_of_skipped_models(model)
     with shown_progress() as progress:

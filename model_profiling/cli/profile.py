@@ -35,17 +35,22 @@ from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, pro
     facts=True,
 )
 @click.argument("config", type=frame.PATH)
-@click.option("--target", help=f"Where, if the config does not say: {', '.join(target_kinds()[1:])}.")
+@click.option(
+    "--target", help=f"Where to measure if the config does not say: {', '.join(target_kinds()[1:])}."
+)
 @click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
 @click.option("--builtin-runner", is_flag=True, help="Use the kit's own runner in place of the config's.")
-@click.option("--analysis-only", is_flag=True, help="Measure nothing; analyse again what is there.")
-@frame.resume_options("Continue a run that was cut short.", "Discard an unfinished run that is in the way.")
+@click.option(
+    "--analysis-only", is_flag=True, help="Measure nothing; analyse and report the run of CONFIG again."
+)
+@frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
 @frame.quiet_option
 @click.option(
     "--precision",
     type=frame.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Stop once every speedup is known to plus or minus this share, such as 0.01.",
+    show_default="0.005",
+    help="Stop once every speedup is known to plus or minus this share.",
 )
 @frame.budget_option
 @frame.sample_option
@@ -63,11 +68,15 @@ def run_command(
     as_json: bool,
     **asked: Any,  # parameters of run_file, typed by click
 ) -> int:
-    """Run the experiments of CONFIG and analyse them.
+    """Measure the experiments of CONFIG, analyse them and write the report.
 
-    Results go to the config's output_root. A finished run that is there already is kept under its
-    date and time, or joined where CONFIG only adds experiments to it; an unfinished one is
-    continued with --resume or discarded with --force.
+    To measure one model, use `sme2prof profile`: it makes such a config and runs it in the same way.
+
+    Results go to the config's output_root. A finished run in it is kept under its date and time; if CONFIG
+    only adds experiments, they join that run. --resume continues an unfinished run, --force replaces it.
+
+    --precision and --budget replace the config's own. Latencies are measured until one of them is reached,
+    but for at least six launches; the config's `rounds` is the most launches, its `runs` how much is traced.
     """
     options = RunOptions(
         only=frozenset(only),
@@ -83,6 +92,11 @@ def run_command(
         outcome = run_file(config, options, target=where, **asked, progress=progress)
     if factors is not None:
         frame.warn_without_projection([outcome.data.outlook])
+    if analysis_only or not outcome.run.times.are_latencies:
+        why = "nothing is measured" if analysis_only else "no latency is measured"
+        for name in ("precision", "budget_s"):
+            if asked[name] is not None:
+                frame.warn(f"--{name.removesuffix('_s')} has no effect: {why}")
     for_tools.tell_github([(outcome.data, outcome.report)])
     # The answers come last: on a terminal that is what people read first.
     code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
@@ -131,22 +145,29 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     facts=True,
 )
 @click.argument("model")
-@click.option("--target", default="auto", show_default=True, help=f"One of {', '.join(target_kinds())}.")
+@click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
 @click.option(
     "--dtype",
     "dtypes",
     callback=_dtypes,
     show_default="fp32",
     metavar="DTYPE,...",
-    help=f"To export as: {', '.join(DTYPES)}; several with commas, or all, are put side by side.",
+    help=f"Number format: {', '.join(DTYPES)}; several with commas, or all, to compare them.",
 )
-@click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="To export for.")
+@click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
 @click.option(
-    "--runs", type=frame.IntRange(1), show_default="10", help="Turns with the tracer on, or runs per process."
+    "--runs",
+    type=frame.IntRange(1),
+    show_default="10",
+    help="Traced turns; with --mode rounds, inferences per process.",
 )
-@click.option("--warmup", type=frame.IntRange(0), show_default="3", help="Untimed inferences before them.")
+@click.option("--warmup", type=frame.IntRange(0), show_default="3", help="Untimed inferences at the start.")
 @click.option(
-    "--threads", default="1", show_default=True, callback=frame.thread_counts, help="Counts such as 1,2,4."
+    "--threads",
+    default="1",
+    show_default=True,
+    callback=frame.thread_counts,
+    help="Thread counts, such as 1,2,4.",
 )
 @frame.budget_option
 @click.option(
@@ -160,19 +181,21 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "--mode",
     type=click.Choice(get_args(ScheduleMode)),
     show_default="lockstep",
-    help="Let programs take turns, or run one process at a time.",
+    help="lockstep: programs take turns in each launch; rounds: one process at a time.",
 )
 @click.option(
     "--rounds",
     type=frame.IntRange(1),
-    help="At most so many launches in lockstep; with --mode rounds so many rounds [default: 12].",
+    show_default="12 with --mode rounds, else no limit",
+    help="The most launches; with --mode rounds, the number of rounds.",
 )
 @click.option(
     "--power-mode",
     type=click.Choice(get_args(PowerMode)),
     default="leave",
     show_default=True,
-    help="What to set on a phone while measuring: boost, app, or nothing; it is put back afterwards.",
+    help="Settings of a phone while it measures: boost (fastest), app (as people use it), or leave them. "
+    "They are restored afterwards.",
 )
 @click.option(
     "--quick",
@@ -181,9 +204,9 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "you give wins; not with --precision). Under emulation: SME2 on alone.",
 )
 @frame.sample_option
-@click.option("--ladder", is_flag=True, help="Peel CPU features off one by one: what does each buy?")
-@click.option("--outdir", type=frame.FOLDER, help="Folder for artifacts and runs [default: out_MODEL].")
-@frame.resume_options("Continue a run that was cut short.", "Discard an unfinished run that is in the way.")
+@click.option("--ladder", is_flag=True, help="Switch CPU features off one by one, to see what each brings.")
+@click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
+@frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
 @frame.factor_option
 @frame.quiet_option
 def profile_command(
@@ -199,17 +222,21 @@ def profile_command(
     as_json: bool,
     **asked: Any,  # fields of ProfileOptions, typed by click
 ) -> int:
-    """Profile MODEL: export if needed, run, analyse, and say what was found.
+    """Profile MODEL: export it if needed, measure, analyse, and print the answers.
 
-    MODEL is a .pte file, a name from `sme2prof models`, or file.py:factory for any nn.Module. With target
-    auto, a CPU with SME2 is measured with SME2 on and off. An Arm CPU without it gives one baseline, and
-    emulation shows what SME2 runs; any other CPU gives emulation alone.
+    MODEL is a .pte file, a name from `sme2prof models`, or file.py:factory for any nn.Module. With --target
+    auto, a CPU with SME2 is measured with SME2 on and off. An Arm CPU without SME2 is measured once, and
+    emulation shows what would run on SME2; on any other CPU there is only emulation.
+
+    Latencies are measured until --precision is reached or --budget is used up, but for at least six launches
+    and at most --rounds of them. --runs does not change how long that takes: it is how much is traced.
     """
     choice = replace(parse_target(target), power_mode=power_mode)
     if power_mode != "leave" and choice.kind != "android":
         raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
     options = ProfileOptions(target=choice, **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
+    frame.warn_of_limits(options.mode, options.rounds, precision=options.precision, budget_s=options.budget_s)
     if not model.endswith(".pte"):
         frame.warn_of_skipped_models(model)
     with measuring(frame.KEPT, quiet=quiet) as progress:

@@ -30,14 +30,14 @@ _MOST_SQL = 1 << 20
     sme2prof query --views operator_times""",
     facts=True,
 )
-@click.argument("sql", required=False, metavar="SQL")
+@click.argument("sql", required=False, metavar="[SQL]")
 @frame.store_option
-@click.option("--views", is_flag=True, help="List what can be asked; with a name, its columns.")
+@click.option("--views", is_flag=True, help="List the tables and views; with a name, its columns.")
 @click.option(
     "--rows",
     type=frame.IntRange(1),
     show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in files",
-    help="Give at most so many.",
+    help="The most rows.",
 )
 @click.option("--csv", "csv_file", type=frame.FILE, help="Write all rows to this CSV file.")
 @click.option("--parquet", "parquet_file", type=frame.FILE, help="Write all rows to this Parquet file.")
@@ -46,9 +46,9 @@ _MOST_SQL = 1 << 20
     "seconds",
     type=frame.FloatRange(0, 86_400, min_open=True),
     default=60.0,
-    show_default=True,
+    show_default="60",
     metavar="SECONDS",
-    help="End a question that takes longer.",
+    help="Stop a query that takes longer.",
 )
 @click.option(
     "--memory",
@@ -57,7 +57,7 @@ _MOST_SQL = 1 << 20
     default=1024,
     show_default=True,
     metavar="MB",
-    help="End a question that needs more.",
+    help="Stop a query that needs more memory.",
 )
 def query_command(
     *,
@@ -71,10 +71,11 @@ def query_command(
     megabytes: int,
     as_json: bool,
 ) -> None:
-    """Ask a store of runs in SQL (DuckDB's): SQL is one SELECT, or - for what comes in by standard input.
+    """Query a store of runs in SQL: one SELECT in DuckDB's dialect, or - to read it from standard input.
 
-    A question only reads the store: it can neither write nor open anything else. Tables and views, such as
-    latencies, operator_times and kernels_seen, are listed by --views.
+    A query only reads the store: it cannot write, and cannot open other files. --views lists the tables and
+    views, such as latencies, operator_times and kernels_seen. Without SQL, `sme2prof store list` lists the
+    runs and `sme2prof history` shows one model.
     """
     from model_profiling.core.hints import needed
     from model_profiling.store.query import Limits
@@ -84,14 +85,14 @@ def query_command(
         _tell_views(sql, as_json=as_json)
         return
     if sql is None:
-        raise click.UsageError("what is asked? Give SQL, or --views to see what can be asked")
+        raise click.UsageError("Missing argument 'SQL'; --views lists the tables and views")
     if as_json + (csv_file is not None) + (parquet_file is not None) > 1:
-        raise click.UsageError("--csv, --parquet and --json are one answer in three forms: give one of them")
+        raise click.UsageError("give only one of --csv, --parquet and --json")
     if sql == "-":
         try:
             sql = sys.stdin.buffer.read(_MOST_SQL).decode()
         except UnicodeDecodeError as problem:
-            raise InputError("what came in by standard input is not UTF-8", "give SQL as text") from problem
+            raise InputError("standard input is not UTF-8", "give SQL as text") from problem
     with only_arrow():
         needed("pyarrow", "store")
     limits = Limits(rows=rows, seconds=seconds, memory=megabytes << 20)
@@ -126,7 +127,7 @@ def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None
         _print(answer)
         return
     if answer.more:
-        frame.warn(f"there are more than these {plural(len(answer), 'row')}: --rows N gives more")
+        frame.warn(f"only the first {plural(len(answer), 'row')}: --rows N gives more")
     frame.facts(
         {
             "schema_version": 1,
@@ -200,7 +201,7 @@ def _tell_views(name: str | None, *, as_json: bool) -> None:
             rows = [(column.name, column.sql_type, column.meaning) for column in found.columns]
             frame.table(("COLUMN", "TYPE", "MEANING"), rows)
     if name is None:
-        frame.say("sme2prof query --views NAME says what its columns mean")
+        frame.say("sme2prof query --views NAME explains the columns of one")
 
 
 _MOST_PRINTED = 12
@@ -218,19 +219,20 @@ _DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 @click.argument("model")
 @click.option("--dtype", help="Only this number format.")
 @click.option("--backend", help="Only this backend.")
-@click.option("--device", help="Only this device, by its name in the store or a part of its name in words.")
+@click.option("--device", metavar="NAME", help="Only this device: its name in the store, or a part of it.")
 @click.option("--threads", type=frame.IntRange(1), help="Only this number of threads.")
 @click.option("--experiment", help="Only this experiment.")
 @click.option(
     "--since",
     type=click.DateTime(_DATES),
-    help="Only runs measured since this day (UTC); the rest is not looked at.",
+    metavar="DATE",
+    help="Only runs measured since this day or time (UTC), such as 2026-09-01 or 2026-09-01T08:30.",
 )
 @frame.store_option
 @click.option(
     "--out",
     type=frame.FILE,
-    help="Also write a page: .html, or .md with SVG pictures and the .html beside it.",
+    help="Also write a page: .html, or .md with pictures and an .html beside it.",
 )
 def history_command(
     *,
@@ -239,10 +241,10 @@ def history_command(
     as_json: bool,
     **asked: Any,  # fields of HistoryQuestion, typed by click
 ) -> None:
-    """Show a model's latency over all runs of a store, and where its level changed.
+    """Show a model's latency over all runs of a store, and when it changed.
 
-    Each device, number format, experiment and thread count is a series of its own. Changes are found by a
-    method with a known rate of false alarms, which is printed; docs/explanation/history.md has its figures.
+    Each combination of device, number format, experiment and thread count is a series. The rate of false
+    alarms is known and printed (docs/explanation/history.md). For all models, use `sme2prof view STORE`.
     """
     from model_profiling.report.history import history_facts
     from model_profiling.report.history_document import history_document, history_title
@@ -277,8 +279,8 @@ def _print_history(found: History) -> None:
         frame.say()
     if len(found.series) > _MOST_PRINTED:
         frame.say(
-            f"{len(found.series) - _MOST_PRINTED} more series: narrow it with --dtype, --device, "
-            "--experiment or --threads, or take --out or --json"
+            f"{len(found.series) - _MOST_PRINTED} more series: select some with --dtype, --device, "
+            "--experiment or --threads, or get all with --out or --json"
         )
     if not found.series:
         frame.say(f"no latency of {found.model} was measured on hardware")

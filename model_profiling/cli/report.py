@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 
 def scrub_options(function: frame.Function) -> frame.Function:
-    rename = click.option(
-        "--rename", metavar="NAME", help="Call the model NAME in the copy [default: its name stays]."
-    )
+    rename = click.option("--rename", metavar="NAME", help="Call the model NAME in the copy.")
     keep = click.option(
-        "--keep", multiple=True, metavar="WORD", help="Not private, though it looks so; repeatable."
+        "--keep",
+        multiple=True,
+        metavar="WORD",
+        help="Do not replace this word: it is not private (repeatable).",
     )
     return rename(keep(function))
 
@@ -68,12 +69,13 @@ def say_replaced(replaced: Sequence[Replaced]) -> None:
 @click.option(
     "--out",
     type=frame.FILE,
-    help="File to write [default: RUN_DIR/report.md; of several runs combined_report.md, in FOLDER or here].",
+    show_default="RUN_DIR/report.md; for several runs combined_report.md",
+    help="File to write.",
 )
-@click.option("--title", help="The first heading [default: the model and where it ran].")
+@click.option("--title", show_default="the model and where it ran", help="The first heading.")
 @for_tools.tools_option
 @click.option(
-    "--share", is_flag=True, help="Write a copy fit to send: shared_report.html, nothing private in it."
+    "--share", is_flag=True, help="Write shared_report.html instead: a copy to send, without private details."
 )
 @scrub_options
 @frame.times_option
@@ -90,14 +92,15 @@ def report_command(
     as_json: bool,
     **asked: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
-    """Write the report of RUN_DIR as HTML and Markdown, and print its answers; several get one page.
+    """Write the report of RUN_DIR as HTML and Markdown, and print its answers.
 
-    RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs: all of them.
-    What is missing is said in the report; times of emulated and traced runs are never shown as latencies.
+    RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs. Several runs get one page;
+    for a verdict on what changed between two, use `sme2prof compare`. `sme2prof view` opens the same page in
+    the browser. --share writes one page to send; `sme2prof bundle` packs the whole run.
     """
     named, run_dirs = run_dirs, expand_runs(run_dirs)
     if (rename or keep) and not share:
-        raise click.UsageError("--rename and --keep belong to --share")
+        raise click.UsageError("--rename and --keep need --share")
     if share and tools:
         words = "--share and --for exclude each other: files for tools hold paths and source lines"
         raise click.UsageError(words)
@@ -159,16 +162,17 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
     facts=True,
 )
 @click.argument("run_dir", metavar="RUN_DIR", type=frame.PATH)
-@click.option("--out", type=frame.FILE, help="File to write [default: MODEL_PLATFORM_bundle.zip].")
-@click.option("--with-program", is_flag=True, help="Pack the .pte too, with the model's weights.")
+@click.option("--out", type=frame.FILE, show_default="MODEL_PLATFORM_bundle.zip", help="File to write.")
+@click.option("--with-program", is_flag=True, help="Also pack the .pte, which holds the model's weights.")
 @scrub_options
 def bundle_command(
     *, run_dir: Path, out: Path | None, with_program: bool, as_json: bool, **scrubbing: Any
 ) -> None:
-    """Pack the run in RUN_DIR for a bug report, and show what is in it and what was taken out.
+    """Pack the run in RUN_DIR for a bug report, and list what is in it and what was left out.
 
-    Paths, names of people and machines, serials and source text are replaced in every file, the same thing by
-    the same placeholder; what is written is checked. Unpacked, it is a run directory with the same figures.
+    Paths, names of people and machines, serials and source text are replaced in every file, and the result is
+    checked. Unpacked, it is a run directory with the same figures. `sme2prof report --share` writes only the
+    page.
     """
     with shown_progress() as progress:
         progress.stage("packing")
@@ -213,14 +217,14 @@ def _say(bundle: Bundle) -> None:
     facts=True,
 )
 @click.argument("place", metavar="RUN_DIR|FOLDER|STORE", type=click.Path(path_type=str))
-@click.option("--out", type=frame.FILE, help="Write the page to this file and open that one.")
-@click.option("--no-browser", is_flag=True, help="Only make the page, and say where it is.")
+@click.option("--out", type=frame.FILE, help="Write the page to this file and open it.")
+@click.option("--no-browser", is_flag=True, help="Only make the page and print where it is.")
 def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) -> None:
-    """Open the report of a run in the browser; of a folder of runs, a page that lists them all; of a store,
-    one that shows every latency over the runs and what changed.
+    """Open a run, a folder of runs or a store in the browser.
 
-    The page is always made anew: one that came with a run may hold any program. Where there is no browser
-    (ssh, CI, no display) the page's place is said.
+    A run opens as its report, the page that `sme2prof report` writes; a folder as a list of its runs; a store
+    as every latency over time. The page is always made again, because one that came with a run could contain
+    foreign scripts. Without a browser (ssh, CI, no display) it prints where the page is.
     """
     from model_profiling.workflow.view import open_page, page_to_view
 

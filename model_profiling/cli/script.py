@@ -41,7 +41,11 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     name = Path(sys.argv[0]).name
     if name.startswith("sme2prof-"):
         description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
-    return ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return ArgumentParser(
+        description=description,
+        epilog="A tool of the earlier kit, for its users; new work uses `sme2prof` (see `sme2prof help`).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 @checked_output

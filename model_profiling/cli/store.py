@@ -25,11 +25,13 @@ _MOST_SHOWN = 10_000
 )
 @click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=frame.PATH)
 @frame.store_option
-@click.option("--commit", help="Of the code that was measured [default: CI's, else git's here].")
-@click.option("--branch", help="Its branch.")
-@click.option("--tag", "tags", multiple=True, help="What to call the runs; may be given several times.")
-@click.option("--name", help="The runs' name [default: program/place].")
-@click.option("--device", help="What to call this machine; default: its CPU and cores.")
+@click.option("--commit", show_default="CI's, else git's here", help="Commit of the code that was measured.")
+@click.option("--branch", show_default="CI's, else git's here", help="Branch of that commit.")
+@click.option("--tag", "tags", multiple=True, help="Tag for the runs (repeatable).")
+@click.option("--name", show_default="program/place", help="Name for the runs.")
+@click.option(
+    "--device", metavar="NAME", show_default="its CPU and cores", help="This machine's name in the store."
+)
 def add(
     *,
     run_dirs: tuple[Path, ...],
@@ -37,11 +39,11 @@ def add(
     as_json: bool,
     **labels: Any,  # fields of Labels, typed by click
 ) -> int:
-    """Add the runs in each RUN_DIR, or in the folders below it; each once, however often it is added.
+    """Add the runs in each RUN_DIR and in the folders below it.
 
-    A run is known by what was measured, not by where it lies. One that was continued replaces what it was.
-    Files named beside folders (runs/*) are left out.
-    Exits with 1 when a run could not be added; the others are.
+    A run that is added again, even from another folder, is kept once; one that was continued since is
+    updated. Files among the folders (runs/*) are left out. If a run cannot be added, the others are, and it
+    exits with 1.
     """
     from model_profiling.cli.progress import shown_progress
     from model_profiling.store.run_rows import Labels
@@ -61,7 +63,7 @@ def add(
         frame.fail(f"{left.run_dir} is not added: {left.problem}; {left.fix}")
     if files := added.files_left_out:
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        frame.warn(f"{files[0]}{more}: left out, a run is a folder")
+        frame.warn(f"{files[0]}{more}: left out, because a run is a folder")
     frame.say(
         f"{opened.root}: {plural(len(added.new), 'run')} added, {len(added.runs) - len(added.new)} known"
     )
@@ -76,17 +78,17 @@ def add(
 )
 @frame.store_option
 @click.option("--model", help="Only runs of this model.")
-@click.option("--device", help="Only runs of this device.")
-@click.option("--tag", help="Only runs that have this tag.")
+@click.option("--device", metavar="NAME", help="Only runs of this device.")
+@click.option("--tag", help="Only runs with this tag.")
 @click.option(
     "--last",
     type=frame.IntRange(1, _MOST_SHOWN),
     default=50,
     show_default=True,
-    help="So many, newest first.",
+    help="How many.",
 )
 def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | None) -> None:
-    """List the runs of a store, the newest first: what was measured, where, of which commit."""
+    """List the runs of a store, the newest first."""
     from model_profiling.run.times import NOT_ARM, marked
     from model_profiling.store.store import Store, list_runs
 
@@ -127,12 +129,13 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | No
 @click.argument("run")
 @click.argument("tags", nargs=-1, required=True, metavar="TAG...")
 @frame.store_option
-@click.option("--note", default="", help="Why; kept with the tag.")
-@click.option("--remove", is_flag=True, help="Take the tags away.")
+@click.option("--note", default="", help="A reason to keep with the tag.")
+@click.option("--remove", is_flag=True, help="Remove the tags.")
 def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, remove: bool) -> None:
-    """Give RUN tags, or take them away. RUN is the beginning of its id, or its name if no other has it.
+    """Add tags to RUN, or remove them.
 
-    A run tagged `bad` is never taken for the last good one.
+    RUN is the beginning of a run's id, or its name if only one run has it. A run tagged `bad` is never used
+    as the last good one.
     """
     from model_profiling.store.store import Store
 
@@ -145,9 +148,10 @@ def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, re
 @frame.command("compact", example="sme2prof store compact", facts=True)
 @frame.store_option
 def compact(store: str | None, as_json: bool) -> None:
-    """Merge the many small files that adding leaves into few; adding does so by itself now and then.
+    """Merge the many small files of a store into few.
 
-    What no longer counts is removed a day later: somebody may be reading it.
+    `store add` does this by itself from time to time. Old files are removed a day later, because somebody may
+    still read them.
     """
     from model_profiling.store.store import Store
 
@@ -164,12 +168,14 @@ def compact(store: str | None, as_json: bool) -> None:
 
 @frame.command("check", example="sme2prof store check\nsme2prof store check --repair", facts=True)
 @frame.store_option
-@click.option("--repair", is_flag=True, help="Leave out what is damaged, and say which runs that concerns.")
+@click.option(
+    "--repair", is_flag=True, help="Leave out what is damaged, and list the runs that lose something."
+)
 def check(store: str | None, repair: bool, as_json: bool) -> int:
-    """Check that everything is there, as it was written: changes, files, all rows of every run.
+    """Check that the store is complete: every file, and all rows of every run.
 
-    Exits with 1 when something does not hold. With --repair it is left out, and the runs that lost something
-    with it are named, so that they can be added again.
+    Exits with 1 if something is missing or damaged. --repair leaves that out and lists the runs concerned, so
+    that you can add them again.
     """
     from model_profiling.cli.progress import shown_progress
     from model_profiling.core.errors import check_lines
@@ -198,15 +204,13 @@ def _say_repaired(done: Repaired) -> None:
     for name in done.files_left_out:
         frame.say(f"left out: {name}")
     for run in done.runs_left_out:
-        frame.say(
-            f"left out: run {run.run_id[:12]}, which lay in {run.run_dir or 'a folder that is not known'}"
-        )
+        frame.say(f"left out: run {run.run_id[:12]}, added from {run.run_dir or 'an unknown folder'}")
     frame.say(f"repaired; {plural(len(done.runs_left_out), 'run')} left out")
 
 
 store_command = frame.group(
     "store",
-    "Keep many runs in one place, to be asked and compared.",
+    "Keep many runs in one place: add, list, tag and check them.",
     [add, list_runs, tag_run, compact, check],
     example="sme2prof store add out_toy_cnn/runs",
 )

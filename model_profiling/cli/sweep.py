@@ -32,30 +32,31 @@ _MOST_ROWS = 40
     facts=True,
 )
 @click.argument("file", metavar="SWEEP.json", type=frame.PATH)
-@click.option("--dry-run", is_flag=True, help="Show the cells and what they cost; measure nothing.")
-@click.option("--outdir", type=frame.FOLDER, help="Folder for everything [default: sweep_NAME].")
-@click.option(
-    "--scheduler", metavar="ADDRESS", help="A Dask scheduler, HOST:PORT, whose workers do the work."
-)
+@click.option("--dry-run", is_flag=True, help="Only show what would be measured, and how long it takes.")
+@click.option("--outdir", type=frame.FOLDER, show_default="sweep_NAME", help="Folder for all results.")
+@click.option("--scheduler", metavar="HOST:PORT", help="Let the workers of this Dask scheduler measure.")
 @click.option("--tls-ca", type=frame.PATH, help="CA certificate for the scheduler.")
 @click.option("--tls-cert", type=frame.PATH, help="Your certificate for the scheduler.")
 @click.option("--tls-key", type=frame.PATH, help="The key of your certificate.")
 @click.option(
-    "--store", metavar="FOLDER", help="Add the runs to this store [default: the sweep's, or the usual]."
+    "--store",
+    metavar="FOLDER",
+    show_default="the sweep file's, else as for `sme2prof store`",
+    help="Add the runs to this store.",
 )
-@click.option("--no-store", is_flag=True, help="Add them to none.")
+@click.option("--no-store", is_flag=True, help="Do not add the runs to a store.")
 @click.option(
     "--device-wait",
     type=frame.FloatRange(0),
     metavar="SECONDS",
     default=300.0,
     show_default="300",
-    help="How long to wait for a device that nobody offers or that went away.",
+    help="How long to wait for a device that no worker offers.",
 )
 @frame.resume_options(
-    "Continue a sweep that was cut short; what failed is tried again.",
-    "Begin anew; an unfinished sweep is kept under its date.",
-    discards="keeps aside",
+    "Continue an unfinished sweep; what failed is tried again.",
+    "Start again; an unfinished sweep is kept under its date.",
+    "--restart",  # elsewhere --force replaces, but here nothing is lost
 )
 @frame.quiet_option
 def sweep_command(
@@ -75,14 +76,14 @@ def sweep_command(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Measure every cell of SWEEP.json: models, dtypes, backends, threads and CPU features on every target.
+    """Measure every combination in SWEEP.json: models, dtypes, threads, CPU features, targets.
 
-    Each device is measured by one process at a time, the runs on it take turns launch by launch, and
-    what fails is kept with its reason while the rest goes on. Without --scheduler everything runs on
-    this machine and the devices it reaches.
+    Only one process measures on a device at a time, and the runs on it take turns. If one fails, the reason
+    is kept and the others go on. Without --scheduler, this machine measures, with the devices it reaches. To
+    compare the number formats of one model, use `sme2prof profile MODEL --dtype all`.
     """
     if no_store and store is not None:
-        raise click.UsageError("--store and --no-store contradict each other: give one of them")
+        raise click.UsageError("give only one of --store and --no-store")
     from model_profiling.config.sweep import load_sweep
     from model_profiling.sweep.cells import ARTIFACTS, jobs, sweep_cost
     from model_profiling.sweep.report import check_store
@@ -90,7 +91,7 @@ def sweep_command(
 
     tls = parse_tls(tls_ca, tls_cert, tls_key)
     if tls is not None and scheduler is None:
-        raise click.UsageError("--tls-ca, --tls-cert and --tls-key belong to --scheduler: give it too")
+        raise click.UsageError("--tls-ca, --tls-cert and --tls-key need --scheduler")
     where = parse_scheduler(scheduler, tls) if scheduler is not None else None
     frame.warn_of_skipped_models()
     sweep = load_sweep(file)
@@ -106,7 +107,7 @@ def sweep_command(
         frame.say(f"{_in_short(cost, alone=where is None)}\n")
     opened = None if no_store else check_store(store or sweep.store)
     options = SweepOptions(folder, where, resume=resume, force=force, device_wait_s=device_wait, store=opened)
-    words = [word for word in frame.command_line() if word not in ("--force", "--resume")]
+    words = [word for word in frame.command_line() if word not in ("--restart", "--force", "--resume")]
     kept = f"every launch that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
     with measuring(kept, quiet=quiet) as progress:
         outcome = run_sweep(sweep, options, progress)
@@ -147,7 +148,7 @@ def _show_plan(sweep: SweepConfig, outdir: Path, cost: SweepCost, *, alone: bool
         frame.say("?: " + listing(dict.fromkeys(each.unknown for each in cost.jobs if each.unknown)))
     frame.say(_in_short(cost, alone=alone))
     words = [word for word in frame.command_line() if word != "--dry-run"]
-    if is_unfinished(outdir) and not {"--resume", "--force"} & set(words):
+    if is_unfinished(outdir) and not {"--resume", "--restart", "--force"} & set(words):
         words.append("--resume")
     frame.say(f"next: {shlex.join(words)}")
 
@@ -249,45 +250,46 @@ def _cores(_context: click.Context, _option: click.Parameter, text: str | None) 
     """Parse CPU numbers separated by commas."""
     words = [word.strip() for word in text.split(",")] if text is not None else []
     if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
-        raise click.BadParameter("give numbers of CPUs like 3 or 2,3")
+        raise click.BadParameter("give CPU numbers, such as 3 or 2,3")
     cores = tuple(map(int, words))
     if len(set(cores)) != len(cores):
-        raise click.BadParameter("a CPU stands there twice")
+        raise click.BadParameter("a CPU is given twice")
     return cores
 
 
 @frame.command(
     "worker",
     example="""sme2prof worker --scheduler 127.0.0.1:8786 --host --quiet-cores 2,3
-    sme2prof worker --scheduler 127.0.0.1:8786 --device android:R5CT1234ABC --no-exports
-    sme2prof worker --scheduler tls://lab:8786 --listen 192.0.2.7 --emulated
+    sme2prof worker --scheduler 127.0.0.1:8786 --target android:R5CT1234ABC --no-exports
+    sme2prof worker --scheduler tls://lab:8786 --listen 192.0.2.7 --emulated \\
         --tls-ca ca.pem --tls-cert worker.pem --tls-key worker.key""",
 )
-@click.option("--scheduler", required=True, metavar="ADDRESS", help="Of the Dask scheduler: HOST:PORT.")
+@click.option("--scheduler", required=True, metavar="HOST:PORT", help="The Dask scheduler.")
 @click.option(
+    "--target",
     "--device",
     "devices",
     multiple=True,
-    metavar="DEVICE",
-    help="A device that this machine reaches: android:SERIAL or ssh:HOST (repeatable).",
+    metavar="android:SERIAL|ssh:HOST",
+    help="Offer this phone or machine (repeatable).",
 )
-@click.option("--host", is_flag=True, help="Offer this machine itself to measure on, as host@MACHINE.")
+@click.option("--host", is_flag=True, help="Offer this machine itself, as host@MACHINE.")
 @click.option("--emulated", is_flag=True, help="Offer emulation.")
-@click.option("--no-exports", "exports", flag_value=False, default=True, help="Export nothing here.")
+@click.option("--no-exports", "exports", flag_value=False, default=True, help="Do not export models here.")
 @click.option(
     "--quiet-cores",
     callback=_cores,
     metavar="LIST",
-    help="CPUs that measuring here is pinned to and all else keeps off, such as 2,3.",
+    help="CPUs used only for measuring, such as 2,3; all else runs on the others.",
 )
-@click.option("--name", help="Of this worker [default: the machine's and a number].")
-@click.option("--machine", help="What sweeps call this machine in host@MACHINE [default: its name].")
+@click.option("--name", show_default="the machine's name and a number", help="Name of this worker.")
+@click.option("--machine", show_default="its own name", help="Name of this machine in host@MACHINE.")
 @click.option(
-    "--listen", metavar="ADDRESS", help="An address of this machine to be reached at [default: loopback]."
+    "--listen", metavar="ADDRESS", show_default="loopback", help="Address at which others reach this machine."
 )
-@click.option("--tls-ca", type=frame.PATH, help="Certificate of the authority, in PEM.")
+@click.option("--tls-ca", type=frame.PATH, help="CA certificate for the scheduler, in PEM.")
 @click.option("--tls-cert", type=frame.PATH, help="This worker's certificate, in PEM.")
-@click.option("--tls-key", type=frame.PATH, help="Its key, in PEM.")
+@click.option("--tls-key", type=frame.PATH, help="The key of that certificate, in PEM.")
 def worker_command(
     *,
     scheduler: str,
@@ -296,9 +298,9 @@ def worker_command(
     tls_key: Path | None,
     **asked: Any,  # fields of WorkerOptions, typed by click
 ) -> int:
-    """Serve sweeps: measure on the devices named here, and export models, until interrupted.
+    """Work for sweeps until interrupted: measure on the devices named here, and export models.
 
-    Whoever reaches the scheduler can run code here: docs/how-to/sweeps.md says how to keep it to your team.
+    Everybody who reaches the scheduler can run code here; docs/how-to/sweeps.md says how to protect it.
     """
     from model_profiling.sweep.worker import WorkerOptions, parse_scheduler, parse_tls, run_worker
 

@@ -78,7 +78,9 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     if (wanted.runner_on is None) != (wanted.runner_off is None):
         raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
     if wanted.host is not None and (wanted.kind != "linux" or wanted.device):
-        raise InputError(f"a host is no {wanted.kind} device", "give --host with --platform linux alone")
+        raise InputError(
+            f"--host does not work with --platform {wanted.kind}", "give --host with --platform linux alone"
+        )
     asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s", "sample")}
     if wanted.runner_on is not None:
         asked["mode"] = "rounds"  # an executor_runner cannot take turns
@@ -150,7 +152,7 @@ class NewSweep:
             return f"ssh:{self.host}"
         if self.kind == "android":
             if not self.device:
-                raise InputError("no phone is named", "give --device SERIAL, as `adb devices` lists it")
+                raise InputError("no phone is named", "give --serial SERIAL, as `adb devices` lists it")
             return f"android:{self.device}"
         return "emulated" if self.kind == "emulated" else "host"
 

@@ -54,9 +54,17 @@ def listing(words: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'export'?`, or empty if nothing known is close."""
-    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else ""
+    """`did you mean 'export'?`, or empty if nothing known is close. Case and separators do not count; a
+    known name may begin with the word, resemble it, or contain it."""
+    names, asked = {_letters(name): name for name in known}, _letters(word)
+    containing = [name for name in names if len(asked) > 2 and asked in name]
+    beginning = [name for name in containing if name.startswith(asked)]
+    near = beginning or difflib.get_close_matches(asked, names, n=1, cutoff=0.6) or containing
+    return f"did you mean '{names[near[0]]}'?" if near else ""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())
 
 
 def with_threads(experiment: str, threads: int | None) -> str:

@@ -144,7 +144,7 @@ def phone_settings() -> tuple[Check, ...]:
             "phone settings",
             "optional",
             f"power mode {left.mode} of {left.since} is still set on {left.device}",
-            f"connect it, then: {sme2prof('clean', '--device', 'SERIAL')}",
+            f"connect it, then: {sme2prof('clean', '--target', 'android:SERIAL')}",
         )
         for left in unfinished_work()
         if not MachineLock(left.device, (left.device,)).is_held()

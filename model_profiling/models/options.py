@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,17 +143,37 @@ class blaming:
         where = place_in_user_code(problem) or (self._find(problem) if self._find else "")
         text = f"{self._what}: {type(problem).__name__}: {_said(problem)}".rstrip(": ")
         fix = self._fix if isinstance(self._fix, str) else self._fix(problem)
+        if failed_download(problem):
+            text, fix = f"{self._what}: its weights cannot be downloaded ({_said(problem)})", DOWNLOAD_FIX
         raise self._kind(text + (f" at {where}" if where else ""), fix) from problem
+
+
+DOWNLOAD_FIX = (
+    "give this machine access to the internet (https_proxy names a proxy), or export where there is access "
+    "and copy the .pte here"
+)
+_NETWORK = {"urllib", "http", "socket", "ssl", "requests", "urllib3", "httpx", "huggingface_hub"}
+
+
+def failed_download(problem: BaseException) -> bool:
+    """Whether a library for the network raised `problem` or its cause."""
+    return any(type(found).__module__.partition(".")[0] in _NETWORK for found in _chain(problem))
+
+
+def _chain(problem: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = problem
+    while found is not None:
+        yield found
+        found = found.__cause__ or found.__context__
 
 
 def passed_through(problem: BaseException, folder: str) -> bool:
     """Whether `problem` or its cause was raised in a file whose path contains `folder`."""
-    chain: BaseException | None = problem
-    while chain is not None:
-        if any(folder in frame.filename for frame in traceback.extract_tb(chain.__traceback__)):
-            return True
-        chain = chain.__cause__ or chain.__context__
-    return False
+    return any(
+        folder in frame.filename
+        for found in _chain(problem)
+        for frame in traceback.extract_tb(found.__traceback__)
+    )
 
 
 def _said(problem: BaseException) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.hints import pip_install
 from model_profiling.models.base import EagerModelBase
+from model_profiling.models.options import DOWNLOAD_FIX, failed_download
 from model_profiling.models.registry import ModelEntry, discover, load_registered
 
 if TYPE_CHECKING:
@@ -84,10 +85,11 @@ def load_upstream(name: str) -> EagerModelBase:
             pip_install(package),
         ) from problem
     except (ImportError, OSError, RuntimeError) as problem:
-        raise InputError(
-            f"ExecuTorch's model '{name}' cannot be loaded here: {str(problem).splitlines()[0]}",
-            "repair the package it names, or choose another model",
-        ) from problem
+        said = (
+            f"ExecuTorch's model '{name}' cannot be loaded here: {str(problem).splitlines()[0].rstrip('.')}"
+        )
+        fix = "repair the package it names, or choose another model"
+        raise InputError(said, DOWNLOAD_FIX if failed_download(problem) else fix) from problem
     return AdaptedModel(made)
 
 

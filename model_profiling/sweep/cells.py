@@ -171,7 +171,7 @@ class SweepRecord:
 
 def read_sweep_record(folder: Path) -> SweepRecord:
     path = folder / CELLS
-    found = read_record(SweepRecord, path, "begin the sweep anew with --force")
+    found = read_record(SweepRecord, path, "start the sweep again with --restart")
     for each in found.cells:
         if each.run_dir is not None:
             stays_inside(each.run_dir, f"{path}: run_dir", folder=True)

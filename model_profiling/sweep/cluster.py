@@ -226,5 +226,5 @@ def other_versions(device: str, offers: Sequence[Offer], versions: Versions) -> 
 def how_to_offer(scheduler: Scheduler | None, target: str) -> str:
     if scheduler is None:
         return "it is not this machine's: name one that is, or give --scheduler"
-    option = {"host": "--host", EMULATED: "--emulated"}.get(target.partition("@")[0], f"--device {target}")
+    option = {"host": "--host", EMULATED: "--emulated"}.get(target.partition("@")[0], f"--target {target}")
     return f"start it there: sme2prof worker --scheduler {scheduler.address} {option}"

@@ -159,14 +159,14 @@ def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path
         if changed := _changed(path, sweep):
             raise InputError(
                 f"{path} holds a sweep with other settings ({', '.join(changed)})",
-                "continue it with its own file, keep it aside with --force, or choose another --outdir",
+                "continue it with its own file, start again with --restart, or choose another --outdir",
             )
         return None
     if not record.has_ended and not force:
         left = sum(not each.ended for each in record.cells)
         raise InputError(
             f"{path} holds an unfinished sweep ({left} of {len(record.cells)} cells are left)",
-            "continue it with --resume, or begin anew with --force, which keeps it under its date",
+            "continue it with --resume, or start again with --restart, which keeps it under its date",
         )
     kept = earlier_name(path, record.began)
     path.rename(kept)
@@ -180,7 +180,7 @@ def written(sweep: SweepConfig) -> dict[str, object]:
 
 def _changed(path: Path, sweep: SweepConfig) -> list[str]:
     """The settings that differ from those of the sweep in `path`."""
-    fix = "begin the sweep anew with --force"
+    fix = "start the sweep again with --restart"
     earlier, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
     if earlier is None:
         raise InputError(f"{path / SWEEP}: {problems[0].text}", fix)

@@ -190,11 +190,12 @@ def offered_devices(options: WorkerOptions) -> tuple[str, ...]:
         chosen = choice_of(device)
         if not (chosen.serial or chosen.remote or chosen.host):
             raise InputError(
-                f"--device {device} names no device", "write android:SERIAL or ssh:HOST; the rest has options"
+                f"--target {device} names no device",
+                "give android:SERIAL or ssh:HOST, or use --host or --emulated",
             )
         found.append(device)
     if not found and not options.exports:
-        raise InputError("there is nothing this worker would do", "give --host, --emulated or --device")
+        raise InputError("this worker would have nothing to do", "give --host, --emulated or --target")
     return tuple(dict.fromkeys(found))
 
 

@@ -138,7 +138,7 @@ def clean(choice: TargetChoice) -> Removed:
     """Remove the kit's folder there, and return what was in it."""
     target = open_target(choice)
     if not isinstance(target, RemoteTarget):
-        raise InputError(f"nothing is put anywhere for target {choice.kind}", "name a device or a host")
+        raise InputError(f"the kit puts nothing on target {choice.kind}", "give android:SERIAL or ssh:HOST")
     try:
         removed = target.clean()
         return replace(removed, notes=target.take_notes())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.errors import InputError, SetupError, system_reason
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
 from model_profiling.report.charts import draw_svg
@@ -140,10 +140,11 @@ def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles,
     for name in TOOLS if ALL in wanted else wanted:
         try:
             made.append(ToolFiles(name, write_for(name, data, folder), TOOLS[name]))
-        except NothingToShow as nothing:
+        except (NothingToShow, SetupError) as problem:
             if name in wanted:
                 raise
-            made.append(ToolFiles(name, (), TOOLS[name], nothing.problem))
+            cure = f"; {problem.fix}" if isinstance(problem, SetupError) else ""
+            made.append(ToolFiles(name, (), TOOLS[name], f"{problem.problem}{cure}"))
     return tuple(made)
 
 

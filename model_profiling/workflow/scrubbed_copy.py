@@ -213,7 +213,7 @@ def _learn_targets(manifest: Manifest, scrubber: Scrubber) -> None:
     words = [word for part in manifest.parts for session in part.sessions for word in session.command_line]
     named = [manifest.target.name, *words, *(word.partition("=")[2] for word in words)]
     for before, word in zip(["", *words], words, strict=False):
-        if before == "--device":
+        if before in ("--device", "--serial"):
             scrubber.add_word("device", word)
         elif before == "--host":
             scrubber.add_host(word)

@@ -212,7 +212,7 @@ def _wrong_in(words: list[str]) -> str:
         known = _options_of_script(words[1])
         rest = words[2:]
     else:
-        names = [word for word in words[1:] if re.fullmatch(r"[a-z]+", word)]
+        names = [word for word in words[1:] if re.fullmatch(r"[a-z]+", word) and word != "help"]
         if not names:
             return ""
         if names[0] not in COMMANDS:

@@ -130,6 +130,7 @@ def test_each_tool_is_a_command_that_says_how_it_is_called(tool: Path, readers: 
     assert done.ok, done.stderr
     assert done.stdout.startswith(f"usage: {name} ")
     assert f"{name} " in done.stdout.partition("example")[2] and ".py" not in done.stdout
+    assert "earlier kit" in done.stdout
 
 
 @pytest.mark.quick

@@ -311,7 +311,8 @@ def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
     journal = (tmp_path / "run" / "journal.jsonl").read_bytes()
     for name in ("metrics.json", "analysis_summary.json", "kernel_view.md"):
         (tmp_path / "run" / name).unlink()
-    assert cli("run", "c.json", "--analysis-only", PATH="/nonexistent").ok
+    again = cli("run", "c.json", "--analysis-only", "--budget", "9", PATH="/nonexistent")
+    assert again.ok and "--budget has no effect: nothing is measured" in again.stderr
     assert (tmp_path / "run" / "journal.jsonl").read_bytes() == journal
     for name in ("metrics.json", "analysis_summary.json", "kernel_view.md"):
         assert (tmp_path / "run" / name).is_file()

@@ -107,11 +107,11 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(phone, open_phone, sme2
     assert phone.settings() == BOOST
     assert len(journals()) == 1
     (check,) = phone_settings()
-    assert "power mode boost" in check.found and "clean --device SERIAL" in check.fix
+    assert "power mode boost" in check.found and "clean --target android:SERIAL" in check.fix
     phone.plug_in()
     if meanwhile == "reboot":
         phone.reboot()
-    cleaned = sme2prof("clean", "--device", phone.serial)
+    cleaned = sme2prof("clean", "--target", f"android:{phone.serial}")
     says(cleaned.stdout, "power mode boost", phone.serial)
     assert phone.settings() == USED
     assert not journals()

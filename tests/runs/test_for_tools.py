@@ -500,6 +500,17 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     assert sme2prof("validate", run_dir).returncode == 0
 
 
+def test_without_a_package_all_leaves_its_file_out_and_says_why(
+    tmp_path: Path, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = Path(shutil.copytree(EMULATED, tmp_path / "run"))
+    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace.perfetto_trace_pb2", None)
+    said = sme2prof("report", run_dir, "--for", "all")
+    assert said.returncode == 0 and "speedscope.app" in said.stdout and "pftrace" not in said.stdout
+    says(said.stderr, "nothing for perfetto", "not installed", install_extra("tools"))
+    assert sme2prof("report", run_dir, "--for", "perfetto").returncode == 2
+
+
 def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
     emulated: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,7 +203,9 @@ def test_runs_in_use_or_with_files_of_somebody_stay(runs: Path, clean, tmp_path:
         ["--dry-run"],
         ["--device-path", "/x"],
         ["--device", "X", "--host", "Y"],
-        ["--device", "X", "--keep", "0"],
+        ["--target", "android:X", "--host", "Y"],
+        ["--target", "host"],
+        ["--target", "android:X", "--keep", "0"],
         ["nowhere"],
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 from said import says
 
 import model_profiling
-from model_profiling.cli.main import COMMANDS, LazyGroup, main
+from model_profiling.cli.main import COMMANDS, GROUPS, LazyGroup, main, program
 from model_profiling.core import process, stdio
 from model_profiling.core.errors import ProfilingError
 
@@ -75,6 +77,112 @@ def test_every_command_has_help_with_an_example_and_loads_no_torch(name, helped)
     assert f"sme2prof {name}" in done.said
     assert "--debug" in done.said or "Commands:" in done.said
     assert "torch" not in done.loaded
+
+
+def test_help_shows_readmes_groups_with_one_line_for_each_command(helped: dict[str, Helped]) -> None:
+    said = helped["--help"].said
+    assert max(map(len, said.splitlines())) <= 80
+    listed = re.findall(r"^(\w[\w ]+):\n((?:  [a-z]+ +[A-Z`].*\n)+)", said, re.MULTILINE)
+    assert {title: [line.split()[0] for line in lines.splitlines()] for title, lines in listed} == {
+        title: list(commands) for title, commands in GROUPS.items()
+    }
+    for name, summary in (each for group in GROUPS.values() for each in group.items()):
+        assert f"  {name:8}  {summary}\n" in said
+    says(said, "Example:\n    sme2prof profile toy_cnn", "sme2prof help COMMAND", "sme2prof-*", "earlier kit")
+    rows = re.findall(
+        r"^\| (?:\*\*([a-z ]+)\*\*)? ?\| `sme2prof (\w+)", (ROOT / "README.md").read_text(), re.M
+    )
+    assert [name for _, name in rows] == COMMANDS
+    assert [title.capitalize() for title, _ in rows if title] == list(GROUPS)
+
+
+def test_help_is_had_by_every_usual_word(sme2prof: Cli) -> None:
+    for words, as_in in (
+        (["-h"], ["--help"]),
+        (["help"], ["--help"]),
+        ([], ["--help"]),
+        (["export", "-h"], ["export", "--help"]),
+        (["help", "export"], ["export", "--help"]),
+        (["help", "store", "add"], ["store", "add", "--help"]),
+        (["store"], ["store", "--help"]),
+        (["config"], ["config", "--help"]),
+        (["skills"], ["skills", "--help"]),
+    ):
+        done = sme2prof(*words)
+        assert (done.returncode, done.stderr) == (0, ""), words
+        assert done.stdout.startswith("Usage: ") and done.stdout.strip() == sme2prof(*as_in).stdout.strip()
+    assert sme2prof("help", "exprot").returncode == 2
+
+
+def every_command() -> list[tuple[str, click.Command]]:
+    group, found = program(), []
+    for name in COMMANDS:
+        made = group.get_command(click.Context(group), name)
+        inner = made.commands.values() if isinstance(made, click.Group) else ()
+        found += [(f"{name} {each.name}", each) for each in inner] or [(name, made)]
+    return found
+
+
+def shown_options(command: click.Command) -> dict[str, str]:
+    """Each option's help, by the name that help shows."""
+    context = click.Context(command, max_content_width=1000, terminal_width=1000)
+    lines = command.get_help(context).partition("Options:\n")[2].splitlines()
+    found = (re.match(r"  (--[\w-]+)(?:, --[\w-]+)? .*?(?:  +(.*))?$", line) for line in lines)
+    return {match[1]: match[2] or "" for match in found if match}
+
+
+def test_defaults_are_shown_in_one_style() -> None:
+    seen = 0
+    for name, made in every_command():
+        shown = shown_options(made)
+        for option in made.params:
+            if not isinstance(option, click.Option) or option.hidden:
+                continue
+            said = shown[option.opts[0]]
+            style = re.sub(r"  \[(default: [^()\[\]]+|required)\]$", "", said)
+            assert not re.search(r"default|x>|<x", style, re.IGNORECASE), (name, said)
+            if isinstance(option.default, int | float | str) and option.default not in ("", False, True):
+                shown_default = f"{option.default:g}" if isinstance(option.default, float) else option.default
+                assert f"[default: {shown_default}]" in said, (name, option)
+            seen += "[default: " in said
+    assert seen > 40
+
+
+def test_help_says_which_of_two_commands_to_use() -> None:
+    helps = {name: " ".join((made.help or "").split()) for name, made in every_command()}
+    for name, other in {
+        "run": "profile", "export": "profile", "config new": "profile", "sweep": "profile",
+        "analyze": "report", "view": "report", "compare": "report", "bundle": "report --share",
+        "report": "compare", "validate": "doctor", "doctor": "validate", "history": "view",
+        "query": "store list",
+    }.items():  # fmt: skip
+        assert f"`sme2prof {other}" in helps[name], name
+    limits = ("--budget", "--precision", "--rounds", "--runs")
+    assert all(option in helps["profile"] for option in limits)
+    assert all(option in helps["run"] for option in (*limits[:2], "`rounds`", "`runs`"))
+
+
+def test_an_option_means_one_thing_and_its_earlier_spelling_still_works() -> None:
+    commands = dict(every_command())
+    having = {
+        option: {name: said for name, made in commands.items() if (said := shown_options(made).get(option))}
+        for option in ("--device", "--force", "--times")
+    }
+    assert set(having["--device"]) == {"compare", "store add", "store list", "history"}, "a name in a store"
+    assert all("eplace" in said for said in having["--force"].values())
+    assert len(having["--times"]) == 3 and len(set(having["--times"].values())) == 1
+    for name, words, found in (
+        ("worker", ["--scheduler", "x:1", "--device", "android:X"], {"devices": ("android:X",)}),
+        ("config new", ["--device", "X"], {"device": "X"}),
+        ("clean", ["--device", "X"], {"device": "X"}),
+        ("sweep", ["s.json", "--force"], {"force": True}),
+    ):
+        assert commands[name].make_context(name, words).params.items() >= found.items()
+    assert {"--target", "--serial", "--restart"} <= {
+        option
+        for name in ("worker", "config new", "clean", "sweep")
+        for option in shown_options(commands[name])
+    }
 
 
 def test_bad_usage_is_one_line_and_exit_2(sme2prof: Cli) -> None:

@@ -528,6 +528,11 @@ def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
     assert load_config(place / "d.json").target.choice == TargetChoice("ssh", host="board")
     assert load_config(place / "d.json").output_root.name == "ssh-board"
     assert isinstance(run.invoke(command, [*words, "android", "--force"]).exception, InputError)
+    words = ["new", "--model", "m.pte", "--output", "e.json", "--rounds", "3", "--precision", "0.01"]
+    limits = run.invoke(command, [*words, "--budget", "9"])
+    assert limits.output.count("has no effect") == 1 and "--precision has no effect" in limits.output
+    limits = run.invoke(command, [*words, "--budget", "9", "--mode", "rounds", "--force"])
+    assert "--precision has no effect" in limits.output and "--budget has no effect" in limits.output
     nothing = run.invoke(command, ["new"])
     assert isinstance(nothing.exception, InputError)
 

@@ -1,6 +1,7 @@
 """The registry, the zoo, models named by reference, and model folders."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -60,12 +61,47 @@ def test_listing_shows_ours_and_executorchs_and_what_each_lacks() -> None:
 
 
 def test_the_list_shows_how_options_are_written(cli: Callable[..., process.Completed]) -> None:
-    heads, *rows = cli("models").stdout.splitlines()
-    place = heads.index("OPTIONS")
-    shown = {row.split()[0]: row[place:].split("  ")[0] for row in rows}
-    assert shown["edgetam_image_encoder"] == "@size=1024,checkpoint=FILE"
-    assert shown["decoder_lm"] == "@tokens=1,context=256,layers=6"
-    assert shown["toy_cnn"] == ""
+    listed = cli("models").stdout
+    assert max(map(len, listed.splitlines())) <= 100
+    shown = dict(re.findall(r"^  (\w+) +((?:.*\n)(?:    .*\n)*)", listed, re.MULTILINE))
+    assert "options @size=1024,checkpoint=FILE" in shown["edgetam_image_encoder"]
+    assert "@tokens=1,context=256,layers=6" in shown["decoder_lm"]
+    assert "options" not in shown["toy_cnn"]
+    assert listed.index("The kit's own:") < listed.index("  unet ") < listed.index("ExecuTorch's examples:")
+
+
+@pytest.mark.parametrize(
+    ("near", "meant"),
+    [
+        ("EdgeTAM", "edgetam_image_encoder"),
+        ("EdgeTAM@size=512", "edgetam_image_encoder"),
+        ("MobileNet-V3", "mobilenet_v3_small"),
+        ("ToyCNN", "toy_cnn"),
+        ("SAM", "squeeze_sam"),
+        ("transfomer_encoder", "transformer_encoder"),
+    ],
+)
+def test_a_near_name_is_suggested(near: str, meant: str) -> None:
+    with refused(InputError, near.partition("@")[0], fix=f"did you mean '{meant}'?"):
+        load_model(near)
+
+
+def test_weights_that_cannot_be_downloaded_are_said_with_the_cure(tmp_path: Path) -> None:
+    from model_profiling.export.tracing import ask
+
+    source = tmp_path / "far.py"
+    source.write_text(
+        "from urllib.request import urlopen\n\ndef make():\n    urlopen('http://127.0.0.1:9/weights.pth')\n"
+    )
+    cure = re.compile("internet.*copy the .pte here")
+    with pytest.raises(InputError, match="weights cannot be downloaded") as failed:
+        load_model(f"{source}:make")
+    assert cure.search(failed.value.fix) and "far.py:4" in failed.value.problem
+    from urllib.request import urlopen
+
+    with pytest.raises(InputError, match="'far' failed: its weights cannot be downloaded") as failed:
+        ask("far", "get_eager_model", lambda: urlopen("http://127.0.0.1:9/weights.pth"))
+    assert cure.search(failed.value.fix)
 
 
 def test_listing_loads_no_torch(cli: Callable[..., process.Completed]) -> None:

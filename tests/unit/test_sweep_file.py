@@ -325,7 +325,8 @@ def test_a_record_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--resume", "--force"), ("--resume", "--force")),
+        (("--resume", "--restart"), ("--resume", "--restart")),
+        (("--resume", "--force"), ("--resume", "--restart")),
         (("--store", "x", "--no-store"), ("--store", "--no-store")),
         (("--tls-ca", "x"), ("TLS", "three")),
         (("--scheduler", "nowhere"), ("nowhere", "scheduler")),

@@ -8,9 +8,7 @@ register_model(
     f"{__name__}.model:EdgeTAMImageEncoder",
     inputs=["1x3x1024x1024 float32"],
     description="EdgeTAM's RepViT-M1 trunk, re-parameterised, and FPN neck; weights random or its own",
-    not_supported={
-        "int8": "untrained, it answers 0.16 of its range off PyTorch (accepted: 0.1); trained was not tried"
-    },
+    not_supported={"int8": "with random weights, outputs are off by 0.16 of their range (accepted: 0.1)"},
     options=[
         ModelOption("size", 1024, "side of the image, a multiple of 32"),
         ModelOption("checkpoint", None, "edgetam.pt of a clone of EdgeTAM"),
