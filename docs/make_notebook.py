@@ -35,7 +35,7 @@ CELLS: tuple[tuple[str, str], ...] = (
         """
         import model_profiling
 
-        RUN = "../tests/data/runs/sme2_hardware"
+        RUN = "../../tests/data/runs/sme2_hardware"
         run = model_profiling.analyse(RUN)
         run
         """,
@@ -46,7 +46,7 @@ CELLS: tuple[tuple[str, str], ...] = (
         ## Tables
 
         Each table of a run has `to_pandas()`. Columns and figures are those of the run's files
-        ([what there is](api.md)).
+        ([what there is](../reference/api.md)).
         """,
     ),
     (
@@ -109,7 +109,7 @@ CELLS: tuple[tuple[str, str], ...] = (
     (
         "code",
         """
-        runs = "../tests/data/runs"
+        runs = "../../tests/data/runs"
         different = model_profiling.compare(f"{runs}/arm_without_sme2", f"{runs}/x86_64")
         different.speedups[0]["reason"]
         """,
@@ -145,19 +145,42 @@ CELLS: tuple[tuple[str, str], ...] = (
         """
         ## Measuring
 
-        `profile` exports a model, measures it as this machine can, and analyses what came of it: with SME2 on
-        and off where the CPU has it; elsewhere a baseline, with the kernels that SME2 would run from
-        emulation. Set `PROFILE` to see it with a small network; that takes a minute or two, and needs
-        `pip install -e '.[executorch]'`.
+        `export` makes a checked program of a module in memory, and `profile` measures it as this machine can:
+        with SME2 on and off where the CPU has it; elsewhere a baseline, with the kernels that SME2 would run
+        from emulation. Both need `pip install -e '.[executorch]'`. The module stays as it was.
         """,
     ),
     (
         "code",
         """
+        import tempfile
+
+        import torch
+
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stem = torch.nn.Conv2d(3, 32, 3)
+                self.head = torch.nn.Linear(32, 10)
+
+            def forward(self, image):
+                return self.head(self.stem(image).relu().mean((2, 3)))
+
+
+        net, image = Net(), torch.rand(1, 3, 64, 64)
+        made = model_profiling.export(net, image, dtype="fp16", outdir=tempfile.mkdtemp())
+        left = made.coverage.undelegated
+        {"program": made.pte.name, "outside the delegate": [(each.reason, each.replacement) for each in left]}
+        """,
+    ),
+    ("markdown", "Set `PROFILE` to measure; that takes a minute or two, and writes into `out_Net`:"),
+    (
+        "code",
+        """
         PROFILE = False
 
-        options = model_profiling.ProfileOptions(dtype="fp16", budget_s=20)
-        outcome = model_profiling.profile("toy_cnn", options) if PROFILE else None
+        outcome = model_profiling.profile(net, image, dtype="all", budget_s=20) if PROFILE else None
         outcome
         """,
     ),
@@ -172,7 +195,7 @@ def make() -> nbformat.NotebookNode:
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(HERE)}}, record_timing=False
+        notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOK.parent)}}, record_timing=False
     ).execute()
     notebook.metadata.pop("language_info", None)
     nbformat.validate(notebook)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.core.errors import ProfilingError
     from model_profiling.etdump import EventTable, read_etdump
     from model_profiling.export import ExportResult, export_model
+    from model_profiling.export import export_model as export
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.comparison_document import Comparison
     from model_profiling.report.tables import AnalysedRun, Records
@@ -27,29 +28,30 @@ if TYPE_CHECKING:
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
-    from model_profiling.workflow.measure import RunOptions, RunOutcome
-    from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+    from model_profiling.workflow.dtypes import DtypesOutcome, profile
+    from model_profiling.workflow.measure import RunOutcome
+    from model_profiling.workflow.profile import ProfileOutcome
 
 __all__ = [
     "AnalysedRun",
     "Answer",
     "Comparison",
+    "DtypesOutcome",
     "EagerModelBase",
     "EventTable",
     "ExportResult",
     "Labels",
     "Limits",
-    "ProfileOptions",
     "ProfileOutcome",
     "ProfilingError",
     "Records",
     "RunAnalysis",
-    "RunOptions",
     "RunOutcome",
     "Store",
     "TargetChoice",
     "analyse",
     "compare",
+    "export",
     "export_model",
     "profile",
     "read_etdump",
@@ -61,24 +63,23 @@ _PLACES = {
     "AnalysedRun": "report.tables",
     "Answer": "store.query",
     "Comparison": "report.comparison_document",
+    "DtypesOutcome": "workflow.dtypes",
     "EagerModelBase": "models",
     "EventTable": "etdump",
     "ExportResult": "export",
     "Labels": "store.run_rows",
     "Limits": "store.query",
-    "ProfileOptions": "workflow.profile",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "core.errors",
     "Records": "report.tables",
     "RunAnalysis": "analysis.run",
-    "RunOptions": "workflow.measure",
     "RunOutcome": "workflow.measure",
     "Store": "store.store",
     "TargetChoice": "targets",
     "analyse": "workflow.analyse",
     "compare": "workflow.compare",
     "export_model": "export",
-    "profile": "workflow.profile",
+    "profile": "workflow.dtypes",
     "read_etdump": "etdump",
     "register_model": "models",
     "write_analysis": "workflow.analyse",
@@ -89,6 +90,8 @@ import_only_the_wheel()
 
 
 def __getattr__(name: str) -> object:
+    if name == "export":  # a room that is callable: importing anything in it gives it this name, too
+        return importlib.import_module(f"{__name__}.export")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -24,7 +24,7 @@ from model_profiling.run.evidence import Factors
 from model_profiling.runner.machine import PowerMode, parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
-from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
 
 
 @frame.command(
@@ -245,7 +245,7 @@ def profile_command(
             profiled = tuple(several.outcomes.values())
         else:
             one = replace(options, dtype=dtypes[0] if dtypes else None)
-            several, profiled = None, (profile(model, one, run, progress=progress),)
+            several, profiled = None, (profile_one(model, one, run, progress=progress),)
     if factors is not None:
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes

@@ -70,6 +70,7 @@ _WORDINGS = {
     "int_from_float": _WHOLE_NUMBER,
     "float_type": ("is {value}, not a number", "write a number, such as 0.5"),
     "finite_number": ("is {value}, not a finite number", "write a finite number"),
+    "bool_type": ("is {value}, not true or false", "write true or false"),
     "list_type": _LIST,
     "tuple_type": _LIST,
     "model_type": _OBJECT,

@@ -2,7 +2,8 @@
 
 ProfilingError            a problem and its fix; the command line exits with 2
 ├── InputError            what the user named or wrote cannot be used: a model, a flag, a config
-│   └── InUseError        another process is using it for now: a device, a folder
+│   ├── InUseError        another process is using it for now: a device, a folder
+│   └── WrongTypeError    a Python caller gave something of another type; a TypeError, too
 ├── SetupError            this machine lacks something: a compiler, a package, a QEMU, a device
 ├── FormatError           a file is damaged or is not what its name says; names the file and the place
 ├── ExportError           a model could not be lowered, or the lowered program is wrong
@@ -57,6 +58,10 @@ class InputError(ProfilingError):
 
 class InUseError(InputError):
     """Another process is using it; a caller that can wait may try again."""
+
+
+class WrongTypeError(InputError, TypeError):
+    """An argument has a type that the function does not accept; `fix` says which it accepts."""
 
 
 class SetupError(ProfilingError):

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from model_profiling.core.errors import InputError, InUseError, system_reason
+from model_profiling.core.errors import InputError, InUseError, WrongTypeError, system_reason
 from model_profiling.core.safe_read import kind_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 def as_path(given: StrPath) -> Path:
     """Return a caller's path as a `Path`, or refuse one that no system accepts."""
     if not isinstance(given, str | os.PathLike) or not isinstance(text := os.fspath(given), str):
-        raise InputError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
+        raise WrongTypeError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
     if not text:
         raise InputError("the path is empty", "name a file or a folder; '.' is the current one")
     if "\0" in text:

@@ -9,12 +9,12 @@ import platform
 import random
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.core.errors import ExportError, InputError, SetupError
+from model_profiling.core.errors import ExportError, InputError, SetupError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
 from model_profiling.core.hints import install_extra
 from model_profiling.core.progress import Progress, Silent
@@ -23,7 +23,7 @@ from model_profiling.export.accuracy import check_outputs, quietly
 from model_profiling.export.outside import Refusals, with_instructions
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, Coverage, ExportResult
 from model_profiling.export.tracing import module_of, operator_name, place_named_in, quoted_line
-from model_profiling.models.catalog import NamedModel, load_attribute, load_model
+from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_attribute, load_model
 from model_profiling.models.options import blaming, passed_through
 from model_profiling.models.registry import DTYPES, choose, discover
 from model_profiling.program import read_program
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from executorch.exir import ExecutorchBackendConfig, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
-    from model_profiling.models.base import ExampleInputs
+    from model_profiling.models.base import ExampleInputs, Inputs, Model
 
 
 SCHEMA_VERSION = 1
@@ -177,8 +177,33 @@ _LARGEST_SEED = 2**32 - 1
 _SUPPORTED = {"xnnpack": ("fp32", "fp16", "int8"), "portable": ("fp32", "fp16")}
 
 
+@contextlib.contextmanager
+def _seeded(seed: int, model: str | NamedModel) -> Iterator[None]:
+    """Seed all generators from which a factory may draw weights and inputs. Afterwards the caller's random
+    numbers and the mode of the caller's module (training or evaluation) are as they were."""
+    import numpy as np
+    import torch
+
+    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    modes = []
+    if isinstance(model, NamedModel) and isinstance(model.model, FactoryModel):
+        modes = [(part, part.training) for part in model.model.get_eager_model().modules()]
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.set_rng_state(kept[2])
+
+
 def export_model(
-    model: str,
+    model: Model | NamedModel,
+    inputs: Inputs | None = None,
     *,
     dtype: str = "fp32",
     backend: str = "xnnpack",
@@ -190,12 +215,16 @@ def export_model(
     progress: Progress | None = None,
     verbose: bool = False,
 ) -> ExportResult:
-    """Export `model` (a registered name or `file.py:factory`) and check the program against PyTorch.
+    """Export `model` and check the program against PyTorch; also called `model_profiling.export`.
+
+    `model` is a `torch.nn.Module` with its `inputs` (a tensor, a tuple of positional inputs or a dict of
+    keyword inputs), a name that `sme2prof models` lists, or `file.py:factory`. A module is exported in
+    evaluation mode and left as it was; its files are named after its class, or `name`.
+
+        export(module, torch.rand(1, 3, 224, 224), dtype="fp16").pte
 
     Writes `<name>_<backend>_<dtype>.pte`, its `.etrecord` and `.json` summary into `outdir` (by default
     `out_<name>/artifacts`). The same model and seed give the same `.pte`, byte for byte.
-
-        export_model("toy_cnn", dtype="fp16").pte
 
     `dtype` is fp32, fp16 or int8, `backend` xnnpack or portable; `calibration` gives an int8 model real
     inputs: `file.py:function`, or an iterable of tuples of tensors. A model that cannot be lowered is an
@@ -203,88 +232,83 @@ def export_model(
     """
     began = time.monotonic()
     progress = progress or Silent()
-    _check_options(dtype, backend, name, calibrated=calibration is not None)
-    if chosen := choose(model):
+    _check_options(dtype, backend, name, calibration)
+    given = given_model(model, inputs, name)
+    if isinstance(given, str) and (chosen := choose(given)):
         discover()[chosen.model].check_dtype(dtype)
     made_with = versions()
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-        raise InputError(f"the seed {seed} cannot be used", f"give a whole number from 0 to {_LARGEST_SEED}")
+        wrong = InputError if type(seed) is int else WrongTypeError
+        raise wrong(f"the seed {seed} cannot be used", f"give a whole number from 0 to {_LARGEST_SEED}")
     folder = None if outdir is None else as_path(outdir)
     if folder is not None:
         _check_writable(folder)
+    with _seeded(seed, given):
+        progress.stage(f"loading {given if isinstance(given, str) else given.name}")
+        with quietly(not verbose):
+            named = load_model(given, name) if isinstance(given, str) else given
+            eager = tracing.eager_model(named.name, named.model)
+        folder = folder or Path(f"out_{named.name}") / "artifacts"
+        _check_writable(folder)
+        batches = _calibration_batches(named, calibration) if dtype == "int8" else None
+        progress.stage(f"tracing {named.name} as {dtype}")
+        with quietly(not verbose):
+            traced = tracing.trace(named.name, eager, dtype, batches)
+        progress.stage(f"lowering to {backend}")
+        with quietly(not verbose):
+            lowered = lower(named.name, traced.program, backend)
 
-    import numpy as np
-    import torch
-
-    # All generators from which a factory may draw weights and inputs.
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-    progress.stage(f"loading {model}")
-    with quietly(not verbose):
-        named = load_model(model, name)
-        eager = tracing.eager_model(named.name, named.model)
-    folder = folder or Path(f"out_{named.name}") / "artifacts"
-    _check_writable(folder)
-    batches = _calibration_batches(named, calibration) if dtype == "int8" else None
-    progress.stage(f"tracing {named.name} as {dtype}")
-    with quietly(not verbose):
-        traced = tracing.trace(named.name, eager, dtype, batches)
-    progress.stage(f"lowering to {backend}")
-    with quietly(not verbose):
-        lowered = lower(named.name, traced.program, backend)
-
-    pte = folder / f"{named.name}_{backend}_{dtype}.pte"
-    etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
-    graph = folder / f"{pte.stem}.graph.json" if save_graph else None
-    with no_empty_folder(folder), contextlib.ExitStack() as files:
-        # Entered first, so renamed last: a .pte exists only if its companions do.
-        pte_part = files.enter_context(replacing(pte))
-        pte_part.write_bytes(lowered.program.buffer)
-        progress.stage("checking the program against PyTorch")
-        accuracy = check_outputs(
-            named.name, pte_part, traced, eager, dtype=dtype, written_inputs=lowered.written_inputs
-        )
-        etrecord_part = files.enter_context(replacing(etrecord))
-        with (
-            quietly(not verbose),
-            blaming(
-                f"ExecuTorch cannot write the ETRecord of '{named.name}'",
-                "replace that operator in the model",
-                ExportError,
-                lambda problem: tracing.place_named_in(str(problem), traced.program),
-            ),
-        ):
-            lowered.etrecord.save(str(etrecord_part))
-        result = ExportResult(
-            model=named.name,
-            source=named.source if named.source != "reference" else model,
-            dtype=dtype,
-            backend=backend,
-            seed=seed,
-            pte=pte,
-            etrecord=etrecord,
-            graph=graph,
-            summary=summary,
-            sha256=sha256(pte_part),
-            size_bytes=pte_part.stat().st_size,
-            inputs=tuple(describe_tensor(leaf) for leaf in traced.eager.inputs()),
-            outputs=tuple(describe_tensor(leaf) for leaf in traced.eager.run()),
-            coverage=lowered.coverage,
-            accuracy=accuracy,
-            seconds=round(time.monotonic() - began, 3),
-            versions=made_with,
-            calibration=_calibration(dtype, calibration, batches),
-            warnings=(
-                *(named.entry.remarks(dtype, backend) if named.entry else ()),
-                *accuracy_warnings(dtype, accuracy, calibrated=batches is not None),
-            ),
-        )
-        if graph is not None:
-            edge = lowered.etrecord.edge_dialect_program
-            program = edge["forward"] if isinstance(edge, dict) else edge
-            _write_part(files, graph, graph_json(named.name, program))
-        _write_part(files, summary, result.as_dict())
+        pte = folder / f"{named.name}_{backend}_{dtype}.pte"
+        etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
+        graph = folder / f"{pte.stem}.graph.json" if save_graph else None
+        with no_empty_folder(folder), contextlib.ExitStack() as files:
+            # Entered first, so renamed last: a .pte exists only if its companions do.
+            pte_part = files.enter_context(replacing(pte))
+            pte_part.write_bytes(lowered.program.buffer)
+            progress.stage("checking the program against PyTorch")
+            accuracy = check_outputs(
+                named.name, pte_part, traced, eager, dtype=dtype, written_inputs=lowered.written_inputs
+            )
+            etrecord_part = files.enter_context(replacing(etrecord))
+            with (
+                quietly(not verbose),
+                blaming(
+                    f"ExecuTorch cannot write the ETRecord of '{named.name}'",
+                    "replace that operator in the model",
+                    ExportError,
+                    lambda problem: tracing.place_named_in(str(problem), traced.program),
+                ),
+            ):
+                lowered.etrecord.save(str(etrecord_part))
+            result = ExportResult(
+                model=named.name,
+                source=given if isinstance(given, str) and named.source == "reference" else named.source,
+                dtype=dtype,
+                backend=backend,
+                seed=seed,
+                pte=pte,
+                etrecord=etrecord,
+                graph=graph,
+                summary=summary,
+                sha256=sha256(pte_part),
+                size_bytes=pte_part.stat().st_size,
+                inputs=tuple(describe_tensor(leaf) for leaf in traced.eager.inputs()),
+                outputs=tuple(describe_tensor(leaf) for leaf in traced.eager.run()),
+                coverage=lowered.coverage,
+                accuracy=accuracy,
+                seconds=round(time.monotonic() - began, 3),
+                versions=made_with,
+                calibration=_calibration(dtype, calibration, batches),
+                warnings=(
+                    *(named.entry.remarks(dtype, backend) if named.entry else ()),
+                    *accuracy_warnings(dtype, accuracy, calibrated=batches is not None),
+                ),
+            )
+            if graph is not None:
+                edge = lowered.etrecord.edge_dialect_program
+                program = edge["forward"] if isinstance(edge, dict) else edge
+                _write_part(files, graph, graph_json(named.name, program))
+            _write_part(files, summary, result.as_dict())
     if accuracy.problem:
         raise ExportError(accuracy.problem, f"{accuracy.fix}; it is kept with this verdict as {pte}")
     return result
@@ -311,8 +335,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _check_options(dtype: str, backend: str, name: str | None, *, calibrated: bool) -> None:
+def _check_options(dtype: str, backend: str, name: str | None, calibration: object) -> None:
+    word: object
     for kind, word, known in (("dtype", dtype, DTYPES), ("backend", backend, BACKENDS)):
+        if not isinstance(word, str):
+            raise WrongTypeError(
+                f"{kind} is of type {type(word).__name__}", f"choose from {', '.join(known)}"
+            )
         if word not in known:
             raise InputError(f"there is no {kind} '{word}'", f"choose from {', '.join(known)}")
     if dtype not in _SUPPORTED[backend]:
@@ -320,10 +349,15 @@ def _check_options(dtype: str, backend: str, name: str | None, *, calibrated: bo
             f"the {backend} backend does not run {dtype}",
             f"use --backend xnnpack, or --dtype {' or '.join(_SUPPORTED[backend])}",
         )
-    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", str(name)):
         raise InputError(f"'{name}' cannot name a model", "use letters, digits and underscores")
-    if calibrated and dtype != "int8":
+    if calibration is not None and dtype != "int8":
         raise InputError(f"calibration is for int8, not for {dtype}", "add --dtype int8, or leave it out")
+    if not isinstance(calibration, Iterable | None):
+        raise WrongTypeError(
+            f"calibration is of type {type(calibration).__name__}",
+            "give file.py:function, or an iterable of tuples of tensors",
+        )
 
 
 def _check_writable(outdir: Path) -> None:

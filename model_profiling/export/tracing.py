@@ -155,11 +155,14 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
             f"get_example_inputs of '{name}' returned {type(args).__name__}", "return a tuple of tensors"
         )
     eager = Eager(module.eval(), args, kwargs, shapes)
+    elsewhere = {str(tensor.device) for tensor in eager.tensors()} - {"cpu"}
+    if elsewhere:
+        raise InputError(
+            f"'{name}' has tensors on {min(elsewhere)}", "move the module and its inputs to the CPU: .cpu()"
+        )
     if any(t.is_floating_point() and t.dtype != torch.float32 for t in eager.tensors()):
         eager = _cast(eager, torch.float32)
-    with blaming(
-        f"'{name}' fails on its own example inputs", "make forward() accept what get_example_inputs() returns"
-    ):
+    with blaming(f"'{name}' fails on its example inputs", "give inputs that forward() accepts"):
         leaves = eager.leaves()
     strange = [
         leaf

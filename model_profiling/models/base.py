@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import torch
 
+    from model_profiling.core.files import StrPath
+
+    Model: TypeAlias = "StrPath | torch.nn.Module | EagerModelBase"
+    Inputs = torch.Tensor | tuple[object, ...] | list[object] | Mapping[str, object]
     ExampleInputs = tuple[object, ...]
     DynamicShapes = Mapping[str, object] | tuple[object, ...] | list[object]
 

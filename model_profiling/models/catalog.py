@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import InputError, WrongTypeError
+from model_profiling.core.files import as_path
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, blaming
 from model_profiling.models.registry import (
@@ -30,7 +32,7 @@ from model_profiling.models.upstream import AdaptedModel, load_upstream, upstrea
 if TYPE_CHECKING:
     import torch
 
-    from model_profiling.models.base import ExampleInputs
+    from model_profiling.models.base import ExampleInputs, Inputs, Model
 
 REFERENCE_HELP = "write path/file.py:factory or package.module:factory"
 _IMPORT_FIX = "install what it imports, or correct the file"
@@ -47,16 +49,26 @@ class NamedModel:
 
 
 class FactoryModel(EagerModelBase):
-    """The result of a user's factory, behind the kit's interface."""
+    """A user's module with its inputs, behind the kit's interface."""
 
-    def __init__(self, module: torch.nn.Module, inputs: ExampleInputs, calibration: object) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        inputs: ExampleInputs,
+        calibration: object = None,
+        named_inputs: Mapping[str, object] | None = None,
+    ) -> None:
         self._module, self._inputs, self._calibration = module, inputs, calibration
+        self._named_inputs = named_inputs
 
     def get_eager_model(self) -> torch.nn.Module:
         return self._module
 
     def get_example_inputs(self) -> ExampleInputs:
         return self._inputs
+
+    def get_example_kwarg_inputs(self) -> Mapping[str, object] | None:
+        return self._named_inputs
 
     def get_calibration_inputs(self) -> Iterable[ExampleInputs] | None:
         batches = self._calibration() if callable(self._calibration) else self._calibration
@@ -83,6 +95,56 @@ def load_model(spec: str, name: str | None = None) -> NamedModel:
     else:
         raise _unknown(spec)
     return loaded if name is None else replace(loaded, name=name)
+
+
+_MODELS = (
+    "give a torch.nn.Module with its inputs, an EagerModelBase, a name that `sme2prof models` lists, "
+    "file.py:factory, or the path of a .pte file"
+)
+_INPUTS = "give a tensor, a tuple of positional inputs, or a dict of keyword inputs"
+
+
+def given_model(
+    model: Model | NamedModel, inputs: Inputs | None = None, name: str | None = None
+) -> str | NamedModel:
+    """What a Python caller calls a model: names and paths stay text, a module in memory is made ready to
+    export under its class's name, or `name`."""
+    if isinstance(model, NamedModel):
+        return model
+    if isinstance(model, str | os.PathLike | EagerModelBase) and inputs is not None:
+        raise InputError(f"{model} has inputs of its own", "leave inputs out, or give a torch.nn.Module")
+    if isinstance(model, str):
+        return model
+    if isinstance(model, os.PathLike):
+        return str(as_path(model))
+    cls = type(model)
+    torch = sys.modules.get("torch")  # a caller with a module has loaded it
+    if torch is not None and isinstance(model, torch.nn.Module):
+        positional, named = _arguments(inputs)
+        model = FactoryModel(model, positional, named_inputs=named)
+    if not isinstance(model, EagerModelBase):
+        if isinstance(model, type):
+            raise WrongTypeError(f"the model is the class {model.__name__}", f"give {model.__name__}(...)")
+        raise WrongTypeError(f"the model is of type {cls.__name__}", _MODELS)
+    return NamedModel(name or re.sub(r"\W", "_", cls.__name__), f"{cls.__module__}.{cls.__qualname__}", model)
+
+
+def _arguments(inputs: object) -> tuple[ExampleInputs, Mapping[str, object]]:
+    """The positional and the keyword inputs that a caller gave."""
+    import torch
+
+    if inputs is None:
+        raise WrongTypeError("a module needs its inputs", _INPUTS)
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    if not isinstance(inputs, tuple | list | Mapping):
+        raise WrongTypeError(f"the inputs are of type {type(inputs).__name__}", _INPUTS)
+    named = {str(key): value for key, value in inputs.items()} if isinstance(inputs, Mapping) else {}
+    positional = () if named else tuple(inputs)
+    for key, value in named.items() or enumerate(positional):
+        if not isinstance(value, torch.Tensor | bool | int | float | str | tuple | list | Mapping | None):
+            raise WrongTypeError(f"inputs[{key!r}] is of type {type(value).__name__}", "give a torch.Tensor")
+    return positional, named
 
 
 def file_name_of(spec: str) -> str:

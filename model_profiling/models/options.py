@@ -110,9 +110,10 @@ _QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
 
 
 def is_user_code(filename: str) -> bool:
-    """Whether a source file belongs to a model, not to a library or this kit."""
+    """Whether a source file belongs to a model, not to a library or this kit. A notebook's cell is no file,
+    but its lines are known."""
     path = Path(filename)
-    if not path.is_absolute() or not path.is_file():
+    if not path.is_absolute() or not (path.is_file() or filename in linecache.cache):
         return False
     path = path.resolve()
     if path.is_relative_to(_KIT):

@@ -21,7 +21,7 @@ try:
     from model_profiling.targets import TargetChoice, parse_target
     from model_profiling.validation.validate import Validation, validate
     from model_profiling.workflow.measure import RunOptions
-    from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+    from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
@@ -69,7 +69,7 @@ def quick_test(
     options = ProfileOptions(
         target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
     )
-    done = profile("toy_cnn", options, RunOptions(force=True), progress=progress)
+    done = profile_one("toy_cnn", options, RunOptions(force=True), progress=progress)
     return done, [validate(outcome.run_dir) for outcome in done.outcomes]
 
 

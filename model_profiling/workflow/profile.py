@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling import export
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config.new_config import NewConfig
 from model_profiling.config.reading import ProfileConfig, checked_config
@@ -17,10 +16,11 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import duration
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.stdio import under_either_name
-from model_profiling.export import export_model
-from model_profiling.export.exporter import versions
+from model_profiling.export import exporter
+from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
+from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
 from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import check_folder, check_startable, why_once
@@ -46,7 +46,7 @@ from model_profiling.workflow.measure import (
 
 
 def find_or_export(
-    model: str,
+    model: str | NamedModel,
     *,
     dtype: str | None = None,
     backend: str | None = None,
@@ -57,7 +57,7 @@ def find_or_export(
     user's own model is always exported, because its dependencies are unknown. `dtype` and `backend` (default
     fp32, xnnpack) apply to exports only."""
     progress = progress or Silent()
-    if model.endswith(".pte"):
+    if isinstance(model, str) and model.endswith(".pte"):
         program = under_either_name(Path(model))
         if not program.is_file():
             raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
@@ -69,7 +69,7 @@ def find_or_export(
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = outdir / "artifacts" if outdir else None
-    if found := current_export(model, dtype, backend, artifacts):
+    if isinstance(model, str) and (found := current_export(model, dtype, backend, artifacts)):
         progress.stage(f"using {found}")
         return found
     return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
@@ -106,7 +106,7 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
         *registry.sources_in(home),
         *registry.KIT.glob("*.py"),
         *registry.KIT.glob("*/*.py"),  # a model may use parts of another
-        *Path(export.__file__).parent.glob("*.py"),
+        *Path(exporter.__file__).parent.glob("*.py"),
     ]
     usable = whole and not summary.accuracy.problem and summary.source == chosen.source
     return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
@@ -119,13 +119,9 @@ QUICK = {"runs": 5, "warmup": 1, "rounds": EXACT_ROUNDS, "budget_s": 6.0}
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What to measure, and how much of it. `outdir` is the folder that gets `artifacts` and `runs`.
-
-    None is the usual value; one that is given and cannot be followed is refused or warned of, never dropped.
-    They are the options of `sme2prof profile`:
-
-        ProfileOptions(dtype="fp16", threads=(1, 4), budget_s=60, target=TargetChoice("android"))
-    """
+    """What to measure, and how much of it: the options of `sme2prof profile`. `outdir` is the folder that
+    gets `artifacts` and `runs`. None is the usual value; one that is given and cannot be followed is refused
+    or warned of, never dropped."""
 
     target: TargetChoice = field(default_factory=TargetChoice)
     dtype: str | None = None
@@ -204,34 +200,21 @@ class ProfileOutcome:
         return (self.main, self.evidence) if separate and self.evidence else (self.main,)
 
 
-def profile(
-    model: StrPath,
+def profile_one(
+    model: str | NamedModel,
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
     *,
     progress: Progress | None = None,
 ) -> ProfileOutcome:
-    """Export `model` if it is not a .pte file, run it as this machine can, and analyse what came of it.
-
-    `model` is a name that `sme2prof models` lists, `file.py:factory` for one of your own, or the path of a
-    program. `options` says what to measure and where, `run` what to do with runs that are there already: a
-    finished one is kept under its date, an unfinished one is an `InputError` unless `RunOptions(resume=True)`
-    continues or `RunOptions(force=True)` discards it.
-
-        outcome = profile("toy_cnn", ProfileOptions(dtype="fp16"))
-        outcome.analysis.operators.to_pandas()
-
-    Everything is written into `out_<model>` (or `options.outdir`) as by `sme2prof profile`. Failures are
-    `ProfilingError`s that say what to do: `InputError`, `SetupError`, `ExportError`, `RunError`.
-    """
+    """Profile `model` in one number format; `run` says what to do with runs that are there already."""
     options, progress = options or ProfileOptions(), progress or Silent()
-    named = model if isinstance(model, str) else str(as_path(model))
     home = options.home
     if home is not None:
         check_folder(home)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
     program = find_or_export(
-        named, dtype=options.dtype, backend=options.backend, outdir=home, progress=progress
+        model, dtype=options.dtype, backend=options.backend, outdir=home, progress=progress
     )
     (outcome,) = profile_programs([program], options, run, progress=progress)
     return outcome

@@ -1,24 +1,29 @@
-"""`sme2prof profile`: one command from a model to a verdict, on this machine and under emulation."""
+"""`sme2prof profile` and `model_profiling.profile`: from a model to a verdict, here and under emulation."""
 
 from __future__ import annotations
 
 import json
+import linecache
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from conftest import ON_ARM
+from rendered_markdown import read_html
 from said import says
 
+import model_profiling
 from model_profiling.config.reading import load_config
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import ExportError, InputError
 from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
 from model_profiling.targets import TargetChoice
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config, profile
+from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config, profile_one
 
 
 @pytest.mark.quick
@@ -79,7 +84,7 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
     if "sme2" in host_features():
         pytest.skip("this CPU has SME2: one place does both")
     options = ProfileOptions(runs=3, warmup=1, rounds=3, budget_s=1, outdir=tmp_path / "o")
-    done = profile(str(exported("toy_cnn", "fp32").pte), options)
+    done = profile_one(str(exported("toy_cnn", "fp32").pte), options)
     assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
     if not ON_ARM:
         assert done.outcomes == (done.evidence,) and "SME2 kernels ran 4 of 4" in " ".join(done.main.verdict)
@@ -104,7 +109,7 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
     config = load_config(done.main.run_dir / "config.json")
     assert config.output_root == done.main.run_dir.resolve()
     entries = len(Journal(done.main.run_dir).entries())
-    resumed = profile(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
+    resumed = profile_one(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
     assert len(Journal(resumed.main.run_dir).entries()) == entries
 
 
@@ -203,6 +208,108 @@ def test_a_folder_with_other_files_is_not_touched(exported, tmp_path: Path) -> N
         place.mkdir(parents=True)
         (place / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds other files"):
-        profile(
+        profile_one(
             str(exported("toy_cnn", "fp32").pte), ProfileOptions(target=TargetChoice("host"), outdir=tmp_path)
         )
+
+
+def _toy() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A module of a class that nothing can import, in the middle of its training."""
+
+    class Toy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = torch.nn.Conv2d(3, 32, 3)
+            self.norm = torch.nn.BatchNorm2d(32)
+            self.head = torch.nn.Linear(32, 10)
+
+        def forward(self, image: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+            found = torch.nn.functional.dropout(self.norm(self.stem(image)).relu(), training=self.training)
+            made: torch.Tensor = self.head(found.mean((2, 3)))
+            return made if scale is None else made * scale
+
+    toy = Toy()
+    toy(torch.rand(4, 3, 32, 32)).sum().backward()
+    toy.norm.eval()
+    return toy, torch.rand(1, 3, 32, 32)
+
+
+SHORT = {"target": "host", "rounds": 2, "runs": 2, "warmup": 1, "budget_s": 1}
+
+
+@pytest.mark.usefixtures("host")
+def test_a_module_in_memory_is_profiled_silently_and_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy, image = _toy()
+    before = {name: value.clone() for name, value in toy.state_dict().items()}
+    drawn = torch.get_rng_state()
+    several = model_profiling.profile(toy, image, dtype=["fp32", "int8"], **SHORT)
+    assert capfd.readouterr() == ("", "")
+    assert toy.training and not toy.norm.training and toy.head.training
+    assert toy.stem.weight.grad is not None and torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(value, before[name]) for name, value in toy.state_dict().items())
+    assert isinstance(several, model_profiling.DtypesOutcome) and len(repr(several)) < 300
+    assert several.report == Path("out_Toy/runs/dtypes.md") and several.report.is_file()
+    assert several.verdict[0] in read_html(several._repr_html_()).text
+    outcome = several.outcomes["fp32"]
+    assert outcome.main.run_dir == tmp_path / "out_Toy" / "runs" / "xnnpack_fp32" / outcome.main.run_dir.name
+    assert outcome.report.is_file() and outcome.analysis is not None
+    operators = outcome.analysis.operators.to_pandas()
+    (line,) = operators.query("module_path == 'head'")["source_code"].unique()
+    assert line == "made: torch.Tensor = self.head(found.mean((2, 3)))"
+    assert outcome.analysis.samples.to_pandas()["ms"].gt(0).all()
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_module_with_keyword_inputs_is_proven_by_emulation(tmp_path: Path) -> None:
+    toy, image = _toy()
+    inputs = {"scale": torch.tensor(2.0), "image": image}
+    outcome = model_profiling.profile(toy, inputs, target="emulated", name="scaled", outdir=tmp_path)
+    assert outcome.program == tmp_path / "artifacts" / "scaled_xnnpack_fp32.pte"
+    assert "SME2 kernels ran 2 of 2" in " ".join(outcome.verdict)
+    again = model_profiling.profile(outcome.program, target="emulated", outdir=tmp_path, resume=True)
+    assert again.main.run_dir == outcome.main.run_dir and again.main.moved is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "accepted"),
+    [
+        (None, "a tensor, a tuple of positional inputs, or a dict"),
+        (3, "a tensor, a tuple of positional inputs, or a dict"),
+        (np.zeros((1, 3, 32, 32)), "a tensor, a tuple of positional inputs, or a dict"),
+        ((np.zeros((1, 3, 32, 32)),), "torch.Tensor"),
+        ({"image": np.zeros((1, 3, 32, 32))}, "torch.Tensor"),
+    ],
+)
+def test_inputs_of_another_type_are_a_type_error(inputs: Any, accepted: str) -> None:
+    with pytest.raises(TypeError, match=accepted):
+        model_profiling.export(_toy()[0], inputs)
+
+
+def test_inputs_that_do_not_fit_and_tensors_elsewhere_say_so(tmp_path: Path) -> None:
+    toy, image = _toy()
+    for inputs, said in ((image[0, 0], "fails on its example inputs"), ({"picture": image}, "'picture'")):
+        with pytest.raises(InputError, match=said):
+            model_profiling.export(toy, inputs, outdir=tmp_path)
+    assert toy.training, "also after a failure"
+    with pytest.raises(InputError, match="tensors on meta"):
+        model_profiling.export(toy.to("meta"), image, outdir=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+CELL = """
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+"""
+
+
+def test_what_prevents_an_export_is_quoted_from_a_notebook_s_cell(tmp_path: Path) -> None:
+    name, made = "/nowhere/ipykernel_1/cell.py", {"torch": torch, "__name__": "__main__"}
+    linecache.cache[name] = (len(CELL), None, CELL.splitlines(keepends=True), name)
+    exec(compile(CELL, name, "exec"), made)
+    with pytest.raises(ExportError) as caught:
+        model_profiling.export(made["Branching"](), torch.rand(2), outdir=tmp_path)
+    says(str(caught.value), "cell.py:4 in forward: return x if x.sum() > 0 else -x")

@@ -23,7 +23,16 @@ from replay import ReplayTarget
 from said import says
 
 import model_profiling
-from model_profiling import AnalysedRun, Comparison, ProfilingError, Records, analyse, compare
+from model_profiling import (
+    AnalysedRun,
+    Comparison,
+    ProfilingError,
+    Records,
+    analyse,
+    compare,
+    export,
+    profile,
+)
 from model_profiling.core import process
 from model_profiling.facts import Value
 from model_profiling.report.csv_files import DETAIL_COLUMNS
@@ -199,23 +208,73 @@ def test_a_hostile_name_is_only_a_name(run: AnalysedRun) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: analyse(5),  # type: ignore[arg-type]
         lambda: analyse(""),
         lambda: analyse([]),
-        lambda: analyse(SME2, model=b"model.pte"),  # type: ignore[arg-type]
-        lambda: compare(SME2, None),  # type: ignore[arg-type]
         lambda: compare("no/such/run", SME2),
-        lambda: model_profiling.read_etdump(3.5),  # type: ignore[arg-type]
-        lambda: model_profiling.profile(7),  # type: ignore[arg-type]
-        lambda: model_profiling.profile("no_such_model.pte"),
-        lambda: model_profiling.profile(PROGRAM, model_profiling.ProfileOptions(outdir=9)),  # type: ignore[arg-type]
-        lambda: model_profiling.export_model("toy_cnn", outdir=2),  # type: ignore[arg-type]
+        lambda: profile("no_such_model.pte"),
+        lambda: profile(PROGRAM, target="moon"),
+        lambda: profile(PROGRAM, runs=0),
+        lambda: profile(PROGRAM, precision=5),
+        lambda: profile(PROGRAM, mode="fast"),  # type: ignore[call-overload]
+        lambda: profile(PROGRAM, target="host", power_mode="boost"),
+        lambda: profile(PROGRAM, sme2_factor="much"),
+        lambda: profile(PROGRAM, name="other"),
+        lambda: profile(PROGRAM, dtype="all"),
+        lambda: profile("toy_cnn", dtype="fp8"),  # type: ignore[call-overload]
+        lambda: profile("toy_cnn", dtype=[]),
+        lambda: profile("toy_cnn", (1, 2)),
     ],
 )
 def test_bad_input_is_an_error_with_a_cure(call: Callable[[], object]) -> None:
     with pytest.raises(ProfilingError) as caught:
         call()
-    assert caught.value.problem and caught.value.fix
+    assert caught.value.problem and caught.value.fix and not isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("call", "accepted"),
+    [
+        (lambda: analyse(5), "pathlib.Path"),  # type: ignore[arg-type]
+        (lambda: analyse(SME2, model=b"model.pte"), "pathlib.Path"),  # type: ignore[arg-type]
+        (lambda: compare(SME2, None), "pathlib.Path"),  # type: ignore[arg-type]
+        (lambda: model_profiling.read_etdump(3.5), "pathlib.Path"),  # type: ignore[arg-type]
+        (lambda: profile(7), "torch.nn.Module"),  # type: ignore[call-overload]
+        (lambda: profile(dict), "dict(...)"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, target=3), "auto, host, emulated"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, dtype=16), "fp32, fp16, int8"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, runs="many"), "a whole number"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, budget_s="20"), "a number"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, threads="1,2"), "a list"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, sample="yes"), "true or false"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, thread=(1,)), "'threads'"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, outdir=9), "pathlib.Path"),  # type: ignore[call-overload]
+        (lambda: export("toy_cnn", outdir=2), "pathlib.Path"),  # type: ignore[arg-type]
+        (lambda: export("toy_cnn", dtype=8), "fp32, fp16, int8"),  # type: ignore[arg-type]
+        (lambda: export("toy_cnn", dtype="int8", calibration=3), "an iterable"),  # type: ignore[arg-type]
+        (lambda: export("toy_cnn", seed="one"), "a whole number"),  # type: ignore[arg-type]
+        (lambda: export(len), "file.py:factory"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_type_is_a_type_error_that_says_what_is_accepted(
+    call: Callable[[], object], accepted: str
+) -> None:
+    with pytest.raises(TypeError, match=re.escape(accepted)) as caught:
+        call()
+    assert isinstance(caught.value, ProfilingError) and accepted in caught.value.fix
+
+
+def test_export_is_the_function_whether_or_not_its_room_was_imported_before() -> None:
+    code = (
+        "import inspect, sys\n{before}import model_profiling\nassert 'torch' not in sys.modules\n"
+        "export = model_profiling.export\nfrom model_profiling import export as again\n"
+        "assert again is export and list(inspect.signature(export).parameters)[:2] == ['model', 'inputs']\n"
+        "try:\n    export(7)\nexcept TypeError as wrong:\n    print(wrong)\n"
+    )
+    for before in ("", "from model_profiling.export import export_model\n"):
+        done = process.run(
+            [sys.executable, "-c", code.format(before=before)], timeout=60, env={"PYTHONPATH": str(ROOT)}
+        )
+        assert done.ok and "torch.nn.Module" in done.stdout, done.stderr
 
 
 def test_paths_are_texts_or_paths() -> None:

@@ -22,7 +22,7 @@ from model_profiling.report.verdict import NEXT, WHERE, answers, verdict
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow.measure import RunOutcome
-from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
 from model_profiling.workflow.report import gather_report
 
 HOST, QEMU = TargetChoice("host"), TargetChoice("emulated")
@@ -50,7 +50,7 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
             lambda choice: PLANS[recorded] if choice.kind == "auto" else TargetPlan(choice, choice, "asked"),
         )
         options = ProfileOptions(target=TargetChoice(target), runs=RUNS, outdir=tmp_path / "out")  # type: ignore[arg-type]
-        return profile(str(PROGRAM), options)
+        return profile_one(str(PROGRAM), options)
 
     return make
 

@@ -40,7 +40,7 @@ from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.profile import ProfileOptions, profile
+from model_profiling.workflow.profile import ProfileOptions, profile_one
 from model_profiling.workflow.report import gather_report
 
 WITHOUT_SME2 = {"x86_64": X86_64, "arm": ARM, "arm by 0.1.0": OLD / "linux", "x86_64 by 0.1.0": OLD / "linux"}
@@ -185,8 +185,8 @@ def test_another_program_of_the_model_leaves_the_run_and_its_evidence_alone(
     before: dict[str, bytes] = {}
     for program in (PROGRAM, INT8):
         named = str(out / "artifacts" / program.name)
-        profile(named, ProfileOptions(target=TargetChoice("emulated")))
-        profile(named, ProfileOptions(target=TargetChoice("host"), runs=RUNS))
+        profile_one(named, ProfileOptions(target=TargetChoice("emulated")))
+        profile_one(named, ProfileOptions(target=TargetChoice("host"), runs=RUNS))
         before = before or files_in(out / "runs" / "xnnpack_fp16")
     assert sorted(path.name for path in (out / "runs").iterdir()) == ["xnnpack_fp16", "xnnpack_int8"]
     assert files_in(out / "runs" / "xnnpack_fp16") == before

@@ -244,10 +244,10 @@ def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
 
 
 PUBLIC = {
-    "AnalysedRun", "Answer", "Comparison", "EagerModelBase", "EventTable", "ExportResult", "Labels", "Limits",
-    "ProfileOptions", "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis", "RunOptions",
+    "AnalysedRun", "Answer", "Comparison", "DtypesOutcome", "EagerModelBase", "EventTable", "ExportResult",
+    "Labels", "Limits", "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis",
     "RunOutcome", "Store", "TargetChoice", "analyse", "compare",
-    "export_model", "profile", "read_etdump", "register_model", "write_analysis",
+    "export", "export_model", "profile", "read_etdump", "register_model", "write_analysis",
 }  # fmt: skip
 
 

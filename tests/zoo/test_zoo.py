@@ -20,7 +20,7 @@ from model_profiling.analysis.run import RunAnalysis, advise
 from model_profiling.analysis.series import OVERHEADS, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOutcome
-from model_profiling.workflow.profile import ProfileOptions, profile
+from model_profiling.workflow.profile import ProfileOptions, profile_one
 
 ZOO = Path(__file__).parent
 MAPPED = 0.95
@@ -70,7 +70,7 @@ def _profiled(expected: Expected, exported: Callable[..., object], target: str, 
         {"runs": 12, "warmup": 2, "rounds": 3, "mode": "rounds", "budget_s": 5.0} if target == "host" else {}
     )
     options = ProfileOptions(target=TargetChoice(target), outdir=folder, **few)
-    outcome = profile(made.pte, options).main
+    outcome = profile_one(str(made.pte), options).main
     return Profiled(expected, summary["coverage"]["undelegated"], outcome)
 
 
