@@ -1,9 +1,12 @@
-"""The recorded runs themselves: whole, small, neutral, marked where they are made, replayed as they are."""
+"""The recorded runs themselves: whole, small, neutral, marked where they are made, replayed as they are; and
+pages that quote figures take each from its record."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from recorded_runs import (
     OLD,
     SME2,
     X86_64,
+    Json,
     assert_same_figures,
     emulated_experiments,
     load,
@@ -22,6 +26,7 @@ from recorded_runs import (
 )
 from replay import ReplayTarget
 
+from model_profiling.core import process
 from model_profiling.run import Run
 from model_profiling.run.folders import strangers
 from model_profiling.run.journal import Journal
@@ -107,3 +112,52 @@ def test_every_file_of_a_run_is_known_to_be_the_kits(arm_home: Path) -> None:
     for run_dir in runs:
         manifest = read_manifest(run_dir)
         assert manifest is not None and list(strangers(run_dir, manifest)) == []
+
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURE = re.compile(r"\d+ of \d+|\d+,\d{3}|(?<![\w.])\d+\.\d+(?:e-\d+)?(?![\w.]*\d)")
+
+
+def test_the_answers_that_a_page_shows_are_those_of_the_run_in_its_pictures(
+    sme2prof: Callable[..., process.Completed], tmp_path: Path
+) -> None:
+    run_dir = shutil.copytree(SME2, tmp_path / "run")
+    printed = sme2prof("report", run_dir).stdout
+    page = (ROOT / "docs/reference/report.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```\n(Where does .*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert shown == printed[printed.index("Where does") : printed.index("wrote ")]
+
+
+def _derived(record: Json) -> Iterator[str]:
+    """What follows from recorded figures: the time that a speedup saves, and the speedup of a projection."""
+    for entry in record.values():
+        if isinstance(entry, dict):
+            yield from _derived(entry)
+    yield from (f"{1 - 1 / float(record[key]):.1%}" for key in ("ratio", "low", "high") if key in record)
+    for projected in record.get("projected_ms", ()):
+        yield f"{float(record['median_ms']) / float(projected):.2f}"
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("docs/explanation/case_study.md", "vision_transformer.json"),
+        ("docs/learn/case-study.md", "mobilenet_v3_small.json"),
+    ],
+)
+def test_a_case_study_takes_its_figures_from_its_record(page: str, name: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = set(FIGURE.findall(re.sub(r"```(?:bash|python)\n.*?```", "", text, flags=re.DOTALL)))
+    record = (ROOT / "tests/data/figures" / name).read_text(encoding="utf-8")
+    recorded = set(FIGURE.findall(record))
+    derived = {figure.rstrip("%") for figure in _derived(json.loads(record, parse_float=str))}
+    assert not shown - recorded - derived, f"tests/data/figures/{name} has no such figure"
+    assert not recorded - shown, f"{page} no longer shows them"
+
+
+def test_the_readme_takes_its_figures_from_the_benches() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"^Seen on (.*?all figures)", readme, re.DOTALL | re.MULTILINE)
+    benches = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "bench").rglob("*.md"))
+    figures = re.findall(r"\d[\d,.]*\d (?:s|times)|\d+,\d{3}", sentence)
+    assert len(figures) == 3 and [figure for figure in figures if figure not in benches] == []
