@@ -76,7 +76,9 @@ def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:
 def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     """The JSON of a config in `folder`; its paths are relative to that."""
     if (wanted.runner_on is None) != (wanted.runner_off is None):
-        raise InputError("one runner of two is named", "give both --runner-on and --runner-off, or neither")
+        raise InputError(
+            "only one of two runners is given", "give both --runner-on and --runner-off, or neither"
+        )
     if wanted.host is not None and (wanted.kind != "linux" or wanted.device):
         raise InputError(
             f"--host does not work with --platform {wanted.kind}", "give --host with --platform linux alone"

@@ -133,7 +133,7 @@ def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
             seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
             yield Diagnostic(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):
-        seen = "nothing will be compared: no SME2-off experiment has an SME2-on one like it"
+        seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
         yield Diagnostic(None, "no_pair", seen)
 
 
@@ -272,7 +272,7 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
         if not found and pair.baseline == pair.candidate:
             yield Problem(where, "compares an experiment with itself", "name two different ones")
         if pair.label is not None and pair.label in labels:
-            again = f"is {pair.label!r} a second time"
+            again = f"is {pair.label!r}, which another pair has, too"
             yield Problem(f"{where}.label", again, "give every pair its own label")
         labels.add(pair.label or "")
 
@@ -281,7 +281,7 @@ def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) ->
     known = by_name.get(side.experiment)
     if known is None:
         fix = did_you_mean(side.experiment, by_name) or f"choose from {', '.join(by_name)}"
-        yield Problem(f"{where}.experiment", f"is {side.experiment!r}, which is no experiment here", fix)
+        yield Problem(f"{where}.experiment", f"is {side.experiment!r}, but there is no such experiment", fix)
         return
     choices = f"choose from {', '.join(map(str, known.threads))}"
     if known.mode != "timing":
@@ -306,7 +306,7 @@ def _target_problems(target: TargetSettings) -> Iterator[Problem]:
     for field, kinds in wanted.items():
         if getattr(target, field) is not None and kind not in kinds:
             fix = f'set target.name to "{kinds[0]}" or drop {field}'
-            yield Problem(f"target.{field}", f"means nothing to target {target.name}", fix)
+            yield Problem(f"target.{field}", f"has no meaning for target {target.name}", fix)
     if target.power_mode != "leave" and kind != "android":
         fix = 'set target.name to "android" or power_mode to "leave"'
         yield Problem("target.power_mode", f"cannot be set on target {target.name}", fix)
@@ -375,7 +375,7 @@ def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Diagn
         if "quiet_runner" in found:
             runner = found.pop("quiet_runner")
             used = found["runner_path"] = found.get("runner_path") or runner
-            why = "is taken for runner_path" if used == runner else "is left aside: runner_path is given"
+            why = "is read as runner_path" if used == runner else "is ignored: runner_path is given"
             said = f"experiments[{place}].quiet_runner {why}"
             remarks.append(Diagnostic(None, "quiet_runner", said, "write runner_path"))
         if found.get("runner_path", "") is None:

@@ -75,10 +75,11 @@ def _as_target(text: str) -> str:
     except InputError as problem:
         raise refuse(f"is {shown(text)}", kinds) from problem
     if chosen.kind == "auto" or text.endswith(HOSTS_MARK):
-        raise refuse(f"is {shown(text)}, which says nothing of where", kinds)
+        raise refuse(f"is {shown(text)}, which does not say where", kinds)
     if chosen.kind == "android" and not (chosen.serial or chosen.remote):
         raise refuse(
-            'is "android", which any phone is', 'name it: "android:SERIAL", as `adb devices` lists it'
+            'is "android", which does not say which phone',
+            'name it: "android:SERIAL", as `adb devices` lists it',
         )
     if chosen.kind == "ssh" and not chosen.host:
         raise refuse('is "ssh" without a machine', 'write "ssh:HOST"')
@@ -249,13 +250,13 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
     for at, target in enumerate(sweep.targets):
         other = places.setdefault(place_of(target).lower(), target)
         if other != target:
-            what = f"is {target!r}, whose runs would lie where those of {other!r} do"
+            what = f"is {target!r}, whose runs would go into the folder of {other!r}"
             yield Problem(f"targets[{at}]", what, "use two sweeps")
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     yield from schedule_problems(sweep.schedule)
     if sweep.store is not None and "://" in sweep.store:
-        yield Problem("store", f"is {sweep.store!r}, which is no folder", "runs are added to a folder only")
+        yield Problem("store", f"is {sweep.store!r}, which is not a folder", "name a folder")
     dimensions = (sweep.models, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
     count = math.prod(map(len, dimensions))
     if count > MOST_CELLS:
@@ -267,18 +268,18 @@ def _rung_problems(sweep: SweepConfig) -> Iterator[Problem]:
     if repeated := [name for name in names if names.count(name) > 1]:
         yield Problem("rungs", f"lists {repeated[0]} twice", "list it once")
     if LADDER in names and len(names) > 1:
-        fix = 'keep "ladder" alone, which holds everything on and SME2 off, or leave it out'
+        fix = 'keep "ladder" alone (it includes "on" and "off"), or remove it'
         yield Problem("rungs", "lists other rungs beside the ladder", fix)
     for at, rung in enumerate(sweep.rungs):
         redefined = rung.is_own and rung.disable != OWN_RUNGS[rung.name]
         if redefined or rung.name.lower() in ("sme2_on", "sme2_off"):
-            what = f"is {rung.name!r}, which the kit itself gives"
+            what = f"is {rung.name!r}, a name that the kit uses itself"
             yield Problem(f"rungs[{at}].name", what, "choose another name")
         elif not rung.is_own:
             said = switch_in_name(f"_{rung.name}")
             off = bool({"sme2", "sme"} & set(closure(rung.disable)))
             if said is not None and (said == "off") != off:
-                what = f"is {rung.name!r}, but it switches SME2 {'off' if off else 'not off'}"
+                what = f"is {rung.name!r}, but it {'switches SME2 off' if off else 'leaves SME2 on'}"
                 yield Problem(f"rungs[{at}].name", what, "choose a name that says what it does")
 
 
@@ -295,7 +296,7 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
             if value not in listed:
                 hint = did_you_mean(value, map(str, listed)) if isinstance(value, str) else ""
                 fix = hint or f"write one of {', '.join(map(str, listed))}"
-                yield Problem(f"{where}.{name}", f"is {value!r}, which the sweep does not have", fix)
+                yield Problem(f"{where}.{name}", f"is {value!r}, which is not in the sweep", fix)
 
 
 def _of_programs(sweep: SweepConfig, name: str) -> list[str]:
@@ -325,7 +326,7 @@ def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Proble
         for name in names:
             other = taken.setdefault(name.lower(), as_written)
             if other != as_written:
-                what = f"is {as_written!r}, whose files would be called like those of {other!r}"
+                what = f"is {as_written!r}, whose files would have the names of those of {other!r}"
                 yield Problem(where, what, "rename one of them, or use two sweeps")
                 break
 

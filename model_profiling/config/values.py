@@ -39,27 +39,27 @@ def _as_path(value: object) -> object:
     try:
         return Path(usable(value)).expanduser()
     except RuntimeError as problem:
-        raise refuse("begins with the home of a user who is not known", "write the path out") from problem
+        raise refuse("begins with the home of an unknown user", "write the path out") from problem
 
 
 def usable(path: str) -> str:
     if "\0" in path:
-        raise refuse("holds a zero character", "write a path")
+        raise refuse("contains a NUL character", "write a path")
     if max(map(len, Path(path).parts), default=0) > _LONGEST_NAME:
-        raise refuse("holds a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
+        raise refuse("contains a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
     return path
 
 
 def is_program(path: Path) -> Path:
     if path.suffix != ".pte":
         fix = "export it first (sme2prof export) and name the .pte file"
-        raise refuse(f"is {str(path)!r}, which is no .pte program", fix)
+        raise refuse(f"is {str(path)!r}, not a .pte program", fix)
     return path
 
 
 def own_name(name: str) -> str:
     if name.lower() in OWN_FOLDERS:
-        raise refuse(f"is {name!r}, a folder that the kit itself makes in a run", "choose another name")
+        raise refuse(f"is {name!r}, a name that the kit uses for a folder of its own", "choose another name")
     return name
 
 

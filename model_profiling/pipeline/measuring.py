@@ -259,7 +259,7 @@ class Measuring:
             note = f"CPU features, as the runner found them: {entry.features_note}"
             self.warn(Diagnostic(step.series, "features", note))
         if outcome.result.traced and step.kind == "untraced":
-            seen = "this executor_runner tells the times of executions in its dump alone"
+            seen = "this executor_runner reports execution times only in its dump"
             self.warn(Diagnostic(step.series, "tracer_on", seen, "they were measured with the tracer on"))
         if outcome.etdump is not None:
             entry = self._keep_dump(entry, outcome.etdump, outcome.boundaries)
@@ -343,7 +343,7 @@ class Measuring:
             return None
         temperature = self.target.facts().temperature_c
         if temperature is None:
-            seen = f"target {self.target.name} tells no temperature: max_temperature_c has no effect"
+            seen = f"target {self.target.name} reports no temperature: max_temperature_c has no effect"
             self.warn(Diagnostic(None, "no_effect", seen))
         waited_until = time.monotonic() + schedule.temperature_wait_s
         while temperature is not None and temperature > limit:

@@ -233,7 +233,7 @@ def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, p
     if len([result for result in sides if result.outputs]) < 2:
         reason = "an evidence process did not finish"
         if any(result.own_runner for result in sides):
-            reason = "a runner that is not the kit's own keeps no outputs"
+            reason = "only the kit's own runner keeps outputs"
         return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
     reason = ""
     try:

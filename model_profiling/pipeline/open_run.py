@@ -126,10 +126,10 @@ class OpenRun:
         bare = target.target if isinstance(target, ReadyTarget) else target
         with contextlib.ExitStack() as locks:
             for config, way in asked:
+                check_backends(config)
                 locks.enter_context(locked(config.output_root))
                 make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses names
                 check_directory(config.output_root, resume=way.resume, force=way.force)
-                check_backends(config)
             self._ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
             self._ready.runs.append(self)
             with self._kept():

@@ -154,7 +154,7 @@ class Rounds:
         first.progress.stage(f"measuring {programs[0].stem if len(programs) == 1 else in_turns}")
         for run in self.runs:
             if run.config.schedule.precision is not None and not self._compared:
-                seen = "a precision has no effect: nothing is compared"
+                seen = "precision has no effect: nothing is compared"
                 run.warn(Diagnostic(None, "no_effect", seen))
 
     def _show(self, rounds: int) -> None:

@@ -175,7 +175,7 @@ def _about_accuracy(model: Path, sha256: str) -> list[Diagnostic]:
     seen, found = export.accuracy.problem, export.accuracy.lowering
     if not seen and found is not None:
         seen = f"the program's outputs differ from PyTorch's in {export.dtype} by {found.distance}"
-    return [Diagnostic(None, "accuracy", seen, "understand that before trusting the speed")]
+    return [Diagnostic(None, "accuracy", seen, "find out why before you trust the speed")]
 
 
 # What happens to an earlier run in the directory.
@@ -243,7 +243,8 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     others = () if is_run else sorted(path.name for path in run_dir.iterdir() if path.name[0] != ".")
     if others:
         raise InputError(
-            f"{run_dir} holds other files ({others[0]}), but no run", "choose another or an empty output_root"
+            f"{run_dir} holds other files ({others[0]}), but no run",
+            "choose another output_root, or an empty folder",
         )
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
@@ -340,7 +341,7 @@ def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest)
     for name, before, after in _changes(earlier, part, now):
         raise InputError(
             f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
-            "undo the change, start anew with --force, or choose another output_root",
+            "undo the change, start again with --force, or choose another output_root",
         )
 
 
@@ -349,7 +350,7 @@ def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
     if wanted < begun:
         raise InputError(
             f"{run_dir} cannot be continued with {plural(wanted, 'round')}: round {begun} was begun",
-            f"ask for {begun} rounds or more, start anew with --force, or choose another output_root",
+            f"ask for {begun} rounds or more, start again with --force, or choose another output_root",
         )
 
 
@@ -392,6 +393,6 @@ def _differences(path: str, before: object, after: object) -> Iterator[tuple[str
 
 def _shown(value: object) -> str:
     if isinstance(value, list):
-        return f"{len(value)} of them" if value and isinstance(value[0], Mapping) else str(value)
+        return f"{len(value)} entries" if value and isinstance(value[0], Mapping) else str(value)
     text = str(value)
     return text if len(text) <= 40 else f"{text[:16]}..."

@@ -340,7 +340,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
         if parity.verdict == "mismatch":
             why = parity.text.removeprefix("mismatch").strip(",; ") or "see the report"
             seen = f"{parity.label}: outputs differ beyond rounding ({why})"
-            yield Diagnostic(None, "outputs", seen, "understand that before trusting the speed")
+            yield Diagnostic(None, "outputs", seen, "find out why before you trust the speed")
     for experiment in data.experiments:
         if experiment.problem:
             fix = experiment.result.fix if experiment.result else None

@@ -45,7 +45,7 @@ def parse_target(text: str) -> TargetChoice:
     if kind == "ssh":
         return TargetChoice(kind, host=device or None)
     if device and kind != "android":
-        raise InputError(f"target {kind} is no device that {device!r} could name", f"write {kind} alone")
+        raise InputError(f"target {kind} takes no device name ({device!r})", f"write {kind} alone")
     return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, serial=device or None)
 
 

@@ -72,10 +72,10 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         target = open_target(choice)
         if isinstance(target, RemoteTarget):
             return _plan_remote(target)
-        return TargetPlan(choice, choice, f"{choice.kind} was asked for")
+        return TargetPlan(choice, choice, f"target {choice.kind}, as requested")
     host, emulated = TargetChoice("host"), TargetChoice("emulated")
     if "sme2" in host_features():
-        return TargetPlan(host, host, "this CPU has SME2: on and off are measured on it")
+        return TargetPlan(host, host, "this CPU has SME2: SME2 on and off are measured on it")
     can_emulate = sys.platform == "linux"
     if not is_arm(platform.machine()):
         what = f"this CPU ({platform.machine()}) is not an Arm CPU"
@@ -86,12 +86,12 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
                 "CPU, which says nothing about Arm",
             )
         return TargetPlan(
-            emulated, emulated, f"{what}: what SME2 runs comes from emulation, no latency is measured"
+            emulated, emulated, f"{what}: emulation shows what runs on SME2, no latency is measured"
         )
-    lacks = f"this CPU ({platform.machine()}) has no SME2: one baseline is measured on it"
+    lacks = f"this CPU ({platform.machine()}) has no SME2: it gives the baseline latency"
     if not can_emulate:
         return TargetPlan(host, host, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(host, emulated, f"{lacks}, what SME2 runs comes from emulation")
+    return TargetPlan(host, emulated, f"{lacks}, emulation shows what runs on SME2")
 
 
 def _plan_remote(target: RemoteTarget) -> TargetPlan:
@@ -105,8 +105,8 @@ def _plan_remote(target: RemoteTarget) -> TargetPlan:
         why = f"{name} does not count as hardware ({target.why_emulated})"
         return TargetPlan(choice, choice, f"{why}: no latency is measured")
     if has_sme2:
-        return TargetPlan(choice, choice, f"{name} has SME2: on and off are measured on it")
-    lacks = f"{name} has no SME2: one baseline is measured on it"
+        return TargetPlan(choice, choice, f"{name} has SME2: SME2 on and off are measured on it")
+    lacks = f"{name} has no SME2: it gives the baseline latency"
     if sys.platform != "linux":
         return TargetPlan(choice, choice, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}, what SME2 runs comes from emulation")
+    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}, emulation shows what runs on SME2")

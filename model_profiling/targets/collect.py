@@ -40,17 +40,17 @@ _TIME_LIMIT = 124
 _OUT_OF_MEMORY = 12
 # The other exit codes of the kit's runner, as in runner/failure.h, each with its fix.
 _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
-    2: (RunError, "correct extra_args, the words given to the runner"),
+    2: (RunError, "correct extra_args, the arguments of the runner"),
     3: (FormatError, "export it again"),
     4: (RunError, "the log says which part failed; export it again if the file may be damaged"),
     5: (RunError, "the log says which part failed"),
     6: (RunError, "run without switching features off, or update the kit"),
-    7: (InputError, "give what the method asks for"),
+    7: (InputError, "give the inputs that the method takes"),
     8: (InputError, "check the folder and the space on the disk"),
     9: (SetupError, "install ExecuTorch again"),
-    10: (RunError, "this is a fault of the runner itself; report it with the log"),
+    10: (RunError, "this is a bug in the runner; report it with the log"),
     11: (RunError, "the last log lines say why"),
-    13: (RunError, "measure them in rounds of their own"),
+    13: (RunError, 'measure them one by one (mode "rounds")'),
 }
 
 
@@ -87,7 +87,7 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
     own = re.search(r"(?m)^sme2prof-runner: (.+)$", done.stderr)
     if said is None and own is None:
         last = tail.splitlines()[-1] if tail else "it said nothing"
-        return RunError(f"the runner gave up with exit code {done.returncode}: {last}", "see the log", tail)
+        return RunError(f"the runner ended with exit code {done.returncode}: {last}", "see the log", tail)
     problem = f"{who}: {said}" if said is not None else own[1] if own else ""
     kind, cure = _EXIT_CODES.get(done.returncode, (RunError, "see the log"))
     return RunError(problem, cure, tail) if kind is RunError else kind(problem, cure)
@@ -195,7 +195,9 @@ def beside(result: RunnerResult, files: Path) -> RunnerResult:
     outputs = []
     for output in result.outputs:
         if output.file is not None and not output.file.name.startswith(files.name):
-            raise RunError(f"the runner calls its output {output.file.name}", "run it again")
+            raise RunError(
+                f"the runner gave its output an unexpected name, {output.file.name}", "run it again"
+            )
         outputs.append(replace(output, file=files.parent / output.file.name) if output.file else output)
     return replace(result, outputs=tuple(outputs))
 

@@ -45,7 +45,7 @@ class Abilities:
         """Adapt `job` to this runner: add a dump if only that has the times; refuse what it cannot do."""
         own = job.runner_path
         if not self.has("num_executions"):
-            raise InputError(f"{own} runs a program once and tells no time: it is of before 0.6", _NEWER)
+            raise InputError(f"{own} runs a program once and reports no time: it is older than 0.6", _NEWER)
         for wanted, flag, what in (
             (bool(job.inputs), "inputs", "be given input files"),
             (job.method != "forward", "method_name", f"be told to run the method {job.method}"),
@@ -93,7 +93,7 @@ def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
     elif not times and total and total[1] == "1":
         times = (_measured(total[0], total[2]),)
     if not times:
-        only = "tells only what all executions took together"
+        only = "only has the total time of all executions"
         raise RunError(
             f"the runner's log {only if total else NO_TIMES}",
             "use an executor_runner of ExecuTorch 1.3 or newer, one built with "
@@ -122,7 +122,7 @@ def _measured(line: str, told: str) -> int:
     found = _nanoseconds(told)
     if not found:
         raise RunError(
-            f"the runner's log says '{printable(line[:80])}', which is no time",
+            f"the runner's log says '{printable(line[:80])}', which is not a time",
             'use an executor_runner of ExecuTorch, or runner_path "builtin"',
         )
     return found

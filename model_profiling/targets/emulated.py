@@ -67,7 +67,7 @@ def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = 
                 archive.extractall(into, [name for name in archive.namelist() if name.startswith(parts)])
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as problem:
             # An index may have no hashes, and pip does not check every byte that it downloads.
-            raise SetupError(f"{what} came damaged: {problem}", "try again") from problem
+            raise SetupError(f"{what} arrived damaged: {problem}", "try again") from problem
 
     kind = wanted.machine if wanted.system == "linux" else f"{wanted.machine}-{wanted.system}"
     home = cache_root() / "wheels" / f"executorch-{release}-{kind}"
@@ -209,7 +209,7 @@ def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
     said = process.run([path, "--version"], timeout=30)
     number = re.search(r"version (\d+\.\d+(?:\.\d+)?)", said.stdout)
     if not said.ok or number is None:
-        raise SetupError(f"{path} does not answer as a QEMU", cure)
+        raise SetupError(f"{path} is not a working QEMU", cure)
     prefix = (str(path), "-cpu", "max", *(("-L", str(sysroot)) if sysroot else ()))
     probe = process.run([*prefix, runner, "--features-only"], timeout=120)
     features = read_features(probe.stdout) if probe.ok else ()

@@ -252,7 +252,7 @@ def check_launch(job: LockstepJob) -> None:
     for child in job.jobs:
         check_job(child)
     if reason := unfit_for_turns(job.jobs):
-        raise InputError(reason, "measure them in rounds of their own")
+        raise InputError(reason, 'measure them one by one (mode "rounds")')
     positive = [value for value in (job.cycles, job.budget_s) if value is not None]
     if not job.jobs or not positive or min(*positive, job.turn_length) <= 0 or job.order_seed < 0:
         raise InputError(
@@ -288,7 +288,7 @@ def check_job(job: Job) -> None:
         )
     if job.kernels or job.save_outputs or job.sample_hz:
         raise InputError(
-            "an executor_runner neither counts kernels, nor looks at threads, nor keeps raw outputs",
+            "an executor_runner cannot count kernels, sample threads or keep raw outputs",
             'use runner_path "builtin"',
         )
 

@@ -280,7 +280,7 @@ class PowerSettings:
         found = parse_settings(self.shell.run(["sh", "-c", READ], timeout=_TIMEOUT_S).stdout)
         if lacking := [name for name in NAMES if name not in found]:
             raise SetupError(
-                f"{self.title} does not tell its setting {lacking[0]}",
+                f"{self.title} does not report its setting {lacking[0]}",
                 "unlock it, wait until it has started, try again",
             )
         return found
@@ -306,7 +306,7 @@ class PowerSettings:
         after = self._read() if ours else now
         if wrong := [change for change in ours if not _same(after[change.name], change.before)]:
             raise SetupError(
-                f"{self.title} did not take back {wrong[0].name}: it is {_shown(after[wrong[0].name])}",
+                f"{self.title} refuses the earlier {wrong[0].name}: it is {_shown(after[wrong[0].name])}",
                 f"set it to {_shown(wrong[0].before)} by hand",
             )
         notes = [

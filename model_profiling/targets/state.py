@@ -86,12 +86,12 @@ def gauge_of(texts: Texts) -> Gauge | str:
     status = (_battery(texts) or Battery()).status
     if status != "discharging":
         what = f"the phone is {status}" if status else "the phone does not say whether it is charging"
-        return f"{what}: its fuel gauge tells what it uses only while it runs from the battery alone"
+        return f"{what}: its fuel gauge shows what it uses only while it runs on battery"
     current, voltage = (next(iter(texts.get(f"gauge_{name}", {})), None) for name in ("current", "voltage"))
     if current is None or amperes(_text(texts, "gauge_current")) is None:
-        return "the phone's fuel gauge tells adb no current"
+        return "the phone's fuel gauge reports no current to adb"
     if voltage is None or volts(_text(texts, "gauge_voltage")) is None:
-        return "the phone's fuel gauge tells adb no voltage"
+        return "the phone's fuel gauge reports no voltage to adb"
     return Gauge(current, voltage)
 
 
@@ -269,7 +269,7 @@ def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
 def energy_of(metered: Metered, inferences: int) -> Energy:
     end, busy_s = metered.end_s, metered.busy_s
     if end is None or not inferences:
-        return Energy(reason="the readings of the fuel gauge have no end")
+        return Energy(reason="the readings of the fuel gauge are incomplete")
     powers = [(reading.uptime_s, reading.watts) for reading in metered.readings if metered.counts(reading)]
     # A repeated value is not a new reading of the gauge.
     different = [watts for watts, _ in groupby(watts for _, watts in powers)]
@@ -277,7 +277,7 @@ def energy_of(metered: Metered, inferences: int) -> Energy:
         told = plural(len(different), "different reading")
         return Energy(
             readings=len(different),
-            reason=f"the fuel gauge told {told} in {busy_s:.0f} s, {_FEWEST} are needed",
+            reason=f"the fuel gauge gave {told} in {busy_s:.0f} s, {_FEWEST} are needed",
         )
     held = [(later - at, watts) for (at, watts), (later, _) in pairwise([*powers, (end, 0.0)])]
     mean = sum(lasted * watts for lasted, watts in held) / sum(lasted for lasted, _ in held)

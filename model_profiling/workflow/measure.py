@@ -296,7 +296,7 @@ def _ladder_parts(target: Target, wanted: NewConfig, root: Path) -> dict[str, ob
     target.prepare()
     rungs = features_ladder(target.facts().features)
     if len(rungs) < 2:
-        raise InputError("this CPU has no feature the ladder could take away", "leave --ladder out")
+        raise InputError("this CPU has no features that --ladder can switch off", "leave --ladder out")
     pattern = new_experiments(wanted, root)[0]
     # Name each rung by the best feature it still has.
     first = experiment_of_rung(wanted.kind, LADDER)

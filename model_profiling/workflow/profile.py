@@ -267,7 +267,9 @@ def _check_duration(program: Path, options: ProfileOptions) -> None:
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
     seconds = sides * len(options.threads) * emulated_seconds(program)
     if seconds > most:
-        cure = "leave --quick out" if options.quick else "give it that time, or a smaller input"
+        cure = (
+            "leave --quick out" if options.quick else "run it with --target emulated, or give a smaller input"
+        )
         raise SetupError(f"emulating this program takes about {duration(seconds)}", cure)
 
 

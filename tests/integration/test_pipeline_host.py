@@ -447,7 +447,7 @@ def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"mode": "rounds", "rounds": 1, "max_temperature_c": 45}
     outcome = run_config(checked(raw), target=HotTarget(None))
-    assert any("tells no temperature" in line.text for line in outcome.warnings)
+    assert any("reports no temperature" in line.text for line in outcome.warnings)
 
 
 def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(runner: Path, exp
 def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tmp_path: Path) -> None:
     job, host = Job(exported("toy_cnn", "fp32").pte, runs=2, warmup=1), HostTarget()
     plain, first = of_release(runner, "1_0_plain"), of_release(runner, "0_5")
-    with pytest.raises(RunError, match=r"together; .*executor_runner"):
+    with pytest.raises(RunError, match=r"total time of all executions; .*executor_runner"):
         host.execute(replace(job, runner_path=plain), tmp_path, "own")
     once = host.execute(replace(job, runner_path=plain, runs=1, warmup=0), tmp_path, "own")
     assert len(once.result.iterations_ns) == 1, "of one execution the sum is its time"
@@ -161,7 +161,7 @@ def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path
     assert told == [("on", [], 2), ("off", [], 2)]
     told = {remark["code"] for remark in manifest["warnings"]}
     assert {"tracer_on", "quiet_runner", "quoted_number"} <= told
-    assert "is taken for runner_path" in done.stderr
+    assert "is read as runner_path" in done.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [one["end_to_end_ms"]["count"] for one in metrics["latencies"]] == [9, 9]
     assert metrics["parity"][0]["parity"] is None

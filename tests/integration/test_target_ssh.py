@@ -266,8 +266,8 @@ def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) ->
     ("host", "says"),
     [
         ("stranger", r"^the host key of stranger is not known; connect once by hand and check it: ssh "),
-        ("changed", r"^the host key of changed is another one than before; "),
-        ("keyless", r"^keyless does not let you in without a question; give it your key"),
+        ("changed", r"^the host key of changed has changed; "),
+        ("keyless", r"^keyless does not let you in without a password; give it your key"),
         ("nowhere", r"^there is no host nowhere; "),
         ("closed", r"^closed refuses connections; "),
     ],

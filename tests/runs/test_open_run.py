@@ -126,9 +126,9 @@ def test_a_program_for_a_backend_that_is_not_there_is_refused_before_anything_is
     program.write_bytes(PROGRAM.read_bytes().replace(b"XnnpackBackend", b"CoreMLBackend\0"))
     target = CountedTarget()
     with pytest.raises(InputError) as refused:
-        open_run(make_config(tmp_path / "run", program=program), target)
+        open_run(make_config(tmp_path / "runs" / "run", program=program), target)
     says(str(refused.value), "for_a_mac.pte", "CoreMLBackend", "xnnpack or portable", "runner_path")
-    assert not target.did and not (tmp_path / "run").exists()
+    assert not target.did and not (tmp_path / "runs").exists()
     own = [{"name": "own", "runner_path": sys.executable}]  # a runner of the user's may have it
     check_backends(make_config(tmp_path / "run", own, program=program))
 

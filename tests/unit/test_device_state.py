@@ -312,10 +312,10 @@ def test_the_figure_can_be_made_again_from_the_readings_that_are_kept() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "have no end"),
+        ("", "are incomplete"),
         (readings([-500_000] * 12), "1 different reading in 10 s"),
         (readings([0, 1] * 6), "0 different readings"),
-        ("end 5\n\n\x00 1 2\n9 9 9", "have no end"),
+        ("end 5\n\n\x00 1 2\n9 9 9", "are incomplete"),
         # A clock that stands still, or goes back.
         ("\n".join(f"112.00 {-500_000 - n} 4000000" for n in range(9)) + "\nend 112.00", "1 different"),
         (

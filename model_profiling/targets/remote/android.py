@@ -100,7 +100,7 @@ def _checked(path: Path, cure: str) -> Adb:
     said = process.run([path, "version"], timeout=_ANSWER_S)
     version = re.search(r"(?m)^Version (\d+)[\d.]*", said.stdout)
     if not said.ok or version is None:
-        raise SetupError(f"{path} does not answer as an adb", cure)
+        raise SetupError(f"{path} is not a working adb", cure)
     if int(version[1]) < _OLDEST:
         raise SetupError(f"{path} is {version[0]}, {_OLDEST} or newer is needed", cure)
     return Adb(path, version[0].removeprefix("Version "))

@@ -81,7 +81,7 @@ class Machine:
             (re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo), "the CPU is not an Arm CPU"),
             (re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo), "the CPU is QEMU's own"),
             (self.text("emulator").strip("0"), "it says that it is an emulator"),
-            (not cpuinfo, "its kernel tells nothing of the CPU"),
+            (not cpuinfo, "its kernel says nothing about the CPU"),
             (invented, f"programs see {', '.join(sorted(invented))}, the kernel does not"),
         )
         return next((why for shown, why in signs if shown), None)

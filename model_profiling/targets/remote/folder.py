@@ -157,9 +157,9 @@ class RemoteFolder:
         folder, answer = self.shell.repeat(make)
         if answer.stdout.strip() != self._boot:
             self._left_behind.add(folder)
-            raise LinkLost(f"{self.shell.title} was restarted", "see that it stays on")
+            raise LinkLost(f"{self.shell.title} was restarted", "keep it switched on")
         if "No such file" in answer.stderr:
-            raise LinkLost(f"{self.path} on {self.shell.title} is gone", "see that nobody removes it")
+            raise LinkLost(f"{self.path} on {self.shell.title} is gone", "make sure that nobody removes it")
         if not answer.ok:
             raise self._refusal(answer)
         return folder
@@ -212,8 +212,8 @@ class RemoteFolder:
 
     def _no_job_leaves(self, what: str) -> SetupError:
         return SetupError(
-            f"{self.shell.title} offers what no job leaves: {what}",
-            f"see who else writes to {self.path} there",
+            f"{self.shell.title} holds unexpected files: {what}",
+            f"check who else writes to {self.path} there",
         )
 
     def _fetch_one(self, path: str, to: Path, content: Content) -> None:
@@ -316,8 +316,8 @@ _REASONS = (
     ),
     (
         r"no such file|not found|inaccessible",
-        "it is not there, or what its first bytes name as its loader is not",
-        "run it again, which sends it anew; build a runner of your own for that machine (a phone: with the "
+        "it is not there, or the loader that it names is not",
+        "run it again, which sends it once more; build your own runner for that machine (a phone: with the "
         "Android NDK)",
     ),
 )

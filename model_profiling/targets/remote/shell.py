@@ -281,7 +281,7 @@ class Shell:
         except LinkLost as lost:
             raise SetupError(
                 f"{self.title} was lost {self.attempts} times in the same step: {lost.problem}",
-                "see to its cable, network and temperature, then continue with --resume",
+                "check its cable, network and temperature, then continue with --resume",
             ) from lost
 
     def wait_until_back(self, lost: LinkLost) -> None:
@@ -313,7 +313,7 @@ class Shell:
         known = self.link.complaint(said)
         if known is not None:
             return LinkLost(known.problem, known.fix)
-        why = last_line(said) or "the connection ended without a word"
+        why = last_line(said) or "the connection ended without a message"
         why = "it stopped answering" if ended.cut else why
         return LinkLost(f"{self.title} was lost: {why}", "check the connection")
 

@@ -39,8 +39,8 @@ _CONNECT_S = 60.0
 _COMPLAINTS = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for .+ has changed",
-        "the host key of {host} is another one than before",
-        "find out why; if it is right, ssh-keygen -R {host}, then connect once by hand: {ssh} {host}",
+        "the host key of {host} has changed",
+        "find out why; if it is expected, ssh-keygen -R {host}, then connect by hand once: {ssh} {host}",
     ),
     (
         "Host key verification failed|No .+ host key is known",
@@ -49,7 +49,7 @@ _COMPLAINTS = (
     ),
     (
         "Permission denied|Too many authentication failures",
-        "{host} does not let you in without a question",
+        "{host} does not let you in without a password",
         "give it your key (ssh-copy-id {host}), or load the key into your agent (ssh-add)",
     ),
     (
@@ -74,7 +74,7 @@ class SshLink:
 
     def __init__(self, host: str, ssh: str | None = None) -> None:
         if not _HOST.fullmatch(host):
-            raise InputError(f"{host!r} is no host that ssh could reach", "write ssh:HOST or ssh:USER@HOST")
+            raise InputError(f"{host!r} is not a host name for ssh", "write ssh:HOST or ssh:USER@HOST")
         self.host = host
         self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", ""))) or ("ssh",)
         self._connection: Child | None = None
@@ -115,7 +115,7 @@ class SshLink:
             self.close()
             raise self.complaint(said) or SetupError(
                 f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
-                f"see that this works without a question: {shlex.join(self.shown)} true",
+                f"make this work without a password: {shlex.join(self.shown)} true",
             )
 
     def complaint(self, said: str) -> SetupError | None:
