@@ -165,7 +165,7 @@ def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [one["end_to_end_ms"]["count"] for one in metrics["latencies"]] == [9, 9]
     assert metrics["parity"][0]["parity"] is None
-    assert "keeps no outputs" in metrics["parity"][0]["reason"]
+    assert "only the kit's own runner keeps outputs" in metrics["parity"][0]["reason"]
     if "sme2" not in host_features():
         assert "has no SME2" in metrics["comparisons"][0]["speedup"]["reason"]
     # Its dump holds the warm-up too; the analysis leaves it out.
