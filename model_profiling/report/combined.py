@@ -6,12 +6,12 @@ differences between runs; `sme2prof compare` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
+from model_profiling.core.formatting import MISSING, listing, milliseconds, plural, span, speedup
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report import pair_text
@@ -257,7 +257,7 @@ def _differences(runs: _Runs) -> Iterator[doc.Block]:
 
 # A list of many runs.
 
-_HEADERS = ("run", "device", "measured", "latency", "of", "speedup", "verdict")
+_HEADERS = ("run", "device", "measured", "latency", "experiment", "speedup", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ def index_row(data: ReportData, place: str, link: str) -> IndexRow:
         date=data.date,
         latency_value=headline.median if headline else None,
         measured=str(data.headline.series) if data.headline and headline else "",
-        speedup=pair_text.speedup_text(pair.speedup) if pair else "",
+        speedup=speedup(pair.speedup.ratio) if pair else "",
         verdict=f"{verdict} ({state})" if state else verdict,
     )
 
@@ -310,7 +310,8 @@ def damaged_row(place: str, problem: str) -> IndexRow:
     return IndexRow(place=place, model=Path(place).name, problem=problem)
 
 
-def render_index(rows: Sequence[IndexRow], title: str) -> str:
+def render_index(rows: Sequence[IndexRow], title: str, pages: Iterable[tuple[str, str]] = ()) -> str:
+    """The page of `rows`; `pages` are links to pages about several runs, each with what it answers."""
     groups: dict[str, list[IndexRow]] = {}
     for row in sorted(rows, key=lambda row: (row.model, row.format, row.date, row.place)):
         if not row.problem:
@@ -320,20 +321,40 @@ def render_index(rows: Sequence[IndexRow], title: str) -> str:
         for row in sorted(rows, key=lambda row: row.place)
         if row.problem
     )
+    links: dict[str, list[doc.Inline]] = {}
+    for what, file in pages:
+        links[what] = [*links.get(what, ()), *([", "] if what in links else []), doc.Link(file, file)]
     blocks: list[doc.Block] = [
         doc.Heading(title, 1),
-        doc.Paragraph(f"{plural(len(rows), 'run')}. Click a column's name to sort by it."),
+        doc.Answers(
+            (
+                ("What is here?", _contents(rows)),
+                *((what, tuple(parts)) for what, parts in links.items()),
+            )
+        ),
         *(
             block
             for heading, members in groups.items()
             for block in (
                 doc.Heading(heading),
-                doc.Table(_HEADERS, tuple(map(_cells, members)), numbers=(3, 5), sortable=True),
+                doc.Table(_HEADERS, tuple(map(_cells, members)), numbers=(2, 3, 5), sortable=True),
             )
         ),
         *([doc.Heading("Cannot be read"), *damaged] if damaged else []),
     ]
     return render_html(blocks, title)
+
+
+def _contents(rows: Sequence[IndexRow]) -> str:
+    known = [row for row in rows if not row.problem]
+    models, devices = {row.model for row in known}, {row.device for row in known if row.device}
+    days = sorted(row.date[:10] for row in known if row.date)
+    where = f" on {plural(len(devices), 'device')}" if devices else ""
+    when = f", {span(days[0], days[-1])}" if days else ""
+    return (
+        f"{plural(len(rows), 'run')} of {plural(len(models), 'model')}{where}{when}. "
+        "Click a column's name to sort by it."
+    )
 
 
 def _cells(row: IndexRow) -> tuple[doc.Text, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +38,10 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
     if out is not None and files.is_stream(out):
         raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
-        raise InputError(f"{out} is no name of a page", f"call it {out.with_suffix(names.HTML)}")
+        raise InputError(f"{out} does not end in .html", f"call it {out.with_suffix(names.HTML)}")
     if is_remote(os.fspath(named)):
         if out is None:
-            raise InputError(f"no page can be written to {named}", "name a place for it: --out FILE.html")
+            raise InputError(f"cannot write a page to {named}", "name a file for it: --out FILE.html")
         return _store(os.fspath(named), out)
     place = as_path(named)
     if place.is_file() and place.suffix == names.HTML:
@@ -62,7 +62,7 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
 
 def _writable(folder: Path) -> Path:
     if not os.access(folder, os.W_OK):
-        raise InputError(f"you may not write to {folder}", "name another place for the page: --out FILE.html")
+        raise InputError(f"you may not write to {folder}", "name a file elsewhere: --out FILE.html")
     return folder
 
 
@@ -77,8 +77,25 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
         raise InputError(
             f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}", "see each run"
         )
-    files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}"))
+    pages = _pages_about(folder, runs, page.parent)
+    files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}", pages))
     return ViewedPage(page, runs, tuple(problems))
+
+
+_ABOUT_SEVERAL = {
+    "Which number format?": names.DTYPES_PAGE,
+    "Runs side by side": names.COMBINED,
+    "Report of a sweep": names.REPORT,
+}
+
+
+def _pages_about(folder: Path, runs: Sequence[Path], home: Path) -> Iterator[tuple[str, str]]:
+    """Yield the pages about several runs in `folder`: what each answers, and its path from `home`."""
+    above = {place for run_dir in runs for place in run_dir.parents if place.is_relative_to(folder)}
+    for what, name in _ABOUT_SEVERAL.items():
+        for place in sorted(above - set(runs)):
+            if is_regular(page := (place / name).with_suffix(names.HTML)):
+                yield what, files.relative_posix(home, page)
 
 
 def _store(place: StrPath, page: Path) -> ViewedPage:

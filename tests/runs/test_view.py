@@ -36,7 +36,8 @@ Cli = Callable[..., Completed]
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of runs: four machines, one of them of another format, and one that is damaged."""
+    """A folder of runs: four machines, one of them of another format, and one that is damaged; pages about
+    several runs."""
     folder = tmp_path_factory.mktemp("many runs")
     for run in (ARM, SME2, EMULATED, X86_64):
         shutil.copytree(run, folder / "a & b" / run.name)
@@ -45,6 +46,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         manifest["model"] = "/elsewhere/<script>alert(1)<_script>_xnnpack_int8.pte"
 
     edit(folder / "a & b" / X86_64.name / "manifest.json", int8)
+    for name in ("dtypes.html", "combined_report.html", "report.html", "other.html"):
+        (folder / "a & b" / name).touch()
     shutil.copytree(ARM, folder / "damaged")
     (folder / "damaged" / "metrics.json").write_text("{")
     return folder
@@ -95,6 +98,8 @@ def test_a_folder_of_runs_gets_a_page_by_model_and_format(many: Path) -> None:
     assert "not Arm" in rows["a & b/x86_64"][6]
     for link in page.links:
         assert (many / link).is_file(), link
+    about_several = ("dtypes.html", "combined_report.html", "report.html")
+    assert page.links[:3] == [f"./a & b/{name}" for name in about_several]
     (problem,) = viewed.problems
     assert "metrics.json" in problem
     assert "<script>alert" not in viewed.path.read_text()
