@@ -254,18 +254,18 @@ def export_model(
         progress.stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
             traced = tracing.trace(named.name, eager, dtype, batches)
-        progress.stage(f"lowering to {backend}")
+        pte = folder / f"{named.name}_{backend}_{dtype}.pte"
+        progress.stage(f"lowering {pte.stem}")
         with quietly(not verbose):
             lowered = lower(named.name, traced.program, backend)
 
-        pte = folder / f"{named.name}_{backend}_{dtype}.pte"
         etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
         graph = folder / f"{pte.stem}.graph.json" if save_graph else None
         with no_empty_folder(folder), contextlib.ExitStack() as files:
             # Entered first, so renamed last: a .pte exists only if its companions do.
             pte_part = files.enter_context(replacing(pte))
             pte_part.write_bytes(lowered.program.buffer)
-            progress.stage("checking the program against PyTorch")
+            progress.stage(f"checking {pte.stem} against PyTorch")
             accuracy = check_outputs(
                 named.name, pte_part, traced, eager, dtype=dtype, written_inputs=lowered.written_inputs
             )

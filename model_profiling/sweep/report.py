@@ -34,6 +34,7 @@ from model_profiling.report.document import (
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
 from model_profiling.report.pair_text import speedup_text, what_times_are
 from model_profiling.run import Run, Series, names
+from model_profiling.run.times import marked
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.store.adding import Added
 from model_profiling.store.run_rows import Labels
@@ -79,7 +80,7 @@ class Row:
     @property
     def target(self) -> str:
         """Marked if its latency says nothing about Arm."""
-        return f"{self.first.cell.target}{' (not Arm)' if self.latency and self.is_arm is False else ''}"
+        return marked(self.first.cell.target, self.is_arm if self.latency else None)
 
     @property
     def name(self) -> str:

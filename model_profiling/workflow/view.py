@@ -84,6 +84,7 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
 
 _ABOUT_SEVERAL = {
     "Which number format?": names.DTYPES_PAGE,
+    "Which is faster?": names.COMPARISON,
     "Runs side by side": names.COMBINED,
     "Report of a sweep": names.REPORT,
 }

@@ -294,7 +294,7 @@ def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root
     made = client.answer("export", began.result(timeout=300))
     assert made["outputs_agree"] is True
     assert (made["operators_delegated"], made["operators"] > 0) == (0, True)
-    assert "lowering to portable" in heard
+    assert "lowering toy_cnn_portable_fp32" in heard
     assert (root / made["program"]).is_file()
     assert (root / made["etrecord"]).is_file()
 

@@ -32,6 +32,7 @@ from model_profiling.workflow.history import store_contents
 from model_profiling.workflow.view import open_page, page_to_view, why_no_browser
 
 Cli = Callable[..., Completed]
+ABOUT_SEVERAL = ("dtypes.html", "comparison.html", "combined_report.html", "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         manifest["model"] = "/elsewhere/<script>alert(1)<_script>_xnnpack_int8.pte"
 
     edit(folder / "a & b" / X86_64.name / "manifest.json", int8)
-    for name in ("dtypes.html", "combined_report.html", "report.html", "other.html"):
+    for name in (*ABOUT_SEVERAL, "other.html"):
         (folder / "a & b" / name).touch()
     shutil.copytree(ARM, folder / "damaged")
     (folder / "damaged" / "metrics.json").write_text("{")
@@ -98,8 +99,7 @@ def test_a_folder_of_runs_gets_a_page_by_model_and_format(many: Path) -> None:
     assert "not Arm" in rows["a & b/x86_64"][6]
     for link in page.links:
         assert (many / link).is_file(), link
-    about_several = ("dtypes.html", "combined_report.html", "report.html")
-    assert page.links[:3] == [f"./a & b/{name}" for name in about_several]
+    assert page.links[:4] == [f"./a & b/{name}" for name in ABOUT_SEVERAL]
     (problem,) = viewed.problems
     assert "metrics.json" in problem
     assert "<script>alert" not in viewed.path.read_text()
