@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from model_profiling.analysis import matching
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
@@ -113,6 +113,16 @@ class MissingOperator:
         return self.operator.cause or matching.NOT_KNOWN
 
 
+class MissingReason(NamedTuple):
+    """Operators that miss SME2 for one reason."""
+
+    reason: str
+    cause: str
+    operators: int
+    share: float
+    """Of all matrix arithmetic, as far as it is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """What ran on SME2, by executed kernels; or why that was not tested."""
@@ -181,6 +191,15 @@ class Coverage:
             if not operator.on_sme
         ]
         return tuple(sorted(found, key=lambda each: -(each.share or 0)))
+
+    @property
+    def missing_reasons(self) -> tuple[MissingReason, ...]:
+        """Why operators are missing, the reason of most of the arithmetic first."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for each in self.missing:
+            found.setdefault((each.reason, each.cause), []).append(each.share or 0.0)
+        reasons = (MissingReason(*why, len(shares), sum(shares)) for why, shares in found.items())
+        return tuple(sorted(reasons, key=lambda each: -each.share))
 
 
 def coverage_of(

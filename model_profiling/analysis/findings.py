@@ -82,6 +82,8 @@ class Finding:
     """The experiment or pair, if not the series."""
     first_step: str = ""
     """How to begin, in a few words, if the title does not say it."""
+    has_cure: bool = True
+    """Whether `action` says what to do, not only that nothing is known to help."""
 
     def __repr__(self) -> str:
         gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"

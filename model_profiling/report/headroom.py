@@ -125,17 +125,8 @@ def _missing(coverage: Coverage) -> Iterator[doc.Block]:
     if not coverage.missing:
         return
     yield doc.Paragraph("Not on SME2, by reason:")
-    reasons: dict[tuple[str, str], list[MissingOperator]] = {}
-    for each in coverage.missing:
-        reasons.setdefault((each.reason, each.cause), []).append(each)
-    yield doc.make_table(
-        ("why", "because of", "operators", "share of arithmetic"),
-        [
-            (reason, cause, str(len(members)), percent(sum(each.share or 0 for each in members)))
-            for (reason, cause), members in reasons.items()
-        ],
-        numbers=(2, 3),
-    )
+    rows = [(*each[:2], str(each.operators), percent(each.share)) for each in coverage.missing_reasons]
+    yield doc.make_table(("why", "because of", "operators", "share of arithmetic"), rows, numbers=(2, 3))
     shown = coverage.missing[:_MISSING_SHOWN]
     largest = "the largest" if len(coverage.missing) > len(shown) else "each"
     table = doc.table_of(shown, _MISSING)

@@ -62,7 +62,7 @@ def shift_text(before: CategoryPair, after: CategoryPair, sides: tuple[str, str]
         )
     shares = f"{percent(after.baseline_share)} with {first}, {percent(after.candidate_share)} with {second}"
     was = f"{before.name} ({percent(before.baseline_share)} of the time with {first})"
-    return f"The bottleneck moved from {was} to {after.name} ({shares})."
+    return f"The bottleneck moves from {was} to {after.name} ({shares})."
 
 
 def bottleneck_shift(pairing: Pairing) -> str:

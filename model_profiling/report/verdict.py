@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from model_profiling.analysis.causes.sme2 import NOTHING_HELPS
 from model_profiling.analysis.coverage import NotTested
 from model_profiling.analysis.findings import Finding, source_line
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
@@ -196,16 +195,11 @@ class _Asked:
     def _why_not(self) -> str:
         """Why little or nothing runs on SME2: the reason of most of the arithmetic; empty if enough does."""
         coverage = self.data.outlook.coverage
-        if not coverage.is_low:
-            return ""
-        shares: dict[str, float] = {}
-        for each in coverage.missing:
-            shares[each.reason] = shares.get(each.reason, 0.0) + (each.share or 0.0)
-        return f", because {max(shares, key=lambda reason: shares[reason])}"
+        return f", because {coverage.missing_reasons[0].reason}" if coverage.is_low else ""
 
     def _to_reach_sme2(self) -> str:
         misses = [found for found in self.data.findings if found.id == "misses-sme2"]
-        if misses and misses[0].action != NOTHING_HELPS:
+        if misses and misses[0].has_cure:
             return f"To reach SME2: {misses[0].action}."
         return "No change is known that would let these operators reach SME2."
 

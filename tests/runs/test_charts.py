@@ -33,8 +33,9 @@ from model_profiling.report.charts.latency import latency_chart, over_time_chart
 from model_profiling.report.charts.operators import longest_operators
 from model_profiling.report.charts.steps import ladder_chart
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Chart, charts_in
+from model_profiling.report.document import Chart, Paragraph, Strong, charts_in
 from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, OnSme2, Projected
+from model_profiling.report.operator_sections import categories
 from model_profiling.report.run_report import run_document
 from model_profiling.run import Metrics, Run, Series, Times
 from model_profiling.run.journal import Journal
@@ -216,6 +217,12 @@ def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme
     ours, theirs = ([(row["_start"], row["_end"]) for row in rows] for rows in (path, followed))
     assert ours == theirs
     assert largest in chart.title and largest in chart.summary
+
+
+def test_a_chart_and_its_table_tell_the_shift_in_one_sentence(on_sme2: Charts, sme2: ReportData) -> None:
+    told = [block.text for block in categories(sme2) if isinstance(block, Paragraph)]
+    (shift,) = [text.text for text in told if isinstance(text, Strong)]
+    assert on_sme2["categories_1"].summary.startswith(f"{shift} ")
 
 
 def test_operators_before_and_after_are_those_of_the_analysis(on_sme2: Charts, sme2: ReportData) -> None:

@@ -186,6 +186,18 @@ def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
     assert row == ["no kernel for it", "not known", "1", f"{100 * share:.1f}%"]
 
 
+def test_reasons_to_miss_sme2_are_summed_with_the_largest_first() -> None:
+    known = gather_report(EMULATED).outlook.coverage
+    largest = max(known.operators, key=lambda each: each.flops or 0)
+    missing = tuple(
+        replace(each, on_sme=False, why_not="large" if each is largest else "small")
+        for each in known.operators
+    )
+    found = replace(known, operators=missing).missing_reasons
+    assert {each.reason: each.operators for each in found} == {"large": 1, "small": len(missing) - 1}
+    assert found[0].share > found[1].share and found[0].share + found[1].share == pytest.approx(1)
+
+
 def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path) -> None:
     edit(arm / "evidence.json", lambda content: content.pop("operators"))
     found = outlook(arm)

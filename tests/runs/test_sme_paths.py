@@ -111,6 +111,10 @@ def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
     assert "1x1 convolution" in found.action
     assert {concern.operator.source.module_path for concern in found.concerns} == set(MISSING[FP16])
     assert found.evidence["arithmetic_share_pct"] == pytest.approx(13.48)
+    known = coverage(FP16)
+    alone = tuple(replace(each, cause="not known") for each in known.operators)
+    without = misses_sme2(with_sme2(FP16), replace(known, operators=alone))
+    assert found.has_cure and without is not None and not without.has_cure
 
 
 def test_an_int8_program_tells_what_ran_in_fp32() -> None:

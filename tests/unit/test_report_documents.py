@@ -58,7 +58,7 @@ def test_the_shift_of_the_bottleneck_is_said() -> None:
     conv = CategoryPair("Convolution", 7.0, 1.0, 0.70, 0.25, None, None)
     moving = CategoryPair("Data Movement", 2.0, 2.0, 0.20, 0.50, None, None)
     sides = "SME2 off", "SME2 on"
-    says(shift_text(conv, moving, sides), "moved", "Convolution", "70.0%", "Data Movement", "20.0%", "50.0%")
+    says(shift_text(conv, moving, sides), "moves", "Convolution", "70.0%", "Data Movement", "20.0%", "50.0%")
     stayed = shift_text(conv, conv, sides)
     says(stayed, "Convolution", "70.0%", "25.0%")
     assert "moved" not in stayed

@@ -23,7 +23,6 @@ _INSTEAD = {
     "depthwise": "use a plain convolution of fewer channels where a depthwise one does most of the work",
 }
 """What helps against each cause; for others nothing is known."""
-NOTHING_HELPS = "nothing is known to help"
 _POINTWISE_FP16 = (
     "in fp16 write a 1x1 convolution as a linear layer over the channels: its weights are stored as fp16"
 )
@@ -39,10 +38,11 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
     causes: dict[str, list[MissingOperator]] = {}
     for each in missing:
         causes.setdefault(each.cause, []).append(each)
+    cures = "; ".join(dict.fromkeys(filter(None, map(_instead, missing))))
     return Finding(
         "misses-sme2",
         f"Know why {len(missing)} of {every} {'misses' if len(missing) == 1 else 'miss'} SME2",
-        "; ".join(dict.fromkeys(filter(None, map(_instead, missing)))) or NOTHING_HELPS,
+        cures or "nothing is known to help",
         series,
         tuple(
             Concern(
@@ -72,6 +72,7 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
             },
             "proven": "under emulation" if coverage.emulated else "on a CPU with SME2",
         },
+        has_cure=bool(cures),
     )
 
 

@@ -31,7 +31,7 @@ from model_profiling.report.charts import (
     series_colour,
 )
 from model_profiling.report.document import Chart
-from model_profiling.report.pair_text import largest_parts
+from model_profiling.report.pair_text import largest_parts, shift_text
 from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
@@ -50,21 +50,15 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
     """Milliseconds of each part on both sides; the largest part of the candidate is followed across."""
     first, second = map(named, pairing.sides)
     sides = {first: break_down(pairing.baseline), second: break_down(pairing.candidate)}
-    before, after = (part.name for part in largest_parts(pairing))
-    was, now = (sides[side].parts[after].cells[1] for side in sides)
-    if before == after:
-        title = f"{after} stays the largest part"
-        shift = f"{after} is the largest part with {first} ({was}) and with {second} ({now})."
-    else:
-        title = f"the bottleneck moves from {before} to {after}"
-        shift = (
-            f"The bottleneck moves from {before} ({sides[first].parts[before].cells[1]} of the time with "
-            f"{first}) to {after} ({was} with {first}, {now} with {second})."
-        )
+    before, after = largest_parts(pairing)
+    title = f"the bottleneck moves from {before.name} to {after.name}"
+    if before.name == after.name:
+        title = f"{after.name} stays the largest part"
     label = named(pairing.label)
-    spec, spoken = _stacked(sides, {first: before, second: after})
+    spec, spoken = _stacked(sides, {first: before.name, second: after.name})
     title = f"Where the time goes, {label}: {title}"
-    return Chart(name, title, f"{shift} {spoken}", spec, f"{names.ANALYSIS}: pairs, {label}")
+    summary = f"{shift_text(before, after, (first, second))} {spoken}"
+    return Chart(name, title, summary, spec, f"{names.ANALYSIS}: pairs, {label}")
 
 
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
