@@ -7,7 +7,7 @@ same in every report. Without the program, the operators that ran are used.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -245,6 +245,29 @@ def on_sme_of(
     elif coverage.proven_by != found.series:
         return None
     return sum(operator.on_sme for operator in every), len(every)
+
+
+def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: bool) -> Mapping[int, str]:
+    """For each operator of `series`, by its place, whether SME2 kernels run it: `yes`, `no` and why, or `not
+    tested`. `can_switch` says whether the CPU has SME2, so that it may be off."""
+    off = series.sme2 is False and can_switch
+    said = "no: SME2 is off" if off else "not tested"
+    if coverage.tested and not off:
+        said = "no: no SME kernel was seen to run it"
+    found = dict.fromkeys(map(series.place, series.operators), "no: multiplies no matrices")
+    found |= dict.fromkeys(map(series.place, matching.matrix_operators(series)), said)
+    if off or not coverage.tested:
+        return found
+    places = matching.matrix_operators_by_key(series)
+    for missing in coverage.missing:
+        for each in places.get(missing.operator.key.in_program, ()):
+            found[series.place(each)] = f"no: {missing.reason}"
+    yes = (
+        f"yes{'' if coverage.isa == 'SME2' else ', on SME'}{', under emulation' if coverage.emulated else ''}"
+    )
+    for match in matching.match_proven(series, coverage.ran)[0]:
+        found |= dict.fromkeys(map(series.place, match.measured), yes)
+    return found
 
 
 def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tuple[str, ...]]:

@@ -24,6 +24,7 @@ class OperatorRow:
     operator: Operator
     ms: float
     share: float
+    sme2: str = ""
 
 
 OPERATOR_FACTS: tuple[Fact[OperatorRow], ...] = (
@@ -96,6 +97,8 @@ OPERATOR_FACTS: tuple[Fact[OperatorRow], ...] = (
          lambda row: row.ms, ("json", "assistant")),
     Fact("share", "number", "of the time with the tracer on", lambda row: row.share,
          ("json", "assistant")),
+    Fact("sme2", "text", "whether SME2 kernels run it: yes, no and why, or not tested",
+         lambda row: row.sme2, ("json", "assistant", "page"), "SME2"),
 )  # fmt: skip
 
 

@@ -214,7 +214,7 @@ class RunTools:
         series = _chosen(data, experiment, threads)
         (analysed,) = (one.dumps for one in data.experiments if one.series == series and one.dumps)
         found: list[Json] = [
-            one for one in operator_facts(analysed) if category in (None, Category(one["category"]))
+            one for one in operator_facts(analysed, data) if category in (None, Category(one["category"]))
         ]
         key = "ms" if analysed.times.are_shown else "flops"
         return answer(

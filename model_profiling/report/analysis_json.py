@@ -29,9 +29,10 @@ from model_profiling.run.remarks import warning_lines
 from model_profiling.run.series import Pair
 
 
-def operator_facts(series: SeriesAnalysis) -> list[dict[str, object]]:
+def operator_facts(series: SeriesAnalysis, data: ReportData) -> list[dict[str, object]]:
     """Return every operator in execution order; without times if they mean nothing."""
-    return [json_facts(row, timed=series.times.are_shown) for row in operator_rows(series)]
+    rows = operator_rows(series, data.sme2_of(series))
+    return [json_facts(row, timed=series.times.are_shown) for row in rows]
 
 
 def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
@@ -161,7 +162,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
         },
         "kernel_hints": _kernel_hints(analysis.dumps),
         "per_etdump": [_dump(*found, home) for found in zip(analysis.dumps, written, strict=True)],
-        "series": [_series(series) for series in analysis.series],
+        "series": [_series(series, data) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         **answers(data).facts(),
         "inside_operators": [inside_facts(found) for found in data.inside],
@@ -218,7 +219,7 @@ def _dump(dump: DumpAnalysis, paths: CsvFiles, home: Path) -> dict[str, object]:
     }
 
 
-def _series(series: SeriesAnalysis) -> dict[str, object]:
+def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
     """Return all rounds together: means over the typical runs, as in every report; they add up."""
     spent = {name: series.spent(part) for name, part in series.parts.items()}
     return {
@@ -238,7 +239,7 @@ def _series(series: SeriesAnalysis) -> dict[str, object]:
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},
         "share": {name: found.share for name, found in spent.items()},
-        "operators": operator_facts(series),
+        "operators": operator_facts(series, data),
         "modules": series_modules(series),
     }
 
@@ -253,6 +254,7 @@ def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
 def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
     share = dump.share_of(operator)
     facts = json_facts(OperatorRow(operator, operator.typical_ms, share))
+    facts.pop("sme2")  # known of a series, not of one dump
     return {**facts, "mean_ms": operator.mean_ms, "share_pct": 100 * share}
 
 

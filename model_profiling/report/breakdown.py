@@ -8,7 +8,7 @@ eighteen times the rounding error of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -360,6 +360,17 @@ def kernel_change_cell(pair: OperatorPair) -> str:
     if pair.change in ("appeared", "vanished"):
         return f"{pair.change} ({after or before})"
     return f"{before} → {after}"
+
+
+def sme2_cell(
+    pair: OperatorPair, pairing: Pairing, baseline: Mapping[int, str], candidate: Mapping[int, str]
+) -> str:
+    """Return whether SME2 kernels run it on the candidate's side, which has it unless it vanished."""
+    side, known, operators = pairing.candidate, candidate, pair.candidate
+    if not operators:
+        side, known, operators = pairing.baseline, baseline, pair.baseline
+    found = [known[side.place(operator)] for operator in operators]
+    return next((text for text in found if not text.startswith("yes")), found[0])
 
 
 def module_cell(operator: Operator) -> str | Code:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.coverage import NotTested, not_tested
+from model_profiling.analysis.coverage import NotTested, not_tested, sme2_by_operator
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.headroom import Outlook, outlook_of
@@ -276,6 +276,10 @@ class ReportData:
         """What runs on SME2, and what SME2 could gain."""
         return self.whole.outlook if self.whole else outlook_of(self.run, self.analysis, self.evidence)
 
+    def sme2_of(self, series: SeriesAnalysis) -> Mapping[int, str]:
+        """For each operator, by its place in `series`: yes, no and why, or not tested."""
+        return sme2_by_operator(series, self.outlook.coverage, can_switch=self.has_sme2 is not False)
+
     @cached_property
     def remarks(self) -> tuple[Diagnostic, ...]:
         """What a reader should know before trusting the answer."""
@@ -392,6 +396,9 @@ def _gaps(data: ReportData) -> Iterator[Diagnostic]:
         yield Diagnostic(None, "no_metrics", seen)
     if analysis is None:
         yield Diagnostic(None, "no_dumps", "there are no dumps: operators and categories cannot be shown")
+    if not any(place.kernels for place in data.evidence):
+        seen = "nothing here shows which kernels ran, so nothing is claimed about SME2"
+        yield Diagnostic(None, "no_kernels", seen)
     yield from analysis.warnings if analysis else run.warnings
 
 

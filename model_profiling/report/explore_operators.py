@@ -14,12 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.matching import (
-    kernels_for,
-    match_proven,
-    matrix_operators,
-    matrix_operators_by_key,
-)
+from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
@@ -82,7 +77,7 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
 _SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread"
 _IN_PAGE = facts_for("page")
 FACTS = (
-    *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "kernel path", "SME2", "SME kernels of its type",
+    *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "kernel path", "SME kernels of its type",
     "where in the run",
 )  # fmt: skip
 
@@ -100,10 +95,12 @@ _Listed = tuple[breakdown.View, Sequence[_Row]]
 
 def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
     """The explorer, with `instead` for pages without scripts; only `instead` if there are no dumps."""
-    listed = [(view, sorted(_rows(view), key=lambda row: -row.weight)) for view in breakdown.views_of(data)]
+    known = _Known(data)
+    listed = [
+        (view, sorted(_rows(view, known), key=lambda row: -row.weight)) for view in breakdown.views_of(data)
+    ]
     if not listed:
         return list(instead)
-    known = _Known(data)
     most = max(len(rows) for _, rows in listed)
     # Drop the details of rows before the rows themselves.
     found = fit(
@@ -121,14 +118,15 @@ def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return (f"{first} ms", f"{second} ms", f"share {second}", "speedup", "verdict"), (2, 3, 4, 5)
 
 
-def _rows(view: breakdown.View) -> Iterator[_Row]:
+def _rows(view: breakdown.View, known: _Known) -> Iterator[_Row]:
     shown = [breakdown.break_down(series) for series in view.series] if view.timed else []
     if view.pairing is None:
         (series,) = view.series
         for operator in series.operators:
             cells = shown[0].of([operator]).cells if shown else breakdown.work_cells((operator,))
             size = operator.typical_ms if shown else operator.source.flops or 0
-            yield _Row(_cells(operator, cells, _path(operator)), ((series, operator),), size)
+            sme2 = known.sme2(series)[series.place(operator)]
+            yield _Row(_cells(operator, cells, sme2, _path(operator)), ((series, operator),), size)
         return
     for pair in view.pairing.operators:
         figures: tuple[str, ...] = breakdown.work_cells((pair.main,))
@@ -144,16 +142,18 @@ def _rows(view: breakdown.View) -> Iterator[_Row]:
             weight = max(pair.candidate_ms, pair.baseline_ms)
         sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
         inside = tuple((series, operator) for series, side in sides for operator in side)
-        yield _Row(_cells(pair.main, figures, breakdown.kernel_change_cell(pair)), inside, weight)
+        sme2 = breakdown.sme2_cell(pair, view.pairing, *map(known.sme2, view.series))
+        kernel = breakdown.kernel_change_cell(pair)
+        yield _Row(_cells(pair.main, figures, sme2, kernel), inside, weight)
 
 
-def _cells(operator: Operator, figures: Sequence[str], kernel: str) -> tuple[str, ...]:
+def _cells(operator: Operator, figures: Sequence[str], sme2: str, kernel: str) -> tuple[str, ...]:
     place = (
         breakdown.precision_cell(operator),
         plain(breakdown.module_cell(operator)),
         breakdown.line_cell(operator),
     )
-    return operator.name, operator.category.value, *figures, kernel, *place
+    return operator.name, operator.category.value, *figures, sme2, kernel, *place
 
 
 def _path(operator: Operator) -> str:
@@ -185,7 +185,7 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
             {
                 "label": view.label,
                 "place": view.place,
-                "headers": ("operator", "category", *figures, "kernel", "precision", "module", "source"),
+                "headers": ("operator", "category", *figures, "SME2", "kernel", *breakdown.PLACE_HEADERS),
                 "numbers": numbers,
                 "rows": [texts.numbers(row.cells) for row in rows[:most_rows]],
                 "inside": inside,
@@ -216,12 +216,11 @@ def _note(view: breakdown.View, rows: Sequence[_Row], most_rows: int, most_opene
 
 class _Known:
     def __init__(self, data: ReportData) -> None:
-        self._coverage = data.outlook.coverage
-        self._switched = data.has_sme2 is not False
+        self._data = data
         self._uses = {
             found.series: found.uses for found in data.evidence[0].kernels
         } if data.evidence else {}  # fmt: skip
-        self._proven: dict[int, Mapping[int, str]] = {}
+        self._sme2: dict[int, Mapping[int, str]] = {}
         self._kept: dict[tuple[int, int], list[str]] = {}
 
     def of(self, series: SeriesAnalysis, operator: Operator) -> list[str]:
@@ -234,38 +233,20 @@ class _Known:
 
     def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
         timed = series.times.are_shown
-        row = OperatorRow(operator, operator.typical_ms, 0.0)
+        row = OperatorRow(operator, operator.typical_ms, 0.0, self.sme2(series)[series.place(operator)])
         facts = {
             **{fact.called: fact.text(row) for fact in _IN_PAGE if timed or not fact.timed},
             "window": _window(operator),
             "kernel path": _path(operator),
-            "SME2": self._sme2(series).get(series.place(operator), ""),
             "SME kernels of its type": ", ".join(kernels_for(operator, self._uses.get(series.series, ()))),
             "where in the run": f"call {operator.call}, position {operator.position}",
         }
         return facts | (_spread(operator) if timed else {})
 
-    def _sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
-        if id(series) not in self._proven:
-            self._proven[id(series)] = self._sme2_of(series)
-        return self._proven[id(series)]
-
-    def _sme2_of(self, series: SeriesAnalysis) -> Mapping[int, str]:
-        coverage = self._coverage
-        where = "under emulation" if coverage.emulated else "with SME2 on"
-        if series.sme2 is False and self._switched:
-            return {}
-        said = f"no SME kernel was seen to run it {where}" if coverage.tested else "not tested"
-        found = dict.fromkeys(map(series.place, matrix_operators(series)), said)
-        if coverage.tested:
-            places = matrix_operators_by_key(series)
-            for missing in coverage.missing:
-                for each in places.get(missing.operator.key.in_program, ()):
-                    found[series.place(each)] = f"not {where}: {missing.reason}"
-            for match in match_proven(series, coverage.ran)[0]:
-                for each in match.measured:
-                    found[series.place(each)] = f"{coverage.isa} kernels ran it {where}"
-        return found
+    def sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
+        if id(series) not in self._sme2:
+            self._sme2[id(series)] = self._data.sme2_of(series)
+        return self._sme2[id(series)]
 
 
 def _spread(operator: Operator) -> dict[str, str]:

@@ -26,6 +26,7 @@ from model_profiling.report.breakdown import (
     pair_table,
     place_cells,
     series_table,
+    sme2_cell,
     verdict_of,
     work_cells,
 )
@@ -42,7 +43,7 @@ from model_profiling.report.explore_operators import explore_operators
 from model_profiling.report.pair_text import largest_parts, shift_text
 from model_profiling.report.verdict import headline_pair
 
-SHOWN = 15
+SHOWN = 20
 
 
 def first_picture(data: ReportData) -> doc.Chart | None:
@@ -192,23 +193,30 @@ def _operators(data: ReportData) -> list[doc.Block]:
         return [
             block
             for pair, pairing in compared
-            for block in _operator_changes(pair, pairing, len(compared) > 1)
+            for block in _operator_changes(data, pair, pairing, len(compared) > 1)
         ]
     if structural := _structural(data):
-        return _kernel_changes(structural)
+        return _kernel_changes(data, structural)
     series = headline_series(data)
     if series is None:
         return []
+    sme2 = data.sme2_of(series)
     if not series.times.are_shown:
-        return [_work_table([(operator, ()) for operator in _largest(series)])]
+        return [_work_table([(found, (sme2[series.place(found)],)) for found in _largest(series)], "SME2")]
     longest = _largest(series)
     shown = break_down(series)
     rows: list[tuple[doc.Text, ...]] = [
-        (doc.Code(found.name), found.category.value, *shown.of([found]).cells, *place_cells(found))
+        (
+            doc.Code(found.name),
+            found.category.value,
+            *shown.of([found]).cells,
+            sme2[series.place(found)],
+            *place_cells(found),
+        )
         for found in longest
     ]
-    rows += [(name, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, longest)]
-    headers = ("operator", "category", "ms", "share", *PLACE_HEADERS)
+    rows += [(name, category, *cells, *(MISSING,) * 4) for name, category, cells in _rest(shown, longest)]
+    headers = ("operator", "category", "ms", "share", "SME2", *PLACE_HEADERS)
     return [*_how_many(len(longest), len(series.operators)), doc.make_table(headers, rows, numbers=(2, 3))]
 
 
@@ -223,12 +231,14 @@ def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, 
             yield f"{len(members) - len(named)} more", category.value, rest.cells
 
 
-def _operator_changes(pair: PairReport, pairing: Pairing, named: bool) -> Iterator[doc.Block]:
+def _operator_changes(
+    data: ReportData, pair: PairReport, pairing: Pairing, named: bool
+) -> Iterator[doc.Block]:
     longest = _longest_pairs(pairing)
     if named:
         yield doc.Heading(pair.label, 3)
     yield from _how_many(len(longest), len(pairing.operators))
-    yield changes_table(pairing, longest, pairing.sides, rest=True)
+    yield changes_table(pairing, longest, pairing.sides, data, rest=True)
     yield from _tally(pairing)
 
 
@@ -236,12 +246,15 @@ def changes_table(
     pairing: Pairing,
     listed: Sequence[OperatorPair],
     sides: tuple[str, str],
+    data: ReportData | None = None,
     *,
     timed: bool = True,
     rest: bool = False,
 ) -> doc.Table:
-    """Return operators before and after; `rest` adds the others by category, so that the table adds up."""
+    """Return operators before and after; `data` adds what runs on SME2, and `rest` the others by category, so
+    that the table adds up."""
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
+    on_sme2 = (data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)) if data else None
     rows: list[tuple[doc.Text, ...]] = [
         (
             doc.Code(found.main.name),
@@ -250,6 +263,7 @@ def changes_table(
             *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
             speedup(found.ratio) if timed else MISSING,
             verdict_of(found.speedup),
+            *((sme2_cell(found, pairing, *on_sme2),) if on_sme2 else ()),
             kernel_change_cell(found),
             *place_cells(found.main),
         )
@@ -263,10 +277,10 @@ def changes_table(
         for category in (found.value for found in Category if found.value in left | right):
             name, cells = right.get(category) or (left[category][0], (MISSING, MISSING))
             spent = left[category][1][0] if category in left else MISSING
-            rows.append((name, category, spent, *cells, *(MISSING,) * 6))
+            rows.append((name, category, spent, *cells, *(MISSING,) * (7 if on_sme2 else 6)))
     headers = (
         "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
-        "kernel", *PLACE_HEADERS,
+        *(("SME2",) if on_sme2 else ()), "kernel", *PLACE_HEADERS,
     )  # fmt: skip
     return doc.make_table(headers, rows, numbers=(2, 3, 4, 5))
 
@@ -283,12 +297,16 @@ def _tally(pairing: Pairing) -> Iterator[doc.Block]:
         yield doc.Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(said)}.")
 
 
-def _kernel_changes(pairing: Pairing) -> list[doc.Block]:
+def _kernel_changes(data: ReportData, pairing: Pairing) -> list[doc.Block]:
     """Show kernel changes for runs without times, most arithmetic first."""
     first, second = pairing.sides
     title = doc.Paragraph(f"{first}: {pairing.baseline.name}. {second}: {pairing.candidate.name}.")
-    rows = [(found.main, (kernel_change_cell(found),)) for found in _most_work_pairs(pairing)]
-    return [title, _work_table(rows, "kernel"), *_tally(pairing)]
+    on_sme2 = data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)
+    rows = [
+        (found.main, (sme2_cell(found, pairing, *on_sme2), kernel_change_cell(found)))
+        for found in _most_work_pairs(pairing)
+    ]
+    return [title, _work_table(rows, "SME2", "kernel"), *_tally(pairing)]
 
 
 def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> doc.Table:

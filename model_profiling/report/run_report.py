@@ -1,6 +1,6 @@
-"""A run as a page, answer first: the sections of the report and their order.
+"""A run as a page, answer first, then what to do: the sections of the report and their order.
 
-Empty sections are left out, except where having nothing is news: no kernel evidence, no latency.
+Empty sections are left out.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
 
 def _heading(heading: str, section: Section, data: ReportData) -> str:
     """Return the heading, changed if the run cannot show what it promises."""
+    if section is latency_section and not data.times.are_shown:
+        return "The ladder"
     if section is categories and not data.times.are_shown:
         return "Where the work is"
     if section is what_sme2_could_bring and not data.outlook.projections:
@@ -164,17 +166,14 @@ def latency_section(data: ReportData) -> list[Block]:
 
 
 def latency(data: ReportData) -> list[Block]:
+    """Return nothing if times are not latencies; those of an unknown machine are shown as recorded."""
     if data.times in (Times.EMULATED, Times.TRACED):
-        return [
-            Paragraph(
-                f"None was measured: times of {data.times.origin} are not latencies, so none are shown."
-            )
-        ]
+        return []
     if data.times is Times.UNKNOWN:
         words = (
             "None is known: nothing says on what machine these times were recorded, with the event tracer on."
         )
-        return [Paragraph(words), *_from_dumps(data)]
+        return [Paragraph(words), *rows] if (rows := _from_dumps(data)) else []
     blocks: list[Block] = [Paragraph(f"{text}.") for text in data.merged]
     if data.is_arm is False:
         blocks.append(Paragraph(f"{NOT_ARM} ({data.cpu})."))
@@ -299,6 +298,7 @@ def machine(data: ReportData) -> list[Block]:
 
 
 _SECTIONS: tuple[tuple[str, Section, str], ...] = (
+    ("What to do next", advice, names.ANALYSIS),
     ("Latency", latency_section, names.METRICS),
     ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
     ("Where the time goes", categories, names.ANALYSIS),
@@ -308,7 +308,6 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Portable and delegated", sections.backends, names.ANALYSIS),
     ("Kernels", kernels, f"*{names.KERNELS_CSV}"),
     ("Numerical parity", parity, names.METRICS),
-    ("What to do next", advice, names.ANALYSIS),
     ("Measurement quality", quality_section, names.METRICS),
     ("What this report cannot show", lambda data: make_list(data.gaps), ""),
     ("Machine and versions", machine, names.MANIFEST),
@@ -330,12 +329,12 @@ def summary_document(data: ReportData) -> list[Block]:
     )
     noticed = make_list(line.text for line in data.warnings)
     short, left_out = truncate_for_page(data)
+    measured_ms = latency(short)
     return [
         Heading(data.title, 1),
         *answers(data).opening(),
         *left_out,
-        Heading("Latency"),
-        *latency(short),
+        *([Heading("Latency"), *measured_ms] if measured_ms else []),
         Heading("Circumstances"),
         *make_list(circumstances),
         *([Heading("Warnings"), *noticed] if noticed else []),

@@ -125,9 +125,10 @@ def _categories(series: SeriesAnalysis) -> Iterator[run_facts.CategoryRow]:
         )
 
 
-def operator_rows(series: SeriesAnalysis) -> Iterator[OperatorRow]:
-    for operator in series.operators:
-        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share)
+def operator_rows(series: SeriesAnalysis, sme2: Mapping[int, str] | None = None) -> Iterator[OperatorRow]:
+    for place, operator in enumerate(series.operators):
+        on_sme2 = sme2[place] if sme2 else ""
+        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share, on_sme2)
 
 
 def operator_table(series: Iterable[SeriesAnalysis]) -> Records:

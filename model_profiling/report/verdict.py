@@ -6,14 +6,14 @@ its interval, and SME2 only as far as kernels prove it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.coverage import NotTested
 from model_profiling.analysis.findings import Finding, source_line
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.core.formatting import capitalized, milliseconds, percent
+from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, size
 from model_profiling.report.breakdown import break_down, cost_text, why
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
@@ -45,6 +45,8 @@ class RunAnswers:
     what_sme2_changes: str
     what_next: str
     notes: tuple[str, ...]
+    costs: Mapping[str, float]
+    """Latency, load time, peak memory and program size of the first answer, as far as they are known."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -67,6 +69,7 @@ class RunAnswers:
                 "what_sme2_changes": self.what_sme2_changes,
                 "what_next": self.what_next,
             },
+            "costs": dict(self.costs),
             "verdict": list(self.sentences),
         }
 
@@ -112,7 +115,7 @@ class _Asked:
             if question not in told or (question.next not in todo and not low)
         ]
         notes = (*self._notes(), *(f"{question}." for question in left))
-        return RunAnswers(" ".join(self._where()), sme2, todo, notes)
+        return RunAnswers(" ".join(self._where()), sme2, todo, notes, self._costs())
 
     @property
     def sme2_pair(self) -> PairReport | None:
@@ -124,6 +127,26 @@ class _Asked:
         pair = self.sme2_pair if self.data.timed else None
         after = [one for one in self.data.experiments if pair and one.series == pair.pair.candidate]
         return after[0] if after and after[0].summary else self.data.headline
+
+    def _costs(self) -> dict[str, float]:
+        found, manifest = self.spoken_of, self.data.run.manifest
+        latency = found.latency if found and self.data.timed else None
+        known = {
+            "latency_ms": found.summary.median if found and found.summary and self.data.timed else None,
+            "load_ms": latency.load_ms if latency else None,
+            "peak_memory_bytes": latency.peak_memory_bytes if latency else None,
+            "program_bytes": manifest.model_bytes if manifest else None,
+        }
+        return {name: value for name, value in known.items() if value}
+
+    def _beside_latency(self) -> Iterator[str]:
+        costs = self._costs()
+        load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
+        said = [f"loading takes {milliseconds(load)} ms"] if load else []
+        said += [f"memory peaks at {size(memory)}"] if memory else []
+        said += [f"the program has {size(program)}"] if program else []
+        if said:
+            yield f"{capitalized(listing(said))}."
 
     def _where(self) -> Iterator[str]:
         data, found = self.data, self.spoken_of
@@ -141,6 +164,7 @@ class _Asked:
             yield f"This CPU is not Arm ({data.cpu}): its {ms} ({whose}) say nothing about Arm."
         else:
             yield f"{ms} for one inference ({whose})."
+        yield from self._beside_latency()
         if found.dumps is not None:
             yield f"{_largest(found.dumps)}."
 
@@ -154,6 +178,7 @@ class _Asked:
             return
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
         yield f"Not measured: this run {was}, and its times are not latencies."
+        yield from self._beside_latency()
         if series is not None and (work := _largest_work(series)):
             yield work
 

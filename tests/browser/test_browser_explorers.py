@@ -73,6 +73,30 @@ def test_operators_are_found_by_name_module_and_source_line(opened: Open, explor
     assert column(found, "category") == ["GEMM", "GEMM"]
 
 
+def test_operators_are_chosen_and_sorted_by_sme2(opened: Open, explored: Written) -> None:
+    found = opened(explored("sme2_hardware"))
+    cells = column(found, "SME2")
+    assert set(cells) == {"yes", "no: multiplies no matrices"}
+    chooser = found.page.locator(f"{OPERATORS} label", has_text="SME2").last.locator("select")
+    assert chooser.locator("option").all_inner_texts() == ["all", "no", "yes"]
+    chooser.select_option("yes")
+    assert column(found, "SME2") == ["yes"] * cells.count("yes")
+    assert set(column(found, "category")) == {"Convolution", "GEMM"}
+    chooser.select_option("")
+    found.page.locator(f"{OPERATORS} th button", has_text="SME2").last.click()
+    assert column(found, "SME2") == sorted(cells)
+    found.page.locator(f"{OPERATORS} select").first.select_option("2")
+    assert set(column(found, "SME2")) == {"no: SME2 is off", "no: multiplies no matrices"}
+
+
+def test_twenty_operators_are_shown_and_the_rest_is_one_click_away(opened: Open, tmp_path: Path) -> None:
+    data = made_page(89)
+    found = opened(write_blocks(tmp_path, run_document(data), data.title))
+    assert len(column(found, "operator")) == 20
+    found.page.get_by_text("Show 69 more of 89").click()
+    assert len(column(found, "operator")) == 89
+
+
 def test_a_row_opens_with_shapes_cost_kernels_and_source(opened: Open, explored: Written) -> None:
     found = opened(explored("sme2_hardware"))
     opener = found.page.locator(f"{OPERATORS} .open", has_text="IGEMM #2").first
@@ -275,8 +299,9 @@ def test_a_series_of_five_thousand_operators_stays_small_and_says_what_it_left_o
     assert "5000 operators" in found.page.locator(f"{OPERATORS} [role=status]").inner_text()
     for kind in (OPERATORS, MODULES, TIMELINE):
         assert "To keep this page small" in found.page.locator(f"{kind} .note").first.inner_text()
+    assert len(column(found, "operator")) == 20
     found.page.locator(f"{OPERATORS} .more").click()
-    assert len(column(found, "operator")) == 200
+    assert len(column(found, "operator")) == 1020
     found.page.locator(f"{OPERATORS} input[type=search]").fill("layers.499.block.9")
     assert column(found, "operator") == ["Convolution (NHWC, F16) IGEMM #4999"]
 
@@ -288,6 +313,7 @@ def test_a_run_of_hostile_names_is_only_named_so(opened: Open, tmp_path: Path) -
     )  # fmt: skip
     data = made_page(30, lambda number: f"{hostile[number % 6]} (F16) #{number}")
     found = opened(write_blocks(tmp_path, run_document(data), data.title))
+    found.page.locator(f"{OPERATORS} .more").click()
     found.page.locator(f"{OPERATORS} .open").first.click()
     found.page.locator(f"{MODULES} .flame g").nth(3).click()
     found.page.locator(f"{TIMELINE} .flame g").nth(3).hover()

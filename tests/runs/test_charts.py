@@ -252,6 +252,13 @@ def test_operators_lie_under_the_roof_that_is_named(on_sme2: Charts, sme2: Repor
         assert point["gflops"] <= limit * 1.001 or operator.category.value not in ("Convolution", "GEMM")
 
 
+def test_labels_of_the_roofline_stand_at_their_points(on_sme2: Charts) -> None:
+    chart = on_sme2["roofline"]
+    points = {(point["intensity"], point["gflops"]) for point in rows(chart, "points")}
+    labels = rows(chart, "labels")
+    assert labels and all((label["intensity"], label["_y"]) in points for label in labels)
+
+
 def test_the_projection_is_that_of_the_analysis_and_says_what_it_is(on_arm: Charts, arm: ReportData) -> None:
     chart = on_arm["headroom"]
     known = load(arm.run.path / "analysis_summary.json")["sme2_headroom"]

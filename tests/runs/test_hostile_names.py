@@ -132,12 +132,13 @@ def test_names_are_text_in_every_file_that_is_made(everything: Callable[[str, st
     assert "<img src=x" in rendered((hostile / "report.md").read_text()).text, "the words are there"
     ours, theirs = (
         [
-            (tag, sorted(name for name, _ in attributes))
+            (tag, sorted(name for name, _ in attributes if (tag, name) != ("td", "class")))
             for tag, attributes in read_html(page.read_text()).shape
+            if tag != "wbr"
         ]
         for page in (hostile / "report.html", harmless / "report.html")
     )
-    assert ours == theirs, "elements and the names of their attributes"
+    assert ours == theirs, "elements and the names of their attributes, but for what follows from lengths"
     for path in (*hostile.rglob("*.svg"), hostile / "compared.xml"):
         for element in ElementTree.fromstring(path.read_text(encoding="utf-8")).iter():
             assert not element.tag.endswith(("script", "foreignObject", "}a"))

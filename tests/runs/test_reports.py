@@ -25,9 +25,10 @@ from model_profiling.validation.validate import validate
 from model_profiling.workflow.report import gather_report, write_report
 
 HEADINGS = [
-    "Latency", "Where the time goes", "Operators", "Portable and delegated", "Kernels", "Numerical parity",
-    "Measurement quality", "Machine and versions", "How to reproduce",
+    "What to do next", "Latency", "Where the time goes", "Operators", "Portable and delegated", "Kernels",
+    "Numerical parity", "Measurement quality", "Machine and versions", "How to reproduce",
 ]  # fmt: skip
+METRICS = ARM / "metrics.json"
 MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
 
 
@@ -63,11 +64,29 @@ def page_of(run_dir: Path) -> list[Block]:
 def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData) -> None:
     page = run_document(arm)
     told = answers(arm)
+    assert headings(page)[0] == "What to do next"
     assert page[1] == told.block and lines(page)[: len(told.notes)] == list(told.notes)
     assert [heading for heading in headings(page) if heading in HEADINGS] == HEADINGS
     for heading in headings(page):
         assert section(page, heading), heading
     assert render_markdown(page).startswith(f"# {arm.title}\n")
+
+
+def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportData, emulated: Path) -> None:
+    told, latency = answers(arm), arm.headline.latency if arm.headline else None
+    assert latency is not None and latency.end_to_end_ms is not None and arm.run.manifest is not None
+    assert told.facts()["costs"] == {
+        "latency_ms": latency.end_to_end_ms.median,
+        "load_ms": latency.load_ms,
+        "peak_memory_bytes": latency.peak_memory_bytes,
+        "program_bytes": arm.run.manifest.model_bytes,
+    }
+    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program has 110.5 kB."
+    assert words in told.where_time_goes and words in render_markdown(run_document(arm))
+    edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=load(METRICS)["latencies"]))
+    not_timed = answers(gather_report(emulated))
+    assert not_timed.costs == {"program_bytes": arm.run.manifest.model_bytes}
+    assert "The program has 110.5 kB." in not_timed.where_time_goes
 
 
 def test_a_damaged_journal_is_told_and_the_report_stands(run_dir: Path) -> None:
@@ -107,7 +126,7 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
     assert found.speedup.verdict is Verdict.FASTER and found.speedup.ratio == pytest.approx(2, rel=0.1)
     page = run_document(sme2)
     operators = tables(section(page, "Operators"), "operator")[0]
-    changed = [row for row in operators if row[7] == "F16 → PF16"]
+    changed = [row for row in operators if row[8] == "F16 → PF16"]
     assert {row[1] for row in changed} == {"Convolution", "GEMM"}
     long = [row for row in changed if float(row[2]) > 0.01]
     assert all(float(row[3]) < float(row[2]) and row[6] == "faster" for row in long)
@@ -118,10 +137,10 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
 
 def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
     operators = tables(section(run_document(arm), "Operators"), "operator")[0]
-    places = {row[9]: row[10] for row in operators if row[9] not in ("-", "inserted by lowering")}
+    places = {row[10]: row[11] for row in operators if row[10] not in ("-", "inserted by lowering")}
     assert {"features.0", "features.2", "features.4", "mix"} <= set(places)
     assert all(re.fullmatch(r"small_cnn\.py:\d+", place) for place in places.values())
-    assert any(row[9] == "inserted by lowering" and row[10] == "-" for row in operators)
+    assert any(row[10] == "inserted by lowering" and row[11] == "-" for row in operators)
 
 
 def test_what_runs_outside_delegates_is_listed(arm: ReportData) -> None:
@@ -178,7 +197,10 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
         assert not MILLISECONDS.search(render_markdown(page)), spoilt
         assert [kernels.sme.proves_sme for kernels in data.evidence[0].kernels if kernels.sme2] == [True]
         operators = tables(section(page, "Operators"), "operator", "category", "million operations")
-        assert "F16 → PF16" in {row[3] for row in operators[0]}
+        assert "F16 → PF16" in {row[4] for row in operators[0]}
+        proven = "not tested" if spoilt == "manifest" else "yes, under emulation"
+        assert {row[3] for row in operators[0]} == {proven, "no: multiplies no matrices"}
+        assert "Latency" not in headings(page) and headings(page)[0] == "What to do next"
         assert table(section(page, "Where the work is"), "category", "operators", "million operations")
 
 
@@ -195,7 +217,9 @@ def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
     data = gather_report(run_dir)
     assert {kernels.sme.answer for place in data.evidence for kernels in place.kernels} == {"unknown"}
     assert data.analysis is None and data.gaps and not data.findings
-    assert section(run_document(data), "Kernels")
+    page = run_document(data)
+    assert "Kernels" not in headings(page) or section(page, "Kernels")
+    assert all(section(page, heading) for heading in headings(page))
 
 
 def test_a_run_that_only_traces_kernels_shows_no_latency(tmp_path: Path) -> None:

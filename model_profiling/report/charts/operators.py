@@ -131,8 +131,12 @@ def _bars(
 _MOST = 300
 _NAMED = 3
 _FEWEST = 2
-_BELOW, _LABEL_STEP = 1.22, 1.45
-"""How much lower than its point, and than the label above, a label is, as factors."""
+_HEIGHT = 300
+_NARROW = 270
+"""Width of the plot on a telephone, the narrowest: labels that do not meet there meet nowhere."""
+_BESIDE, _LETTER, _LINE = 13, 6.3, 15
+"""Pixels from a point to its label, of a label's letter and of its line."""
+_LONGEST_LABEL = 22
 
 
 def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | None:
@@ -172,8 +176,13 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
         tickCount=5,
         **look,
     )
-    height = {"type": "log", "domain": [bottom, roof.gflops * 1.8], "nice": False}
-    y = axis("billion operations per second", height, tickCount=4, **look)
+    top = roof.gflops * 1.8
+    y = axis(
+        "billion operations per second",
+        {"type": "log", "domain": [bottom, top], "nice": False},
+        tickCount=4,
+        **look,
+    )
     tip = {**_TIP, "ms": "ms", "gflops": "billion operations/s", "efficiency": "% of the roof"}
     text: Layer = {"x": "intensity", "y": "_y", "text": "_text", "clip": True}
     layers = [
@@ -184,15 +193,15 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
             size={"field": "ms", "type": "quantitative", "legend": None, "scale": {"range": [40, 420]}},
             filled=True, opacity=0.8,
         ),
-        layer("labels", "text", where="datum.left", align="left", dx=13, **text),
-        layer("labels", "text", where="!datum.left", align="right", dx=-13, **text),
+        layer("labels", "text", where="datum._side == 'right'", align="left", dx=_BESIDE, **text),
+        layer("labels", "text", where="datum._side == 'left'", align="right", dx=-_BESIDE, **text),
     ]  # fmt: skip
-    data = {"points": points, "roof": line, "labels": _labels(shown, math.sqrt(left * right))}
+    data = {"points": points, "roof": line, "labels": _labels(shown, (left, right), (bottom, top))}
     return Chart(
         name,
         f"Operators under the roof: {named(series.name)}",
         _summary(series, roof, shown),
-        layered(data, layers, x, y, 300),
+        layered(data, layers, x, y, _HEIGHT),
         f"{names.GRAPH} (cost) and {names.ANALYSIS} (time)",
     )
 
@@ -202,22 +211,44 @@ def _intensity(gap: RoofGap) -> float:
     return (source.flops or 0) / (source.bytes_moved or 1)
 
 
-def _labels(shown: Sequence[RoofGap], middle: float) -> list[Row]:
-    """Names of the longest few beside their points, moved down where they would cover each other."""
+def _labels(shown: Sequence[RoofGap], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
+    """Names of the longest few, each right beside its point; one that would cover another point or label is
+    left out. `x` and `y` are the ends of the scales."""
+
+    def place(gap: RoofGap) -> tuple[float, float]:
+        across = math.log(_intensity(gap) / x[0]) / math.log(x[1] / x[0])
+        up = math.log((gap.operator.gflops or y[0]) / y[0]) / math.log(y[1] / y[0])
+        return _NARROW * across, _HEIGHT * (1 - up)
+
     rows: list[Row] = []
-    free = math.inf
-    for gap in sorted(shown[:_NAMED], key=lambda gap: -(gap.operator.gflops or 0.0)):
-        height = min((gap.operator.gflops or 0.0) / _BELOW, free)
-        free = height / _LABEL_STEP
-        rows.append(
-            {
-                "intensity": round(_intensity(gap), 4),
-                "_y": round(height, 4),
-                "left": _intensity(gap) < middle,
-                "_text": f"{named(gap.operator.place)}, {100 * gap.efficiency:.1f}%",
-            }
-        )
+    taken: list[tuple[float, float, float]] = []
+    points = {id(gap): place(gap) for gap in shown}
+    for gap in shown:
+        text = f"{_short(gap.operator.place)}, {100 * gap.efficiency:.1f}%"
+        across, down = points[id(gap)]
+        wide = _LETTER * len(text)
+        others = [(left - 4, left + 4, top) for key, (left, top) in points.items() if key != id(gap)]
+        for start, side in ((across + _BESIDE, "right"), (across - _BESIDE - wide, "left")):
+            fits = start >= 0 and start + wide <= _NARROW
+            if fits and not any(
+                abs(down - top) < _LINE and start < right and left < start + wide
+                for left, right, top in (*taken, *others)
+            ):
+                taken.append((start, start + wide, down))
+                height = round(gap.operator.gflops or 0.0, 4)
+                rows.append(
+                    {"intensity": round(_intensity(gap), 4), "_y": height, "_side": side, "_text": text}
+                )
+                break
+        if len(rows) == _NAMED:
+            break
     return rows
+
+
+def _short(name: str) -> str:
+    """The end of a module's path, which tells it from its neighbours."""
+    name = named(name)
+    return name if len(name) <= _LONGEST_LABEL else f"\u2026{name[1 - _LONGEST_LABEL :]}"
 
 
 def _summary(series: SeriesAnalysis, roof: Roofline, shown: Sequence[RoofGap]) -> str:

@@ -36,13 +36,20 @@ def json_size(data: object) -> int:
     return len(text) + 5 * (text.count("<") + text.count("&"))
 
 
+_NAME = re.compile(r"(\S{18,})")
+_BREAKS = re.compile(r"(?<=[A-Za-z0-9][_/])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9]\.)(?=[A-Za-z])")
+"""Where a long name may go on in the next line; `breakable` in dom.js says the same."""
+_LONG, _LONGER = 28, 40
+"""Letters of a table's cell that get a wide column: a name or a sentence is not one word on each line."""
+
+
 # Each block as HTML. Every text is escaped here; data is in the page as JSON that scripts read.
 
 
 def block_html(block: doc.Block) -> str:  # noqa: PLR0911  one for each kind
     match block:
         case doc.Heading(text, level):
-            return f"<h{level}>{escape(text)}</h{level}>"
+            return f"<h{level}>{_words(text)}</h{level}>"
         case doc.Paragraph(text):
             return f"<p>{_text(text)}</p>"
         case doc.Answers(entries):
@@ -76,7 +83,7 @@ def _chart(chart: doc.Chart) -> str:
     """A picture for those who can see it, its summary for those who cannot, its numbers for both."""
     return (
         f'<figure class="chart" id="chart-{escape(chart.name)}"{_source(chart.source)}>'
-        f"<figcaption>{escape(chart.title)}</figcaption>"
+        f"<figcaption>{_words(chart.title)}</figcaption>"
         f'<div class="drawing" role="img" aria-label="{escape(chart.summary or chart.title)}"></div>'
         '<details class="numbers"><summary>Show the numbers</summary></details>'
         f'<script type="application/json">{json_text(chart.spec)}</script></figure>'
@@ -103,6 +110,8 @@ def _source(source: str) -> str:
 def _table(table: doc.Table) -> str:
     def cell(column: int, text: doc.Text, tag: str) -> str:
         kind = ' class="number"' if column in table.numbers else ""
+        if not kind and len(doc.plain(text)) > _LONG:
+            kind = ' class="longer"' if len(doc.plain(text)) > _LONGER else ' class="long"'
         return f"<{tag}{kind}>{_text(text) or MISSING}</{tag.partition(' ')[0]}>"
 
     head = "".join(cell(column, header, 'th scope="col"') for column, header in enumerate(table.headers))
@@ -129,14 +138,19 @@ def _text(text: doc.Text) -> str:
 def _inline(part: doc.Inline) -> str:
     match part:
         case doc.Code(text):
-            return f"<code>{escape(text)}</code>" if text else ""
+            return f"<code>{_words(text)}</code>" if text else ""
         case doc.Link(text, file, anchor):
             address = f"#{anchor}" if anchor else quote(f"./{file}", errors="backslashreplace")
             return f'<a href="{escape(address)}">{escape(text)}</a>'
         case doc.Strong(text):
             return f"<strong>{escape(text)}</strong>"
         case str():
-            return escape(part)
+            return _words(part)
+
+
+def _words(text: str) -> str:
+    parts = (_BREAKS.split(part) if place % 2 else [part] for place, part in enumerate(_NAME.split(text)))
+    return "".join("<wbr>".join(map(escape, part)) for part in parts)
 
 
 # Blocks as HTML for a notebook's cell: no scripts, charts as pictures. A notebook is light or dark, so text
@@ -242,7 +256,7 @@ def render_html(blocks: Iterable[doc.Block], title: str) -> str:
     )
     body = (
         '<a class="skip" href="#report">Skip to the report</a>\n'
-        f'<header class="top"><h1>{escape(heading)}</h1>'
+        f'<header class="top"><h1>{_words(heading)}</h1>'
         '<button type="button" id="theme" hidden>Dark</button></header>\n'
         f'{_contents(sections)}<main id="report" tabindex="-1">\n{lead}'
         + "\n".join(map(_section, sections))
@@ -301,7 +315,7 @@ def _section(section: _Section) -> str:
     source = f'<p class="source">Numbers from {listed}</p>\n' if found else ""
     return (
         f'<section id="{section.id}" aria-labelledby="{section.id}-h">\n'
-        f'<h2 id="{section.id}-h">{escape(section.heading)}</h2>\n{_blocks(section.blocks)}\n'
+        f'<h2 id="{section.id}-h">{_words(section.heading)}</h2>\n{_blocks(section.blocks)}\n'
         f"{source}</section>"
     )
 

@@ -34,12 +34,16 @@ function ordering(text, down, numeric) {
   return (a, b) => missing(a) - missing(b) || (missing(a) ? 0 : down ? order(b, a) : order(a, b));
 }
 
+// A long name goes on in the next line after _, / or . only.
+const breakable = (text) => text.split(/(\S{18,})/).flatMap((word, odd) => (odd % 2 ? word.split(/(?<=[A-Za-z0-9][_/])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9]\.)(?=[A-Za-z])/) : [word])
+  .flatMap((part, place) => (place ? [make("wbr"), part] : [part])));
+
 // A table of texts; `numbers` are the columns that stand to the right.
 function makeTable(headers, rows, numbers, source) {
   const kind = (column) => (numbers.includes(column) ? { class: "number" } : {});
   return make("div", { class: "table" }, make("table", { "data-source": source },
     make("thead", {}, make("tr", {}, ...headers.map((text, column) => make("th", { scope: "col", ...kind(column) }, text)))),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, column) => make("td", kind(column), text)))))));
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, column) => make("td", kind(column), ...breakable(text))))))));
 }
 
 function chooser(label, options, chosen, change) {

@@ -1,5 +1,6 @@
 // The table of every operator: sort by any column, search, choose a category, open a row for all that is known.
-const STEP = 100;
+const FIRST = 20;
+const MORE = 1000;
 
 class OperatorTable {
   constructor(place) {
@@ -8,14 +9,15 @@ class OperatorTable {
     this.count = make("p", { class: "count", role: "status" });
     this.holder = make("div");
     this.search = make("input", { type: "search", placeholder: "name, module or source line", oninput: () => this.show() });
-    this.category = make("select", { onchange: () => this.show() });
+    this.filters = ["category", "SME2"].map((header) => ({ header, select: make("select", { onchange: () => this.show() }) }));
     this.controls = make("div", { class: "controls" },
       this.data.views.length > 1 ? chooser("Comparison or experiment", this.data.views.map((view) => view.label), 0, (view) => this.choose(view)) : null,
       make("label", {}, "Search", this.search),
-      make("label", {}, "Category", this.category));
+      ...this.filters.map(({ header, select }) => make("label", {}, header === "category" ? "Category" : header, select)));
     this.note = make("p", { class: "note" });
     place.classList.add("operators");
     place.append(this.controls, this.count, this.holder, this.note);
+    addEventListener("beforeprint", () => this.holder.querySelector(".more")?.click());
     this.choose(0);
   }
 
@@ -29,11 +31,17 @@ class OperatorTable {
       const written = view.inside[row].map(([series, operator]) => texts[this.data.code[series][operator]] ?? "");
       return { cells, inside: view.inside[row], found: [...cells, ...written].join("\n").toLowerCase() };
     });
-    const column = view.headers.indexOf("category");
-    const known = [...new Set(this.rows.map((row) => row.cells[column]))].sort();
-    this.category.replaceChildren(make("option", { value: "" }, "all"), ...known.map((name) => make("option", { value: name }, name)));
+    for (const { header, select } of this.filters) {
+      const known = [...new Set(this.rows.map((row) => this.kind(row, header)))].sort();
+      select.replaceChildren(make("option", { value: "" }, "all"), ...known.map((name) => make("option", { value: name }, name)));
+    }
     this.note.textContent = view.note;
     this.show();
+  }
+
+  // What a filter asks for: without the reason of a "no: ..." and the place of a "yes, ...".
+  kind(row, header) {
+    return row.cells[this.view.headers.indexOf(header)].split(/[:,]/)[0];
   }
 
   // `module:a.b` is said by what is in that module; any other word by what has it in a cell or its source text.
@@ -47,9 +55,8 @@ class OperatorTable {
   // Only what is asked for; the longest stay first until a column is chosen.
   chosen() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const column = this.view.headers.indexOf("category");
     const rows = this.rows.filter((row) => words.every((word) => this.says(row, word))
-      && (!this.category.value || row.cells[column] === this.category.value));
+      && this.filters.every(({ header, select }) => !select.value || this.kind(row, header) === select.value));
     if (!this.sorted) return rows;
     const { at, down } = this.sorted;
     return [...rows].sort(ordering((row) => row.cells[at], down, this.view.numbers.includes(at)));
@@ -57,7 +64,7 @@ class OperatorTable {
 
   show(from = 0) {
     const rows = this.chosen();
-    const shown = Math.min(rows.length, from + STEP);
+    const shown = Math.min(rows.length, from + (from ? MORE : FIRST));
     const { headers, numbers } = this.view;
     const kind = (column) => (numbers.includes(column) ? "number" : null);
     if (from === 0) {
@@ -72,7 +79,7 @@ class OperatorTable {
     this.body.append(...rows.slice(from, shown).flatMap((row) => this.line(row)));
     this.holder.querySelector(".more")?.remove();
     if (shown < rows.length) {
-      this.holder.append(make("button", { type: "button", class: "more", onclick: () => this.show(shown) }, `Show ${Math.min(STEP, rows.length - shown)} more of ${rows.length}`));
+      this.holder.append(make("button", { type: "button", class: "more", onclick: () => this.show(shown) }, `Show ${Math.min(MORE, rows.length - shown)} more of ${rows.length}`));
     }
     const whole = this.rows.length;
     this.count.textContent = rows.length === whole ? `${whole} operators` : `${rows.length} of ${whole} operators`;
@@ -90,13 +97,14 @@ class OperatorTable {
     const { headers, numbers } = this.view;
     const known = row.inside.some(([series, operator]) => this.data.operators[series][operator]);
     const name = row.cells[0];
-    const opener = known ? make("button", { type: "button", class: "open", "aria-expanded": "false" }, name) : make("code", {}, name);
+    const written = make("span", {}, ...breakable(name));
+    const opener = known ? make("button", { type: "button", class: "open", "aria-expanded": "false" }, written) : make("code", {}, written);
     const cells = row.cells.map((text, column) => {
       const what = headers[column];
       if (column === 0) return make("td", {}, opener);
-      if (what === "module" && text !== "-" && !text.includes(" ")) return make("td", { class: "module" }, make("code", {}, text));
-      const kinds = { verdict: `verdict ${text.split(" ")[0]}`, kernel: "kernel", module: "module" };
-      return make("td", { class: numbers.includes(column) ? "number" : kinds[what] }, text);
+      if (what === "module" && text !== "-" && !text.includes(" ")) return make("td", { class: "module" }, make("code", {}, ...breakable(text)));
+      const kinds = { verdict: text.split(" ")[0], SME2: "sme2", module: "module" };
+      return make("td", { class: numbers.includes(column) ? "number" : kinds[what] }, ...(what === "source" ? [text] : breakable(text)));
     });
     const line = make("tr", {}, ...cells);
     opener.addEventListener("click", () => {
@@ -117,7 +125,7 @@ class OperatorTable {
     const { texts, facts, operators, code } = this.data;
     const known = operators[series][operator];
     if (!known) return null;
-    const pairs = facts.flatMap((name, place) => (known[place] < 0 ? [] : [make("dt", {}, name), make("dd", {}, texts[known[place]])]));
+    const pairs = facts.flatMap((name, place) => (known[place] < 0 ? [] : [make("dt", {}, name), make("dd", {}, ...breakable(texts[known[place]]))]));
     const written = texts[code[series][operator]];
     return make("div", { "data-series": this.data.series[series], "data-operator": operator },
       make("h3", {}, this.data.series[series]),

@@ -34,7 +34,7 @@ class Timeline {
         said: `${label}, starts at ${asMs(start)} ms, takes ${asMs(size)} ms`, tip: [[what || "event", label], ...times],
       };
     });
-    this.lead.textContent = this.view.lead;
+    this.lead.replaceChildren(...breakable(this.view.lead));
     this.note.textContent = this.view.note;
     const used = new Set(this.view.events.map((event) => event[1]));
     this.legend.replaceChildren(legendOf([...categories.filter((_, at) => used.has(at)), ["calls and execute", PLAIN]]));
