@@ -193,7 +193,7 @@ def _judged(
 
     word = baseline_word(against)
     if add and gates["limit"] is None and not gates["fail_on"]:
-        raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate")
+        raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate, too")
     if first_is_good and not add:
         raise click.UsageError("--first-is-good needs --add: if nothing is kept, every run passes")
     if first_is_good and word != LAST_GOOD:

@@ -1,4 +1,4 @@
-"""`sme2prof query` and `history`: questions to a store of runs."""
+"""`sme2prof query` and `history`: queries of a store of runs."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
         if comparison.limit is not None and found.could_hide(comparison.limit):
             seen = (
                 f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
-                f"{percent(comparison.limit)} to be caught"
+                f"limit of {percent(comparison.limit)}"
             )
             yield Diagnostic(found.after, "hidden", seen, "measure for longer (--budget)")
         if found.with_tracer and found.comparable:
@@ -260,9 +260,9 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
     if comparison.loads_differ and not _only_apart_from_time(comparison):
         seen = (
             f"the machine's load was {comparison.a.load:.1f} before A and {comparison.b.load:.1f} before B: "
-            "part of the change may be other work"
+            "part of the difference may come from other work"
         )
-        yield Diagnostic(None, "load", seen, "measure both in the same quiet stretch")
+        yield Diagnostic(None, "load", seen, "measure both while the machine is idle")
     for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")

@@ -189,8 +189,8 @@ def history_facts(history: History) -> dict[str, object]:
 
 
 METHOD = (
-    "change-point model of Hawkins, Qiu and Kang (2003) with Huber's scores, looked at after every run; "
-    f"{FEWEST_RUNS} runs at least"
+    "change-point model of Hawkins, Qiu and Kang (2003) with Huber's scores, applied after every run; "
+    f"it needs at least {FEWEST_RUNS} runs"
 )
 
 
@@ -208,9 +208,9 @@ def series_title(key: SeriesKey) -> str:
 
 
 def change_text(change: ChangePoint) -> str:
-    """Return `3.2% slower`, relative to the time before."""
-    way = f"{'slower' if change.change > 0 else 'faster'}{' little by little' if change.drift else ''}"
-    return f"{abs(change.change):.1%} {way}"
+    """Return `3.2% slower`, or `3.2% gradually slower`, relative to the time before."""
+    way = "slower" if change.change > 0 else "faster"
+    return f"{abs(change.change):.1%} {'gradually ' if change.drift else ''}{way}"
 
 
 def change_in_short(change: ChangePoint) -> str:
@@ -224,21 +224,21 @@ def change_in_short(change: ChangePoint) -> str:
 def change_sentence(series: HistorySeries, change: ChangePoint) -> str:
     """Describe a change: size, place, commits, when it became visible, and what else changed there."""
     if change.drift:
-        said = f"{change_in_short(change)} from run {change.first} to run {change.latest + 1}, on a line"
-        said += f" rather than in steps; {_seen(series, change)}"
-        return f"{said}."
+        runs = f"from run {change.first} to run {change.latest + 1}"
+        return f"{change_in_short(change)} {runs}, not in steps; {_seen(series, change)}."
     first, before = series.points[change.first], series.points[change.first - 1]
-    said = f"{change_in_short(change)} from run {change.first + 1} on, of {_when(first)}"
+    said = f"{change_in_short(change)} since run {change.first + 1} ({_when(first)}"
     if first.commit and before.commit and first.commit != before.commit:
         said += f", after commit {before.short_commit}"
+    said += ")"
     if change.earliest != change.latest:
-        said += f"; it may be any of runs {change.earliest + 1} to {change.latest + 1}"
+        said += f"; it may have begun at any of runs {change.earliest + 1} to {change.latest + 1}"
     return f"{said}; {_seen(series, change)}."
 
 
 def _seen(series: HistorySeries, change: ChangePoint) -> str:
     marks = ", ".join(mark.text for mark in series.marks_at(change))
-    return f"seen first after run {change.found + 1}{marks and f'; changed there too: {marks}'}"
+    return f"first seen after run {change.found + 1}{marks and f'; also changed there: {marks}'}"
 
 
 def series_sentences(series: HistorySeries) -> Iterator[str]:
@@ -246,8 +246,9 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
     level = found.levels[-1]
     since = f" since run {level.first + 1}" if series.changes else ""
     since = " at the end of a drift" if level.drifts else since
-    noise = "" if found.noise is None else f"; runs of one level differ by {found.noise:.1%} (robust spread)"
-    yield f"{milliseconds(level.typical)} ms{since}, newest {milliseconds(last.median_ms)} ms{noise}."
+    noise = "" if found.noise is None else f"; runs of one level vary by {found.noise:.1%} (robust spread)"
+    newest = f"; newest run {milliseconds(last.median_ms)} ms" if len(series.points) > 1 else ""
+    yield f"Typical latency{since}: {milliseconds(level.typical)} ms{newest}{noise}."
     if series.is_arm is False:
         yield NOT_ARM
     for change in series.changes:
@@ -266,8 +267,8 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
 def rate_sentence(series: HistorySeries) -> str:
     """State the rate of false alarms; every output of a history must include it."""
     return (
-        f"False alarms: of histories of {plural(series.found.runs, 'run')} without a change at most "
-        f"{series.found.false_alarms:.1%} show one, where noise is independent from run to run."
+        f"False alarms: at most {series.found.false_alarms:.1%} of histories without a change "
+        f"({plural(series.found.runs, 'run')}) show one, if noise is independent from run to run."
     )
 
 

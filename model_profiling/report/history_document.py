@@ -120,7 +120,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> Chart:
     y = draw.axis(
         "ms, median with its interval", draw.span(round(max(0.0, least - room), 6), round(most + room, 6))
     )
-    dates = f"run, in the order of measuring; {shown[0].at:%Y-%m-%d} to {shown[-1].at:%Y-%m-%d}"
+    dates = f"runs in the order they were measured; {shown[0].at:%Y-%m-%d} to {shown[-1].at:%Y-%m-%d}"
     x = draw.axis(
         [dates, f"the newest {MOST_POINTS} of {len(series.points)}"] if left else [dates],
         draw.span(left + 0.5, len(series.points) + 0.5),

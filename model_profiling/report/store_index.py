@@ -87,7 +87,7 @@ def store_document(contents: StoreContents) -> list[doc.Block]:
     blocks += _changes(contents, histories)
     if runs:
         instead = doc.Paragraph(
-            "The charts are drawn by a script of this page; the newest latencies stand in the table above."
+            "A script of this page draws the charts; the table above has the newest latencies."
         )
         latency = _latencies(contents)
         blocks += [
@@ -135,7 +135,7 @@ def fit_page(contents: StoreContents) -> tuple[list[StoredRun], list[HistorySeri
     if longest := max((_first_shown(series, known) for series in histories), default=0):
         told.append(f"the newest points of each history (up to {longest:,} older ones are left out)")
     more = f" {contents.command}" if contents.command else ""
-    note = f"This page holds {listing(told)}. The answers at the top are of everything.{more}" if told else ""
+    note = f"This page shows {listing(told)}. The answers at the top cover everything.{more}" if told else ""
     return runs, histories, note
 
 
@@ -160,7 +160,7 @@ def _first_shown(series: HistorySeries, known: Iterable[str]) -> int:
 _NAMED = 3
 """How many programs an answer names at most."""
 _NOT_PROVEN = (
-    (Kernels.SME_RAN, "SME or SME2, which is not told:"),
+    (Kernels.SME_RAN, "SME or SME2 ran (unknown which):"),
     (Kernels.NONE_RAN, "none ran in"),
     (Kernels.NOT_TESTED, "not tested:"),
 )
@@ -178,7 +178,7 @@ def answers(contents: StoreContents) -> doc.Answers:
 
 def _inventory(runs: Sequence[StoredRun]) -> doc.Text:
     if not runs:
-        return "No run yet: `sme2prof store add RUN_DIR` puts one into it."
+        return "No runs yet: add one with `sme2prof store add RUN_DIR`."
     dates = sorted(_day(run) for run in runs)
     devices = {run.device for run in runs if run.times is not Times.EMULATED}
     places = [plural(len(devices), "device")] if devices else []
@@ -192,10 +192,9 @@ def _slower(contents: StoreContents) -> doc.Text:
     judged = [series for series in contents.told if not series.found.too_few]
     if not judged:
         most = max((len(series.points) for series in contents.told), default=0)
-        there = f"there {'is' if most == 1 else 'are'} {most} at most"
         return (
             f"Not known yet: it takes {plural(FEWEST_RUNS, 'run')} of one model on one "
-            f"device to tell a change from noise, and {there}."
+            f"device to tell a change from noise; the longest history has {most}."
         )
     since_best = [(series, _since_best(series.changes)) for series in judged]
     slower = [(series, change) for series, change in since_best if change is not None]
@@ -203,7 +202,7 @@ def _slower(contents: StoreContents) -> doc.Text:
     also = f" {faster} became faster." if faster else ""
     count = f"{len(judged):,} {'history' if len(judged) == 1 else 'histories'}"
     if not slower:
-        return doc.Strong("No"), f": of {count}, none became slower.{also}"
+        return doc.Strong("No"), f": none of {count} became slower.{also}"
     series, change = max(slower, key=lambda each: each[1].change)
     key, since = series.key, _day(series.points[change.first])
     worst = f"{key.program} on {key.device_name}, {change_text(change)} since {since}"
@@ -300,14 +299,14 @@ def _changes(contents: StoreContents, histories: Sequence[HistorySeries]) -> Ite
             )
         )
     left = len(found) - _MOST_CHANGES
-    more = f" {left} older ones are not listed here, but marked in the charts." if left > 0 else ""
+    more = f" {left} older changes are marked only in the charts." if left > 0 else ""
     by_chance = sum(series.found.false_alarms for series in contents.told)
     yield doc.Heading("What changed")
     yield doc.make_table(_CHANGE, rows, numbers=(2, 3))
     yield doc.Paragraph(
-        "A change is a latency that went to another level and stayed there, or goes there little by little. "
-        f"By chance alone one would be found in at most {by_chance:.1f} of {len(contents.told):,} histories, "
-        f"where noise is independent from run to run.{more}"
+        "A change is a latency that moved to another level, at once or gradually. Chance alone would show "
+        f"one in at most {by_chance:.1f} of {len(contents.told):,} histories, if noise is independent from "
+        f"run to run.{more}"
     )
 
 
@@ -336,7 +335,7 @@ def _matrix(
         for every, most, what in ((programs, _ROWS, "models"), (devices, _COLUMNS, "devices"))
         if len(every) > most
     ]
-    note = f" {' and '.join(left)} are found with the filters." if left else ""
+    note = f" The filters find {' and '.join(left)}." if left else ""
     yield doc.Heading("Models and devices")
     yield doc.make_table(
         ("model", *devices[:_COLUMNS], "SME2 kernels"), rows, range(1, len(devices[:_COLUMNS]) + 1)

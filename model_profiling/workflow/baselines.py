@@ -80,9 +80,7 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
     folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else path
     run = Run.open(folder)
     if run.manifest is None:
-        raise InputError(
-            f"{folder} has no {names.MANIFEST}: nothing says what it ran on", "name a run directory"
-        )
+        raise InputError(f"{folder} has no {names.MANIFEST}: its machine is unknown", "name a run directory")
     found = device_of(run.manifest)
     return Judged(
         folder,
@@ -100,7 +98,7 @@ def baseline_word(against: str) -> str:
     word = against.removeprefix(PREFIX)
     if word == against or not word or not word.isprintable():
         raise InputError(
-            f"{against!r} is no baseline",
+            f"{against!r} is not a baseline",
             f"name a run of the store: {PREFIX}{LAST_GOOD}, {PREFIX}TAG, {PREFIX}NAME or {PREFIX}RUN_ID",
         )
     return word
@@ -126,7 +124,7 @@ def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: b
         if not good:
             raise InputError(
                 f"none of the {plural(len(fitting), 'run')} of {judged.words} in {store.address} is good",
-                f"take the tag {BAD} from one, or add one: {_add_command(store)}",
+                f"remove the tag {BAD} from one, or add one: {_add_command(store)}",
             )
         return good[0]
     return _named(store, word, judged, others, across_machines=across_machines)
@@ -166,7 +164,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
     long_enough = len(word) >= _FEWEST_LETTERS
     if word == judged.identity.run_id or (long_enough and judged.identity.run_id.startswith(word)):
         raise InputError(
-            f"{PREFIX}{word} is the run that is judged",
+            f"{PREFIX}{word} is this run itself",
             f"name another one: {store_command('list', store.address)}",
         )
     by_id = [row for row in rows if long_enough and row["run_id"].startswith(word)]
@@ -174,7 +172,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
     if len(by_id) + bool(by_word) > 1:
         meant = [row["run_id"][:12] for row in (*by_id, *by_word)]
         raise InputError(
-            f"{word!r} means several runs: {listing(meant[:_TOLD])}", "give more of the run's id"
+            f"{word!r} matches several runs: {listing(meant[:_TOLD])}", "give more of the run's id"
         )
     if by_id:
         (found,) = by_id
@@ -196,7 +194,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
     if not alike:
         seen = list(dict.fromkeys(f"{row['model']} {row['dtype']}".strip() for row in by_word))
         raise InputError(
-            f"{word!r} is no run of {judged.words}, but of {listing(seen[:_TOLD])}",
+            f"{word!r} is of {listing(seen[:_TOLD])}, not of {judged.words}",
             "name one of this model, dtype and backend",
         )
     if not here:
@@ -210,7 +208,7 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
 def _devices(rows: Iterable[Row]) -> str:
     seen = list(dict.fromkeys(str(row["device_name"]) for row in rows))
     more = [f"{len(seen) - _TOLD} more"] if len(seen) > _TOLD else []
-    return f"they are of {listing([*seen[:_TOLD], *more])}"
+    return f"the others are of {listing([*seen[:_TOLD], *more])}"
 
 
 def _add_command(store: Store) -> str:
@@ -252,7 +250,7 @@ def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, 
     """Return the result for a first run. It must be complete, because later runs are compared with it."""
     if judged.unfinished:
         raise InputError(
-            f"{judged.path} is {judged.unfinished}: it cannot be the first that others are judged by",
+            f"{judged.path} is {judged.unfinished}: it cannot be the baseline of later runs",
             "continue it with --resume",
         )
     nobody = SideFacts(f"{PREFIX}{word}", "nothing", "", "", "", "", "", "", Times.UNKNOWN)
@@ -278,7 +276,9 @@ def keep_verdict(
 ) -> KeptVerdict:
     """Add the judged run to `store` with its verdict as a tag; refuse a run without a verdict."""
     if comparison.answer in (None, "no answer"):
-        raise InputError(f"{run_dir} was not judged, and is not kept", "add it by hand: sme2prof store add")
+        raise InputError(
+            f"{run_dir} has no verdict, so it is not added to the store", "add it by hand: sme2prof store add"
+        )
     judged = judged_run(run_dir, device)
     added = store.add([judged.path], Labels(device=device))
     if added.refused:
@@ -287,7 +287,7 @@ def keep_verdict(
     if added.runs[0].outcome == "an earlier state of one that is there":
         raise InputError(
             f"{judged.path} is {added.runs[0].outcome}",
-            "judge the run as it is now: its verdict was not kept",
+            "compare the run as it is now: this verdict was not kept",
         )
     tag, other = (BAD, GOOD) if comparison.answer == "failed" else (GOOD, BAD)
     store.tag([run_id], [tag], note=headline(comparison))
@@ -313,7 +313,7 @@ def stored_side(store: Store, run: Row, name: str) -> Measurement:
             return _stored_side(ask, run, name)
         except (ValueError, TypeError, KeyError) as problem:
             raise FormatError(
-                f"{store.address} holds rows of run {run['run_id']} that make no sense ({problem})",
+                f"{store.address} has damaged rows of run {run['run_id']} ({problem})",
                 f"see: {store_command('check', store.address)}",
             ) from problem
 

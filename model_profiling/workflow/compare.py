@@ -393,7 +393,7 @@ def _end_to_end(
     found = compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not)
     a, b = _median(before), _median(after)
     if a and b and why_not is None:
-        why = "only medians are known, which do not show how much processes differ by themselves"
+        why = "only medians are known, not how much processes vary"
         return replace(found, reason=why, ratio=a / b, baseline_median=a, candidate_median=b), False
     return found, False
 

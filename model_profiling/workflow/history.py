@@ -144,15 +144,15 @@ def _nothing_fits(rows: Iterable[Row], question: HistoryQuestion) -> InputError:
         if not any(_fits(row, alone) for row in rows):
             there = sorted({str(row["moment" if name == "since" else name]) for row in rows})
             cure = (
-                f"the last is of {there[-1][:10]}" if name == "since" else f"known: {listing(_some(there))}"
+                f"the newest is of {there[-1][:10]}" if name == "since" else f"known: {listing(_some(there))}"
             )
             shown = f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value
             return InputError(f"no run of {question.model} has --{name} {shown}", cure)
-    return InputError(f"no run of {question.model} has all of that", "leave out one of the options")
+    return InputError(f"no run of {question.model} matches all options", "leave out one of them")
 
 
 def _some(words: list[str], most: int = 8) -> list[str]:
-    shown = [word or "(not known)" for word in words]
+    shown = [word or "(unknown)" for word in words]
     return shown if len(shown) <= most else [*shown[:most], f"{len(shown) - most} more"]
 
 
@@ -268,11 +268,11 @@ def _kernels(run: Row, proof: Row | None) -> Kernels:
 
 def _report(folder: Path | None, home: Path) -> tuple[str, str]:
     if folder is None:
-        return "", "its run directory is not there"
+        return "", "its run directory is missing"
     for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):
         if is_regular(folder / name):
             return Path(os.path.relpath(folder / name, home)).as_posix(), ""
-    return "", "no report was made of it"
+    return "", "it has no report"
 
 
 def _headlines(found: Iterable[HistorySeries], spoken: Iterable[Row]) -> set[SeriesKey]:

@@ -7,11 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser.in_chromium import Opened, serious_problems
+from browser.in_chromium import Opened, serious_problems, write_blocks
 from made_store import DEVICES, EMULATED, NO_FOLDER, PROGRAMS, SERIES, STEPS, made_store
+from recorded_runs import ARM, SME2, X86_64
 from said import says
 
+from model_profiling.report.combined import combined_document
+from model_profiling.report.comparison_document import comparison_page
 from model_profiling.report.store_index import StoreContents, render_store
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.report import gather_report
 
 Open = Callable[..., Opened]
 CELLS = len(PROGRAMS) * len(DEVICES)
@@ -39,6 +44,24 @@ def test_it_is_drawn_without_a_complaint_or_a_request(opened, page: Path, width:
     found = opened(page, width=width, dark=dark)
     assert not found.complaints and found.requests == [page.as_uri()]
     assert found.ask("document.documentElement.scrollWidth - innerWidth") <= 0, "the page scrolls sideways"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False), (400, True)])
+def test_pages_of_two_runs_fit(opened: Open, tmp_path: Path, width: int, dark: bool) -> None:
+    """`compare` and the combined page: nothing is wider than the page; a narrow one scrolls its tables."""
+    compared = comparison_page(compare(SME2, ARM, across_machines=True))
+    runs = [gather_report(run) for run in (SME2, ARM, X86_64)]
+    combined = combined_document(runs, "Three runs")
+    for title, blocks in (compared, ("Three runs", combined)):
+        found = opened(write_blocks(tmp_path, blocks, title), width=width, dark=dark)
+        found.ask("document.querySelectorAll('details').forEach(details => details.open = true)")
+        assert not found.complaints
+        assert found.ask("document.documentElement.scrollWidth - innerWidth") <= 0
+        cut = found.ask(
+            "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+            ".map(box => box.querySelector('thead').innerText)"
+        )
+        assert width < 1280 or not cut
 
 
 @pytest.mark.parametrize("dark", [False, True])

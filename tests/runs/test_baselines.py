@@ -153,7 +153,7 @@ def test_a_run_is_never_its_own_baseline(store: Store, runs: dict[str, Path], tm
     moved = tmp_path / "moved"
     shutil.copytree(runs["two"], moved)
     assert find_baseline(store, "last-good", judged_run(moved))["run_id"] == id_of(runs["one"])
-    with pytest.raises(InputError, match="is the run that is judged"):
+    with pytest.raises(InputError, match="is this run itself"):
         find_baseline(store, id_of(moved)[:8], judged_run(moved))
     with pytest.raises(InputError, match="no run in"):
         find_baseline(store, "release", judged_run(moved))
@@ -164,7 +164,7 @@ def test_a_baseline_is_meant_by_tag_name_or_id(store: Store, runs: dict[str, Pat
     for word in ("release", "nightly", two, two[:6]):
         assert find_baseline(store, word, judged)["run_id"] == two
     store.tag([id_of(runs["one"])], [two[:6]])
-    with pytest.raises(InputError, match="means several runs"):
+    with pytest.raises(InputError, match="matches several runs"):
         find_baseline(store, two[:6], judged)
     # A tag that several have means the newest that fits; one that none fits is refused with what it is of.
     store.tag([id_of(runs["one"])], ["release"])
@@ -284,8 +284,8 @@ def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--against", "last-good"), "is no baseline"),
-        (("--against", "store:"), "is no baseline"),
+        (("--against", "last-good"), "is not a baseline"),
+        (("--against", "store:"), "is not a baseline"),
         (("--against", "store:last-good", "--add"), "--fail-on-..."),
         (("--against", "store:last-good", *GATE, "--first-is-good"), "--add"),
         (("--against", "store:x", *GATE, "--add", "--first-is-good"), "store:last-good"),

@@ -158,7 +158,7 @@ def test_a_drift_that_began_before_the_page_is_drawn_from_there_and_told_whole(m
     (history,) = (each for each in FEW.histories if each.key in FEW.headlines)
     last = len(history.points) - 1
     made = replace(FEW, histories=(changed(history, made_change(1, 1.0, 1.21, until=last)),))
-    says(told(made)[1], "21.0% slower", "little by little")
+    says(told(made)[1], "21.0% gradually slower")
     half = len(history.points) // 2
     monkeypatch.setattr(store_index, "POINTS", len(history.points) - half)
     page = render_store(made)
