@@ -290,7 +290,9 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
     if comparison.differing_facts:
         blocks += [
             doc.Paragraph("What else differs:"),
-            doc.make_table(("", "A", "B"), comparison.differing_facts),
+            doc.make_table(
+                ("what", "A", "B"), [(what, *map(doc.Code, of)) for what, *of in comparison.differing_facts]
+            ),
         ]
     for found in comparison.series:
         if details := tuple(_details(found)):
@@ -306,16 +308,15 @@ def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
     blocks: list[doc.Block] = [doc.Heading(f"{program}: {title}" if b == "B" and program else title, 1)]
     blocks += comparison_document(comparison)
     bars = [
-        (f"{side}: {found.name}" if len(comparison.series) > 1 else side, break_down(series))
+        (f"{side}: {series}" if len(comparison.series) > 1 else side, break_down(shown))
         for found in comparison.series
         if found.pairing and found.parts
-        for side, series in ((a, found.pairing.baseline), (b, found.pairing.candidate))
+        for side, series, shown in (
+            (a, found.before, found.pairing.baseline),
+            (b, found.after, found.pairing.candidate),
+        )
     ]
-    return title, [
-        *blocks,
-        doc.Heading("Where the time goes"),
-        parts_bars(bars, shares=False),
-    ] if bars else blocks
+    return title, [*blocks, parts_bars(bars, shares=False)] if bars else blocks
 
 
 def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
@@ -341,14 +342,11 @@ def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
         return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
 
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
+    is_arm = False not in (comparison.a.is_arm, comparison.b.is_arm)
     columns: tuple[doc.Column[SeriesComparison], ...] = (
-        doc.Column("experiment", lambda found: found.name),
-        doc.Number(
-            marked("A ms", comparison.a.is_arm), lambda found: milliseconds(found.end_to_end.baseline_median)
-        ),
-        doc.Number(
-            marked("B ms", comparison.b.is_arm), lambda found: milliseconds(found.end_to_end.candidate_median)
-        ),
+        doc.Column("experiment", lambda found: marked(found.name, is_arm)),
+        doc.Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
+        doc.Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
         doc.Number("change", lambda found: change(found.end_to_end.ratio)),
         doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
         doc.Column("verdict", verdict),

@@ -150,7 +150,7 @@ def test_times_of_a_cpu_that_is_not_arm_are_marked(tmp_path: Path, sme2prof) -> 
     slow_down(runs[0], 1.84)
     as_program(runs[1], "small_cnn_xnnpack_int8")
     done = sme2prof("compare", *runs)
-    says(done.stdout, "A ms (not Arm)", "B ms (not Arm)")
+    says(done.stdout, "linux_baseline, 1 thread (not Arm)")
     last = done.stdout.splitlines()[-1]
     says(last, "B (small_cnn xnnpack int8) is 1.84x as fast as A (95% interval 1.")
     assert last.endswith("), on x86_64: says nothing about Arm.")

@@ -23,7 +23,6 @@ from model_profiling.report.charts import (
     category_colours,
     labelled,
     layer,
-    layered,
     named,
     palette,
     projection,
@@ -170,8 +169,6 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
 
 _SWITCHES = {"on": "#e07b1f", "off": "#3b7dd8"}
 _OTHER = "#8a8f98"
-_RUNS: Channel = {"type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 320}}
-_STEP = {"step": 22}
 _TOLD = 8
 """How many bars are described in words at most."""
 
@@ -230,21 +227,25 @@ def coverage_bars(found: Iterable[tuple[str, OnSme2 | None]], title: str, source
 
 def parts_bars(bars: Sequence[tuple[str, ShownTimes]], *, shares: bool) -> Chart:
     """Bars split into categories and overheads, in milliseconds or as shares of each bar."""
-    rows: list[Row] = [
-        {"run": label, "part": part, "ms": found.ms, "share": found.percent, "place": place}
-        for label, shown in bars
-        for place, (part, found) in enumerate(shown.parts.items())
-    ]
-    drawn = layer(
-        "rows", "bar", x="share" if shares else "ms", y="run", order={"field": "place"},
-        color=palette("part", PARTS, title=None), tip={name: name for name in ("run", "part", "ms", "share")},
-    )  # fmt: skip
-    x = axis("percent of the run's own time" if shares else "milliseconds per inference, with the tracer on")
+    rows = [{"_row": place, "_label": named(label)} for place, (label, _) in enumerate(bars)]
+    segments: list[Row] = []
+    for place, (label, shown) in enumerate(bars):
+        end = 0.0
+        for part, found in shown.parts.items():
+            begin, end = end, end + (found.percent if shares else found.ms)
+            row = {"run": label, "part": part, "ms": found.ms, "share": found.percent}
+            segments.append(
+                {**band(place, 0.42, 0.86), **row, "_from": round(begin, 6), "_to": round(end, 6)}
+            )
+    tip = {name: name for name in ("run", "part", "ms", "share")}
+    colour = palette("part", PARTS, title=None)
+    drawn = layer("segments", "bar", x="_from", x2="_to", **BOX, color=colour, tip=tip)
+    x = axis("percent of the run's time" if shares else "ms per inference, with the tracer")
     largest = [(label, *max(shown.parts.items(), key=lambda part: part[1].percent)) for label, shown in bars]
     told = "; ".join(f"{label}: {part}, {found.percent:.1f}%" for label, part, found in largest[:_TOLD])
     more = f"; and {len(bars) - _TOLD} more" if len(bars) > _TOLD else ""
     name, title = ("shares", "Shares of the time") if shares else ("categories", "Where the time goes")
-    spec = layered({"rows": rows}, [drawn], x, _RUNS, _STEP)
+    spec = labelled({"rows": rows, "segments": segments}, [drawn], x)
     summary = f"The largest part of each. {told}{more}."
     return Chart(name, title, summary, spec, f"{names.ANALYSIS} of each run")
 

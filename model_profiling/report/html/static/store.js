@@ -345,9 +345,9 @@ class Charts {
     this.more = make("button", { type: "button", class: "more", onclick: () => this.show(this.drawn) });
     place.querySelector(".instead").hidden = true;
     place.append(filters.ofCharts, this.count, this.grid, this.more, make("p", { class: "note" },
-      "Each dot is a run's median with its interval, the line the level it is at; a dashed line stands where that changed, a tick below where the program, ",
-      "ExecuTorch, the kit, its runner or the system is another than before. All charts share their dates; each has a height of its own, of at least 10% of the latency. ",
-      "Arrow keys go from run to run, Enter opens the report."));
+      "Each dot is the median of a run, with its interval; the line is its level. A dashed line marks a change of the level; a tick below marks another program, ",
+      "ExecuTorch, kit, runner or system. All charts show the same dates; each has its own scale, which covers at least 10% of the latency. ",
+      "Arrow keys go from run to run; Enter opens the report."));
     addEventListener("filter", () => this.show());
     addEventListener("hashchange", () => this.lead());
   }
