@@ -303,10 +303,9 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
 def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
     """Return the page of a comparison, with its title."""
     a, b = _named_sides(comparison)
-    title = f"{b} compared with {a}"
-    program = comparison.b.program
-    blocks: list[doc.Block] = [doc.Heading(f"{program}: {title}" if b == "B" and program else title, 1)]
-    blocks += comparison_document(comparison)
+    program = f"{comparison.b.program}: " if b == "B" and comparison.b.program else ""
+    title = f"{program}{b} compared with {a}"
+    blocks = [doc.Heading(title, 1), *comparison_document(comparison)]
     bars = [
         (f"{side}: {series}" if len(comparison.series) > 1 else side, break_down(shown))
         for found in comparison.series
