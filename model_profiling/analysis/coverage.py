@@ -113,6 +113,9 @@ class MissingOperator:
         return self.operator.cause or matching.NOT_KNOWN
 
 
+NO_MATRICES = "no: multiplies no matrices"
+
+
 class MissingReason(NamedTuple):
     """Operators that miss SME2 for one reason."""
 
@@ -147,6 +150,11 @@ class Coverage:
     @property
     def tested(self) -> bool:
         return self.evidence == "executed"
+
+    @property
+    def yes(self) -> str:
+        """The answer about an operator that SME kernels ran."""
+        return f"yes{'' if self.isa == 'SME2' else ', on SME'}{', under emulation' if self.emulated else ''}"
 
     @property
     def proven(self) -> tuple[MatrixOperator, ...]:
@@ -254,7 +262,7 @@ def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: 
     said = "no: SME2 is off" if off else "not tested"
     if coverage.tested and not off:
         said = "no: no SME kernel was seen to run it"
-    found = dict.fromkeys(map(series.place, series.operators), "no: multiplies no matrices")
+    found = dict.fromkeys(map(series.place, series.operators), NO_MATRICES)
     found |= dict.fromkeys(map(series.place, matching.matrix_operators(series)), said)
     if off or not coverage.tested:
         return found
@@ -262,11 +270,8 @@ def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: 
     for missing in coverage.missing:
         for each in places.get(missing.operator.key.in_program, ()):
             found[series.place(each)] = f"no: {missing.reason}"
-    yes = (
-        f"yes{'' if coverage.isa == 'SME2' else ', on SME'}{', under emulation' if coverage.emulated else ''}"
-    )
     for match in matching.match_proven(series, coverage.ran)[0]:
-        found |= dict.fromkeys(map(series.place, match.measured), yes)
+        found |= dict.fromkeys(map(series.place, match.measured), coverage.yes)
     return found
 
 

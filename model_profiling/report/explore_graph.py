@@ -1,6 +1,6 @@
 """The model as a graph: boxes are operators, or modules if there are too many; lines carry results down.
 
-    {texts, timed, unit, lead, note, kinds: [word...], wide, rows,
+    {texts, timed, unit, lead, note, sme2: words, kinds: [word...], wide, rows,
      boxes: [[label, where, module, row, x, index in kinds, [name, value...]]...],
      lines: [[from box, [to box...], [x in each row that it passes...]]...],
      views: [{label, values: [[operators, amount, share]...], note}...]}
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean as mean
 
-from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.coverage import NO_MATRICES, Coverage
 from model_profiling.analysis.matching import REASON_NOT_KNOWN
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
@@ -131,6 +131,7 @@ def _data(steps: Sequence[ProgramStep], views: Sequence[_View], coverage: Covera
         "note": f"{plural(layout.left, 'long line')} not drawn, to keep this page small."
         if layout.left
         else "",
+        "sme2": "SME2, under emulation" if coverage.emulated else "SME2, when it is on",
         "kinds": _KINDS,
         "wide": layout.wide,
         "rows": max(layout.rows) + 1,
@@ -161,16 +162,19 @@ def _sme2(matrix: Sequence[MatrixOperator], coverage: Coverage, *, unseen: bool)
     """One of `_KINDS`, and the answer with its reason."""
     if not matrix:
         return (
-            (_NOT_TESTED, "not known: this delegate cannot be read") if unseen else (_NO_MATRIX, _NO_MATRIX)
+            (_NOT_TESTED, "not known: this delegate cannot be read") if unseen else (_NO_MATRIX, NO_MATRICES)
         )
     if not coverage.tested:
         return _NOT_TESTED, f"not tested: {coverage.reason}"
     used = sum(each.on_sme for each in matrix)
     why = _most(each.why_not or REASON_NOT_KNOWN for each in matrix if not each.on_sme)
-    yes = f"yes, on {coverage.isa}{' under emulation' if coverage.emulated else ''}"
     if used == len(matrix):
-        return _USED, yes
-    return (_IN_PART, f"{yes}: {used} of {len(matrix)}; no: {why}") if used else (_NOT_USED, f"no: {why}")
+        return _USED, coverage.yes
+    return (
+        (_IN_PART, f"{coverage.yes}: {used} of {len(matrix)}; no: {why}")
+        if used
+        else (_NOT_USED, f"no: {why}")
+    )
 
 
 # Boxes of neighbours in running order: so no box waits for its own result.

@@ -27,7 +27,7 @@ class GraphExplorer {
     this.picture = draw("svg", { role: "group", "aria-label": "Graph of the model; arrow keys follow the data and go along a row", onkeydown: (event) => this.key(event), onpointerleave: hideTip });
     place.append(make("div", { class: "controls" },
       views.length > 1 ? chooser("Experiment", views.map((view) => view.label), 0, (view) => { this.view = views[view]; this.paint(); }) : null,
-      chooser("Colours show", [timed ? "share of the time" : "share of the arithmetic", "SME2"], Number(this.bySme2), (chosen) => { this.bySme2 = chosen === 1; this.paint(); }),
+      chooser("Colours show", [timed ? "share of the time" : "share of the arithmetic", this.data.sme2], Number(this.bySme2), (chosen) => { this.bySme2 = chosen === 1; this.paint(); }),
       chooser("Zoom", ZOOMS.map((zoom) => `${100 * zoom}%`), 0, (zoom) => this.size(ZOOMS[zoom]))),
     make("p", {}, this.data.lead), this.legend, make("div", { class: "graph" }, this.picture), this.details, this.note);
     this.lay();
