@@ -128,8 +128,8 @@ def _invoke(words: list[str]) -> object:
     for word in words:  # no file name and no page can hold these
         if "\0" in word or not is_utf8(word):
             raise InputError(
-                f"the argument {word!r} holds what no name can: bytes that are not UTF-8, or NUL",
-                "rename the file, with letters that every system knows",
+                f"the argument {word!r} contains NUL, or bytes that are not UTF-8",
+                "rename the file with plain letters",
             )
     # Not click's own main(): it prints an empty line on Ctrl-C.
     with program().make_context("sme2prof", words) as context:
