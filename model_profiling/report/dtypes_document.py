@@ -43,11 +43,11 @@ _Cell = Callable[[DtypeSide], str]
 
 
 def _rows(found: Dtypes) -> Iterator[tuple[str, _Cell]]:
-    yield (
-        "latency, median ms",
-        lambda side: milliseconds(side.latency.median_ms) if side.latency else "not measured",
-    )
     if any(side.latency for side in found.sides):
+        yield (
+            "latency, median ms",
+            lambda side: milliseconds(side.latency.median_ms) if side.latency else "not measured",
+        )
         yield (
             "latency, 5% to 95% ms",
             lambda side: _range(side.latency.p5_ms, side.latency.p95_ms) if side.latency else MISSING,

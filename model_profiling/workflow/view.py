@@ -75,7 +75,8 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
         problems += [row.problem] if row.problem else []
     if len(problems) == len(runs):
         raise InputError(
-            f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}", "see each run"
+            f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}",
+            "`sme2prof validate RUN_DIR` says what is wrong with each",
         )
     pages = _pages_about(folder, runs, page.parent)
     files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}", pages))

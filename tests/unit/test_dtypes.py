@@ -155,7 +155,7 @@ def test_the_page_says_what_stays_outside_and_why_operators_miss_sme2() -> None:
     says(found.verdict, "fp32: ", "0 operators outside", "fp16: ", "2 operators outside")
     page = render_markdown(dtypes_document(found))
     says_together(page, "2", GELU.operator, GELU.reason)
-    says(page.replace("\\", ""), GELU.replacement, GELU.source, "not measured")
+    says(page.replace("\\", ""), GELU.replacement, GELU.source, "No latency was measured")
     partly = dtypes.OnSme2(
         "executed", "SME2 kernels were called", 3, 14, 0.3, (dtypes.MissesSme2("no such kernel", 11, 0.7),)
     )
