@@ -141,7 +141,7 @@ def _inline(part: doc.Inline) -> str:
             return f"<code>{_words(text)}</code>" if text else ""
         case doc.Link(text, file, anchor):
             address = f"#{anchor}" if anchor else quote(f"./{file}", errors="backslashreplace")
-            return f'<a href="{escape(address)}">{escape(text)}</a>'
+            return f'<a href="{escape(address)}">{_words(text)}</a>'
         case doc.Strong(text):
             return f"<strong>{escape(text)}</strong>"
         case str():
