@@ -148,25 +148,26 @@ class Finding:
         }
 
 
-def source_line(operator: Operator, *, short: bool = False) -> str:
-    """`/folder/model.py:12`, or `model.py:12` if `short`; empty if unknown."""
-    place = operator.source.place
-    if not place.file or not place.line:
-        return ""
-    file = place.file.replace("\\", "/").rsplit("/", 1)[-1] if short else place.file
-    return f"{file}:{place.line}"
+def source_line(operator: Operator) -> str:
+    """`/folder/model.py:12`; empty if unknown."""
+    return operator.source.place.source_line
+
+
+def line_or_layer(operator: Operator) -> str:
+    """What has to change: `/folder/model.py:12`, or else the layer."""
+    return operator.source.place.source_line or operator.source.place.layer
 
 
 def where(operator: Operator) -> str:
-    """Module and line, for people."""
-    parts = operator.source.module_path, source_line(operator, short=True)
-    return ", ".join(part for part in parts if part)
+    """Module and line, for people; without a line of the model, the layer: `Conv2d "features.0"`."""
+    place = operator.source.place
+    return ", ".join(filter(None, (place.module_path, place.short_line))) if place.short_line else place.layer
 
 
 def _where_all(concerns: Sequence[Concern]) -> str:
     """The place of one concern; for several, the line and the number of modules."""
     first, places = concerns[0], {concern.where for concern in concerns}
-    line = first.line.replace("\\", "/").rsplit("/", 1)[-1] or source_line(first.operator, short=True)
+    line = first.line.replace("\\", "/").rsplit("/", 1)[-1] or first.operator.source.place.short_line
     return first.where if len(places) == 1 or not line else f"{line} in {plural(len(places), 'module')}"
 
 

@@ -39,7 +39,9 @@ _LONGEST_CODE = 1000
 _QUANTIZING = "quantized_decomposed."
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?!\s*File ")([^\n]*))?')
-_TORCH_FILE = re.compile(r"[/\\](?:torch|executorch|torchao)[/\\]")
+_TORCH_FILE = re.compile(
+    r"(?:site|dist)-packages[/\\](?:torch|torchao|executorch)[/\\]|[/\\]torch[/\\](?:nn|utils|_\w+)[/\\.]"
+)
 
 _DTYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "fp16", 7: "fp32", 8: "fp64", 12: "bool",
@@ -219,10 +221,10 @@ def _module(stack: str) -> tuple[str, str]:
 
 
 def source_line(trace: str) -> tuple[str, int, str]:
-    """The innermost frame of the model's own code, or of torch's if there is no other."""
+    """The innermost frame of the model's own code; empty if torch's frames are the only ones."""
     frames = [(match[1], int(match[2]), (match[3] or "").strip()) for match in _FRAME.finditer(trace)]
     own = [frame for frame in frames if not _TORCH_FILE.search(frame[0])]
-    return (own or frames or [("", 0, "")])[-1]
+    return (own or [("", 0, "")])[-1]
 
 
 def _output(node: dict[str, Json], tensors: dict[str, Json]) -> tuple[tuple[int, ...], str]:

@@ -221,7 +221,18 @@ class SourceRef:
     @property
     def source_line(self) -> str:
         """`/folder/model.py:12`; empty if the record names no line."""
-        return f"{self.file}:{self.line}" if self.line else ""
+        return f"{self.file}:{self.line}" if self.file and self.line else ""
+
+    @property
+    def short_line(self) -> str:
+        """`model.py:12`; empty if the record names no line."""
+        return self.source_line.replace("\\", "/").rpartition("/")[2]
+
+    @property
+    def layer(self) -> str:
+        """`Conv2d "features.0"`; empty for the model itself."""
+        kind = self.module_class.rpartition(".")[2]
+        return f'{kind} "{self.module_path}"' if kind and self.module_path else self.module_path
 
 
 @dataclass(frozen=True, slots=True)

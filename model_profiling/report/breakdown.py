@@ -380,10 +380,8 @@ def module_cell(operator: Operator) -> str | Code:
 
 
 def line_cell(operator: Operator) -> str:
-    place = operator.source.place
-    if not place.file:
-        return MISSING
-    return f"{place.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{place.line}"
+    """The model's line, or else the layer."""
+    return operator.source.place.short_line or operator.source.place.layer or MISSING
 
 
 def precision_cell(operator: Operator) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.coverage import NotTested
-from model_profiling.analysis.findings import Finding, source_line
+from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, size
 from model_profiling.report.breakdown import break_down, cost_text, why
@@ -352,7 +352,7 @@ class _Asked:
 def finding_text(found: Finding) -> str:
     groups = [group for group in found.groups if group.where]
     step = f" {capitalized(found.first_step)}." if found.first_step else ""
-    named = groups and source_line(groups[0].concerns[0].operator, short=True)
+    named = groups and groups[0].concerns[0].operator.source.place.short_line
     if not groups or (named and named in found.title):
         return f"{found.title}{gain_text(found)}.{step}"
     between = groups[0].where.startswith("between ")

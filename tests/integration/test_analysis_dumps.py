@@ -18,12 +18,14 @@ from model_profiling.core.records import record_json
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
+from model_profiling.report.breakdown import line_cell
 from model_profiling.report.scrubbing import Scrubber
 from model_profiling.run import Times, names
 from model_profiling.targets import Job
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report
 
+UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
 CASES = [
     ("toy_cnn", "fp32", "xnnpack", 5),
     ("toy_cnn", "fp16", "xnnpack", 5),
@@ -107,6 +109,21 @@ def test_operators_carry_shape_cost_rate_and_source_line(dump_of) -> None:
     assert first.source.module_path == "features.0"
     assert first.source.place.file.endswith("toy_cnn/model.py") and first.source.place.line > 0
     assert first.family == "F32" and not first.packed
+
+
+@pytest.mark.parametrize(
+    ("dtype", "before"), [("fp32", "the model's input"), ("int8", 'the quantize at Conv2d "0"')]
+)
+def test_a_layer_without_a_line_of_the_model_is_named_and_never_a_file_of_torch(
+    dtype, before, dump_of
+) -> None:
+    dump, pte = dump_of(f"{UNSEEN}:layers", dtype, "xnnpack", 5)
+    analysis = analyse(dump, model=pte)
+    assert {operator.source.place.file for operator in analysis.dumps[0].operators} == {""}
+    (changes,) = (found for found in analysis.findings if found.id == "layout-changes")
+    assert f'between {before} and Conv2d "0"' in {concern.where for concern in changes.concerns}
+    convolutions = [each for each in analysis.dumps[0].operators if each.category is Category.CONV]
+    assert [line_cell(each) for each in convolutions] == ['Conv2d "0"', 'Conv2d "2"']
 
 
 def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_the_graph_says_so(

@@ -202,6 +202,10 @@ def no_iterator() -> None:
     raise RuntimeError("the data is not here")
 
 
+layers = of(
+    lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)),
+    torch.randn(1, 3, 32, 32),
+)
 unet = of(UNet, torch.randn(1, 3, 32, 32))
 branching = of(Branching, torch.ones(3))
 logarithm = of(Logarithm, torch.tensor([-1.0, 2.0]))

@@ -7,7 +7,7 @@ from math import prod
 
 from model_profiling.analysis.causes.context import FindingContext, MethodFlow, counted, some_of
 from model_profiling.analysis.causes.outside import why_outside
-from model_profiling.analysis.findings import Concern, Finding, source_line, where
+from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series_views import calls_of, seen_roofline
 from model_profiling.core.formatting import plural
@@ -16,7 +16,7 @@ from model_profiling.program.flow import Step
 
 # Conversions between number formats: around parts in floating point, or at the model's edges.
 
-_CONVERSIONS = ("quantize", "dequantize", "convert")
+CONVERSIONS = ("quantize", "dequantize", "convert")
 _AT_RUN_TIME = ("qdint8", "qpint8")
 """A linear layer with weights of 8 or 4 bits converts its input to these: not an island."""
 _ID = "quantize-dequantize"
@@ -87,7 +87,7 @@ def _at_edge(context: FindingContext, operator: Operator) -> bool:
 
 
 def _converts(context: FindingContext, operator: Operator) -> bool:
-    if not operator.delegated or operator.kind not in _CONVERSIONS:
+    if not operator.delegated or operator.kind not in CONVERSIONS:
         return False
     found = context.step(operator)
     made = found[0].flow.steps[found[1]].outputs if found else ()
@@ -184,7 +184,7 @@ def same_each_time(context: FindingContext) -> Finding | None:
             context.does_not_depend_on_input(operator)
             # A recurrent layer creates its first state itself: a user cannot store it for the layer.
             and not operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
-            and not (source_line(operator) in replaced and _goes_with_its_call(context, operator))
+            and not (line_or_layer(operator) in replaced and _goes_with_its_call(context, operator))
         )
     )
     # Many small ones cost their calls, however little they do; a single number is not a mask.
@@ -209,9 +209,9 @@ def same_each_time(context: FindingContext) -> Finding | None:
 def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
     """Lines with a call to replace and input-dependent parts: `hardsigmoid` takes its conversions along."""
     operators = context.series.operators
-    depending = {source_line(each) for each in operators if not context.does_not_depend_on_input(each)}
+    depending = {line_or_layer(each) for each in operators if not context.does_not_depend_on_input(each)}
     reasons = ((each, why_outside(context.series, each)) for each in operators)
-    return {source_line(each) for each, why in reasons if why and why.replaced_as_a_call} & depending
+    return {line_or_layer(each) for each, why in reasons if why and why.replaced_as_a_call} & depending
 
 
 def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from model_profiling.analysis.causes.avoidable import CONVERSIONS
 from model_profiling.analysis.causes.context import KINDS_NAMED, FindingContext, MethodFlow
 from model_profiling.analysis.causes.outside import outside_lines
 from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
@@ -196,8 +197,11 @@ def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
 
 
 def _named(operator: Operator) -> str:
-    """`features.0 (model.py:12)`, `the reshape at model.py:12`."""
-    module, line = operator.source.module_path, source_line(operator, short=True)
-    if module:
-        return f"{module} ({line})" if line else module
-    return f"the {operator.kind} at {line}" if line else operator.name
+    """`features.0 (model.py:12)`, `Conv2d "0"`, `the reshape at model.py:12`, `the quantize at Conv2d "0"`."""
+    place = operator.source.place
+    module, line = place.module_path, place.short_line
+    known = (f"{module} ({line})" if line else place.layer) if module else line
+    # Conversions have their layer's module, which alone would read as the layer itself.
+    if known and (not module or operator.kind in CONVERSIONS):
+        return f"the {operator.kind} at {known}"
+    return known or operator.name

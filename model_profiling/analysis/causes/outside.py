@@ -7,7 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.causes.context import FindingContext, counted, some_of
-from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, source_line, where
+from model_profiling.analysis.findings import (
+    Concern,
+    Finding,
+    by_kind,
+    line_or_layer,
+    percent,
+    source_line,
+    where,
+)
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
@@ -66,8 +74,9 @@ class OutsideLine:
 
     @property
     def place(self) -> str:
-        """`model.py:31`, without folders; empty if unknown."""
-        return source_line(self.operators[0], short=True) or (self.reasons[0].source if self.reasons else "")
+        """`model.py:31`, without folders, or the layer; empty if unknown."""
+        place = self.operators[0].source.place
+        return place.short_line or (self.reasons[0].source if self.reasons else "") or place.layer
 
     @property
     def why(self) -> str:
@@ -89,11 +98,15 @@ def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[O
     for operator in outside:
         why = why_outside(series, operator)
         # Without a reason only their kind distinguishes them, and all need the same remedy.
-        line: tuple[str, ...] = (operator.kind, source_line(operator))
+        line: tuple[str, ...] = (operator.kind, line_or_layer(operator))
         # The call of a line is its module's; the operator itself if the module is unknown.
         call = (operator.source.module_path or why.module_path if why else "") or str(operator.identity)
         if why is not None:
-            line = (why.call or why.operator, why.remedy, source_line(operator) or why.source)
+            line = (
+                why.call or why.operator,
+                why.remedy,
+                source_line(operator) or why.source or line_or_layer(operator),
+            )
         found.setdefault(line, {}).setdefault(call, []).append((operator, why))
     return [
         OutsideLine(
