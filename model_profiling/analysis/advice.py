@@ -69,8 +69,8 @@ def about_names(series: SeriesAnalysis) -> Finding | None:
     share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
     return Finding(
         "unknown-operators",
-        f"Report {plural(len(counts), 'operator name')} that no category has: counted as Other",
-        f"tell the kit's authors, so that its table of categories learns {listing(counts)}",
+        f"Report {plural(len(counts), 'operator name')} without a category: counted as Other",
+        (f"report {listing(counts)} to the kit's authors, for the table of categories"),
         series,
         evidence={"names": dict(counts), "share_pct": share},
     )
@@ -82,16 +82,16 @@ _NO_FASTER = 1.05
 _SLOWER = 0.97
 _JUDGED_WORTH = 0.005
 """Share of end-to-end time from which a loss with a verdict is reported."""
-_REPORT = "or report it to google/XNNPACK with these numbers: it chooses the path without looking at shapes"
-_MORE_ROWS = "give a single row company (a larger batch, several steps at once)"
+_REPORT = "or report these numbers to google/XNNPACK: it chooses the kernel without looking at shapes"
+_MORE_ROWS = "compute more than one row at a time (a larger batch, several steps at once)"
 _OFF_THE_PATH = {
     "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
     "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
 }
 """What the rules of XNNPACK's packed paths allow; for fp32 nothing."""
 _SWITCH_OFF = (
-    "as SME2 brings this model no gain as a whole, an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
-    "XNNPACK_ENABLE_ARM_SME2=OFF does without it"
+    "SME2 does not make this model faster: an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
+    "XNNPACK_ENABLE_ARM_SME2=OFF does not use it"
 )
 
 
@@ -177,22 +177,22 @@ def _reason_and_cure(pair: OperatorPair) -> tuple[str, str]:
     operator, source = pair.main, pair.main.source
     if any(member.packed for member in pair.candidate):
         if operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1:
-            reason = f"one row cannot repay the packing (others saw it too: {ONE_ROW_ISSUE})"
+            reason = f"one row is too little work to repay the packing (also reported in {ONE_ROW_ISSUE})"
             return reason, _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
         window = (source.kernel_size or ()) if operator.kind == "convolution" else ()
         if is_large_kernel(window):
             return (
-                f"packing copies each input value for each of {math.prod(window)} taps (others saw it too, "
-                f"in another runtime: {LARGE_KERNEL_ISSUE})",
-                f"compare the large kernel with smaller ones in a row, {_REPORT}",
+                f"packing copies each input value for each of {math.prod(window)} taps (also reported for "
+                f"another runtime, in {LARGE_KERNEL_ISSUE})",
+                f"try several smaller kernels one after another, {_REPORT}",
             )
         flops, bytes_moved = source.flops or 0, source.bytes_moved or 0
-        reason = "packing its input may cost what the faster kernel saves"
+        reason = "packing its input may cost as much as the faster kernel saves"
         if flops and bytes_moved and flops < 10 * bytes_moved:
             reason = f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
         elif 0 < flops < 2_000_000:
-            reason = f"too small to pay for packing: {flops / 1e6:.2f} million operations"
-        return reason, f"larger matrices pay for the packing of their input, {_REPORT}"
+            reason = f"too small to repay the packing: {flops / 1000000.0:.2f} million operations"
+        return reason, f"make the matrices larger, which repays the packing of their input, {_REPORT}"
     cure = "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
     if operator.kind == "depthwise convolution":
         cure = "plain convolutions reach SME2 kernels, depthwise ones do not"
@@ -223,7 +223,7 @@ def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
         yield Finding(
             "too-many-threads",
             f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",
-            f"{most.series.threads} threads are no faster: leave the other cores to the application",
+            f"{most.series.threads} threads are not faster: leave the other cores to the application",
             most,
             evidence={
                 "ms_by_threads": {str(found.series.threads): round(found.e2e_ms, 6) for found in ordered},

@@ -163,17 +163,20 @@ def attribute(
     last = np.flatnonzero(table.name == table.name_index(EXECUTE)).astype(np.int64)
     if not len(last):
         fix = "make the dump with the event tracer on and run the model at least once"
-        raise FormatError(f"{table.source} holds no {EXECUTE} event", fix)
+        raise FormatError(f"{table.source} has no {EXECUTE} event", fix)
     blocks = table.block[last].astype(np.int64)
     after_previous = np.concatenate(([0], last[:-1] + 1))
     first = np.maximum(table.blocks.first_event[blocks], after_previous)
     lost = sum(name in CALLS for name in _outside(table, first, last).name)
     numbers = counted_runs(len(last), warmup_runs, turn_length)
     if warmup_runs >= len(last):
-        what = f"{table.source} holds {len(last)} runs, all of them warm-up"
-        raise FormatError(what, "measure more runs than warm-ups")
+        what = f"{table.source} has {len(last)} runs, all of them warm-up runs"
+        raise FormatError(what, "measure more runs than the number of warm-up runs")
     if not len(numbers):
-        what = f"{table.source} holds {plural(len(last), 'run')} of a turn of {turn_length}, none that counts"
+        what = (
+            f"{table.source} has only {plural(len(last), 'run')} of a turn of {turn_length}, and none of "
+            "them is timed"
+        )
         raise FormatError(what, "measure again")
     outside = _outside(table, first[warmup_runs:], last[warmup_runs:])
     runs_in_file = len(last)
@@ -337,13 +340,13 @@ def _warnings(groups: Sequence[RunGroup], lost: int) -> Iterator[Diagnostic]:
         yield Diagnostic(None, "cut_short", seen)
     strange = sorted({node.name for group in groups for node in group.nodes if node.level == "other"})
     if strange:
-        seen = f"events outside every call are counted as unattributed: {', '.join(strange)}"
+        seen = f"these events are outside every call and are counted as unattributed: {', '.join(strange)}"
         yield Diagnostic(None, "outside", seen)
     delegates = ((group, node) for group in groups for node in group.nodes if node.share is Share.DELEGATE)
     over = sorted({node.call for group, node in delegates if (group.self_ns[:, node.column] < 0).any()})
     if over:
         seen = (
             f"operators of delegate calls {', '.join(map(str, over))} add up to more than the call itself "
-            "(they overlap, or the delegate counts another clock); their overhead shows as negative"
+            "(they overlap, or the delegate uses another clock); their overhead is shown as negative"
         )
         yield Diagnostic(None, "overlap", seen)

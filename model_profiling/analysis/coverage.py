@@ -54,13 +54,15 @@ def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested
     if kept is not None and kept.problem:
         return NotTested(what, kept.problem, f"{kept.fix}; then {profile_command(run, emulated=True)}")
     if manifest is None:
-        return NotTested(what, "these dumps came without a list of kernels", profile_command(run))
+        return NotTested(what, "there is no list of kernels beside these dumps", profile_command(run))
     if manifest.has_sme2 is False:
         cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
         because = f"{cpu}, and no emulated run of this program was made"
         return NotTested(what, because, profile_command(run, emulated=True))
     notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
-    return NotTested(what, notes[0] if notes else "no process listed its kernels", profile_command(run))
+    return NotTested(
+        what, notes[0] if notes else "no process recorded which kernels it ran", profile_command(run)
+    )
 
 
 def _latency(run: Run) -> Iterator[NotTested]:
@@ -224,11 +226,11 @@ def coverage_of(
         because, command = question.because, question.next
     else:
         command, has_sme2 = profile_command(run), run.manifest.has_sme2 if run.manifest else None
-        because = "the evidence kept in this run does not say which operators ran on SME2"
+        because = "the evidence in this run does not say which operators ran on SME2"
         if proofs:
             because = proofs[0][1].not_tested
         elif has_sme2 is None:
-            because = "nothing says whether the CPU that made these dumps has SME2"
+            because = "it is not recorded whether the CPU that made these dumps has SME2"
         elif has_sme2:
             because = "no dump of an experiment with SME2 on can be read"
     return Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
@@ -291,11 +293,11 @@ def _tested(
     operators = tuple(matching.proven_work(work, proof.operators)) if work else proof.operators
     source = place.source
     if not operators:
-        reason = f"no operator multiplies matrices ({proof.series}, {source})"
+        reason = f"the model has no matrix operators ({proof.series}, {source})"
     elif proof.isa:
         reason = f"confirmed by counted kernel calls ({proof.series}, {source})"
     else:
-        reason = f"no SME or SME2 kernel ran although SME2 was on ({proof.series}, {source})"
+        reason = f"no SME or SME2 kernel ran, although SME2 was on ({proof.series}, {source})"
     return Coverage(
         "executed",
         reason,

@@ -17,7 +17,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.run import Run, Series, Times
 from model_profiling.run.evidence import ONE_ROW, Factors, MatrixOperator, Range, read_factors
 
-MEASURED_INSTEAD = "this CPU has SME2, and what it brings is measured"
+MEASURED_INSTEAD = "this CPU has SME2, so its effect is measured instead"
 
 
 def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
@@ -95,12 +95,12 @@ def outlook_of(
     factors = read_factors(run.path)
     reason = unfit_times(run)
     if not reason and not coverage.tested:
-        reason = f"which operators run on SME2 was not tested: {coverage.reason}"
+        reason = f"it was not tested which operators run on SME2: {coverage.reason}"
     if not reason and not coverage.proven:
-        reason = "no operator was proven to run on SME2, so there is nothing to speed up"
+        reason = "no operator ran on SME2, so there is nothing to speed up"
     measured = _measured(run, analysis) if not reason else ()
     if not reason and not measured:
-        reason = "no series has latencies and dumps"
+        reason = "no experiment has both latencies and dumps"
     found = tuple(_project(run, series, coverage, factors) for series in measured)
     return Outlook(coverage, factors, found, reason)
 
@@ -109,13 +109,13 @@ def unfit_times(run: Run) -> str:
     """Why nothing can be projected from the run's times; empty for an Arm CPU without SME2."""
     manifest = run.manifest
     if run.times is Times.EMULATED:
-        return "times of an emulated run mean nothing; measure on an Arm CPU to see what SME2 could bring"
+        return "times of an emulated run are not latencies; measure on an Arm CPU to see what SME2 could save"
     if run.times is not Times.HARDWARE:
-        return f"times are from {run.times.origin}, and only latencies of an Arm CPU can be projected from"
+        return f"times are from {run.times.origin}; a projection needs latencies of an Arm CPU"
     if manifest is None or manifest.is_arm is None or manifest.has_sme2 is None:
-        return "nothing says on what CPU the times were measured"
+        return "the CPU on which the times were measured is not recorded"
     if not manifest.is_arm:
-        return "the times are not an Arm CPU's and say nothing about what SME2 could bring"
+        return "the times are not from an Arm CPU, so they do not show what SME2 could save"
     return MEASURED_INSTEAD if manifest.has_sme2 else ""
 
 

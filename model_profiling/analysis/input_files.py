@@ -74,10 +74,12 @@ def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) ->
     else:
         found = _from_text(path)
     if not found.flat:
-        raise FormatError(f"{path} holds no latency", "name a file with at least one run")
+        raise FormatError(f"{path} contains no latency", "use a file with at least one run")
     for value in found.flat:
         if not math.isfinite(value) or value < 0:
-            raise FormatError(f"{path}: {value} is no latency", "latencies are finite and not negative")
+            raise FormatError(
+                f"{path}: {value} is not a latency", "a latency is a finite number, not negative"
+            )
     return found
 
 
@@ -86,12 +88,12 @@ def _from_text(path: Path) -> Latencies:
         text = read_text(path, follow=True, errors="strict")
     except UnicodeDecodeError as problem:
         what = f"{path} is neither an ETDump nor text (byte {problem.start})"
-        raise FormatError(what, "name another file") from problem
+        raise FormatError(what, "use another file") from problem
     if text.lstrip().startswith(("{", "[")):
         return _from_json(path, text)
     if "duration_ms" in text.partition("\n")[0]:
         # The file also has events outside the measured runs (warm-up), which are not latencies.
-        _, rows = read_table(text, path, "name another file")
+        _, rows = read_table(text, path, "use another file")
         runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
         timed = tuple(_number(path, row.get("duration_ms")) for row in runs)
         return Latencies(path, "timeline", (timed,), tracer_on=True)
@@ -100,7 +102,7 @@ def _from_text(path: Path) -> Latencies:
 
 
 def _from_json(path: Path, text: str) -> Latencies:
-    content = parse_json(text, str(path), "name another file")
+    content = parse_json(text, str(path), "use another file")
     if isinstance(content, list):
         return Latencies(path, "numbers", _rounds(path, content), tracer_on=False)
     assert isinstance(content, dict)
@@ -113,8 +115,8 @@ def _from_json(path: Path, text: str) -> Latencies:
             rounds = _rounds(path, content[key])
             scaled = tuple(tuple(value * scale for value in process) for process in rounds)
             return Latencies(path, kind, scaled, tracer_on=content.get("tracer_on") is True)
-    what = f"{path} has none of end_to_end_rounds_ms, latencies_ms and iterations_ns"
-    raise FormatError(what, "name another file")
+    what = f"{path} has none of these: end_to_end_rounds_ms, latencies_ms, iterations_ns"
+    raise FormatError(what, "use another file")
 
 
 def _rounds(path: Path, content: list[object]) -> tuple[tuple[float, ...], ...]:
@@ -129,7 +131,9 @@ def _number(path: Path, value: object) -> float:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
             return float(value)
-    raise FormatError(f"{path}: {value!r} is not a latency", "write numbers, in milliseconds")
+    raise FormatError(
+        f"{path}: {value!r} is not a latency", ("write each latency as a number, in milliseconds")
+    )
 
 
 # Analysis of timeline CSV files alone. Files of the kit state each event's level, call and category; for
@@ -152,7 +156,9 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
         rows.sort(key=lambda row: (int(row["run_index"]), int(row["node_id"])))
         table, view = _table(path, rows), _StatedView(rows)
     except (KeyError, ValueError, TypeError, OverflowError) as problem:
-        raise FormatError(f"{path} holds a row that cannot be read: {problem}", "make it again") from problem
+        raise FormatError(
+            f"{path} has a row that cannot be read: {problem}", "write the file again"
+        ) from problem
     stem = _stem(path)
     dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
     kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
@@ -203,7 +209,7 @@ def _rows(path: Path) -> list[_Row]:
         raise InputError(f"cannot read {path}: {problem}", "name a timeline CSV file") from problem
     columns, rows = read_table(text, path, fix)
     if lacking := [column for column in _NEEDED if column not in columns]:
-        raise FormatError(f"{path} is not a timeline: it lacks {', '.join(lacking)}", fix)
+        raise FormatError(f"{path} is not a timeline: it has no column {', '.join(lacking)}", fix)
     return [row for row in rows if row.get("level") != "outside"]
 
 

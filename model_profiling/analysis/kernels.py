@@ -100,7 +100,7 @@ class KernelUse:
 
     def __post_init__(self) -> None:
         if self.evidence == "configured" and self.calls is not None:
-            raise ValueError(f"{self.kernel.name} was configured, not called: it has no count")
+            raise ValueError(f"{self.kernel.name} was configured but not counted, so its calls are not known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +182,9 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
         return SmeVerdict("none", "no SME or SME2 kernel ran")
     operators = [use.kernel for use in executed if _multiplies(use.kernel)]
     if operators and all(kernel.has_sme is False for kernel in operators):
-        return SmeVerdict("none", "no operator of the dump took an SME or SME2 path")
+        return SmeVerdict("none", "no operator in the dump used an SME or SME2 kernel")
     if any(use.kernel.has_sme for use in known):
-        return SmeVerdict("unknown", "SME kernels were configured, but nothing shows that they ran")
+        return SmeVerdict("unknown", "SME kernels were configured, but there is no evidence that they ran")
     return SmeVerdict("unknown", "no kernel evidence")
 
 
@@ -256,9 +256,9 @@ def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:
     """Read a kernels.csv; rows from kits without an `evidence` column count as configured."""
-    columns, rows = read_table(read_text(path, _MOST_BYTES, follow=follow), path, "give a kernels.csv")
+    columns, rows = read_table(read_text(path, _MOST_BYTES, follow=follow), path, "use a kernels.csv")
     if _NAME not in columns:
-        raise FormatError(f"{path} has no column {_NAME}", "give a kernels.csv")
+        raise FormatError(f"{path} has no column {_NAME}", "use a kernels.csv")
     return tuple(_use(f"{path}, row {number}", row) for number, row in enumerate(rows, start=1))
 
 
@@ -283,7 +283,7 @@ def _use(where: str, row: dict[str, str]) -> KernelUse:
     ):
         raise FormatError(
             f"{where}: evidence {evidence[:40]!r} with count {count[:40]!r}",
-            "evidence is executed or configured, count a whole number",
+            "evidence must be executed or configured, and count a whole number",
         )
     counted = int(count) if count and evidence == "executed" else None
     # What `work_cell` wrote; anything else is skipped.

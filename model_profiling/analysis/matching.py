@@ -24,7 +24,7 @@ from model_profiling.run.evidence import MatrixOperator, OperatorProof
 
 NOT_KNOWN = "not known"
 NOT_DELEGATED = Miss("portable", "not delegated: it runs on ExecuTorch's own kernels")
-_NOT_SEEN = Miss(NOT_KNOWN, "no event of it was found in the run that proves the others")
+_NOT_SEEN = Miss(NOT_KNOWN, "the run that shows which operators use SME2 has no event of this one")
 
 
 def matrix_operators(series: SeriesAnalysis) -> list[Operator]:
@@ -130,9 +130,7 @@ def unproven_work(work: MatrixWork) -> MatrixOperator:
 # Proof by the kernels that were called.
 
 REASON_NOT_KNOWN = "reason not known"
-_NOT_CALLED = Miss(
-    NOT_KNOWN, "its label is chosen on SME only, but no SME kernel of its data type was seen to run"
-)
+_NOT_CALLED = Miss(NOT_KNOWN, "its label is one that only SME uses, but no SME kernel of its data type ran")
 
 # Data types in XNNPACK's labels, and prefixes of the kernels that compute on them.
 _KERNEL_DTYPES = {"PF16": ("f16", "pf16"), "PF32": ("f32", "pf32"), "PQS8": ("qai8", "qsi8", "pqs8")}
@@ -156,7 +154,7 @@ def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: 
         return OperatorProof(series.series, operators, unseen=unseen)
     reason = verdict.text
     if verdict.answer == "sme-or-sme2":
-        reason = "operators have labels that are chosen on SME or SME2 only, but no kernel call was counted"
+        reason = "operators have labels that only SME and SME2 use, but no kernel call was counted"
     return OperatorProof(series.series, operators, not_tested=reason, unseen=unseen)
 
 

@@ -225,7 +225,7 @@ EXACT = "nanoseconds from the backend's clock calls"
 CUT = "whole microseconds of XNNPACK"
 OWN = "nanoseconds of ExecuTorch's runtime"
 """Used when no delegate reported operators."""
-TOLD = "as the delegate tells them"
+TOLD = "as the delegate reports them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def read_timed(dump: Path) -> TimedDump:
     try:
         return with_boundaries(table, read_boundaries(beside))
     except FormatError as problem:
-        said = Diagnostic(None, MISFIT, problem.problem, "operators have the dump's own times")
+        said = Diagnostic(None, MISFIT, problem.problem, "operators have the times of the dump")
         return TimedDump(table, clock_of(table), remarks=(said,))
 
 
@@ -267,8 +267,8 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
     calls = np.flatnonzero((table.name == table.name_index(DELEGATE_CALL)) & ~is_operator)
     source = Path(exact.source).name
     if len(calls) != exact.invocations:
-        told = f"{source} tells of {plural(exact.invocations, 'invocation')} of delegates"
-        seen = f"{told}, the dump of {plural(len(calls), 'call')}"
+        told = f"{source} has {plural(exact.invocations, 'delegate call')}"
+        seen = f"{told}, the dump has {plural(len(calls), 'call')}"
         return TimedDump(table, clock_of(table), remarks=(_unused(seen),))
     # An event is written when it ends: operators come before the call they ran in.
     events = np.flatnonzero(is_operator)
@@ -301,13 +301,13 @@ def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
     if count == len(calls):
         return TimedDump(refined, EXACT if len(events) else clock_of(table), exact_calls)
     every = plural(len(calls), "delegate call")
-    seen = f"{source} does not fit {len(calls) - count} of {every} in the dump"
+    seen = f"{source} does not match {len(calls) - count} of {every} in the dump"
     clock = f"{EXACT} in {count} of {every}, else {clock_of(table)}"
     return TimedDump(refined, clock if count else clock_of(table), exact_calls, (_unused(seen),))
 
 
 def _unused(seen: str) -> Diagnostic:
-    return Diagnostic(None, MISFIT, seen, "operators there have the dump's own times")
+    return Diagnostic(None, MISFIT, seen, "operators of those calls have the times of the dump")
 
 
 def _put(column: Int64, rows: Int64, values: Int64) -> Int64:

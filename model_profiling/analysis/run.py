@@ -219,10 +219,10 @@ def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
 def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Diagnostic]:
     graphs = [found.graph for found in series if found.graph]
     if not graphs:
-        seen = "the program (.pte) was not found: operators have no shapes, cost or place in the model"
+        seen = "the program (.pte) was not found, so shapes, cost and place in the model are not known"
         yield Diagnostic(None, "no_program", seen)
     elif not any(graph.record for graph in graphs):
-        seen = "the record (.etrecord) was not found: operators have no module or source line"
+        seen = "the record (.etrecord) was not found, so modules and source lines are not known"
         yield Diagnostic(None, "no_record", seen)
 
 
@@ -307,9 +307,9 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     said = Diagnostic(
         series.series,
         "unusual",
-        f"the first dump's mean of {first.e2e_ms:.3f} ms is far from what is typical of all {units}, "
+        f"the mean of the first dump, {first.e2e_ms:.3f} ms, is far from the typical time of all {units}, "
         f"{typical:.3f} ms",
-        "its CSV files and per_etdump hold that mean, reports show the typical time",
+        "its CSV files and per_etdump have that mean; reports show the typical time",
     )
     return replace(series, rounds=(replace(first, warnings=(*first.warnings, said)), *series.rounds[1:]))
 

@@ -161,9 +161,9 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
     calls = _delegate_calls(analysed) if analysed else []
     note = ""
     if samples.unknown_operators:
-        note = f"which operator threads worked for is not known: {samples.unknown_operators}"
+        note = f"it is not known which operators the threads worked for: {samples.unknown_operators}"
     elif analysed and [len(found) for found in calls] != list(samples.operators_of_calls):
-        note = "the dumps have other operators than the run that was sampled, so that none is named"
+        note = "the operators in the dumps differ from those of the sampled run, so no operator is named"
     named = {
         (call, position): operator
         for call, operators in enumerate(() if note else calls)
@@ -314,26 +314,28 @@ def disagreements(seen: Mapping[str, int], counted: Sequence[KernelUse]) -> Iter
     ran = _kleidiai(counted)
     for name in seen:
         if name not in ran:
-            yield f"{name} was seen running, but no call of it was counted"
+            yield f"{name} was sampled, but no call of it was counted"
     work = {name: multiply_adds(use.worked_on) for name, use in ran.items() if use.kernel.role == "matmul"}
     total = sum(made or 0 for made in work.values())
     for name, made in work.items():
         # Among kernels that all multiply, shares of arithmetic and of time are about the same.
         share = (made or 0) / total if total else 0.0
         if name not in seen and share > MUST_BE_SEEN and share * sum(seen.values()) >= _SURE:
-            yield f"{name} made {percent(share)} of the counted arithmetic, but was never seen"
+            yield f"{name} did {percent(share)} of the counted arithmetic, but was never sampled"
 
 
 def agreement(seen: Mapping[str, int], samples: int, counted: Sequence[KernelUse]) -> str:
     ran = _kleidiai(counted)
     if not ran:
-        return f"no KleidiAI kernel was seen in {plural(samples, 'sample')}, and none was counted"
+        return f"no KleidiAI kernel was found in {plural(samples, 'sample')}, and none was counted"
     kernels = "kernel was" if len(seen) == 1 else "kernels were"
-    said = f"{len(seen)} KleidiAI {kernels} seen in {plural(samples, 'sample')}, and counted"
+    said = f"{len(seen)} KleidiAI {kernels} found in {plural(samples, 'sample')}, and counted"
     unseen = sum(name not in seen for name in ran)
     bound = percent(min(1.0, _RULE_OF_THREE / samples)) if samples else "100%"
     return (
-        f"{said}; {unseen} more counted and never seen, each below {bound} of the samples" if unseen else said
+        f"{said}; {unseen} more were counted but not sampled, each with less than {bound} of the samples"
+        if unseen
+        else said
     )
 
 

@@ -75,19 +75,19 @@ class MethodFit:
     def contradiction(self) -> str:
         """Proof that the method was not run; empty if there is none."""
         if self.absent > _MOST * self.call_count:
-            return f"it does not have {self.absent} of the {self.call_count} calls"
+            return f"{self.absent} of the {self.call_count} calls are not in it"
         graphs = [call for call in self.calls if call.explained]
         operators = [one for call in graphs for one in call.explained if not one.what.preparation]
         strange = [one for one in operators if not one.nodes]
         other_type = [one.contradicts for one in strange if one.contradicts]
         if other_type and len(other_type) > _MOST * sum(one.multiplies for one in operators):
-            return f"{other_type[0]}, and so with {len(other_type)} operators"
+            return f"{other_type[0]}, and {len(other_type)} operators differ in this way"
         if len(strange) > _MOST * len(operators):
-            return f"{len(strange)} of {plural(len(operators), 'operator')} fit none of its nodes"
+            return f"{len(strange)} of {plural(len(operators), 'operator')} match none of its nodes"
         ran = sum(one.multiplies for one in operators)
         has = sum(len(_undivided(call)) for call in graphs)
         if sum(map(_apart, graphs)) > max(1.0, MATRIX_APART * (ran + has)):
-            return f"{plural(ran, 'matrix operator')} ran, it has {has}"
+            return f"{plural(ran, 'matrix operator')} ran, but it has {has}"
         return ""
 
     @property
@@ -274,7 +274,7 @@ class ProgramView:
                 source = self.program.source
                 found = f"{source} is not the program that was run"
                 if self.proven:
-                    found = f"this dump is not of {source}, the program of its run"
+                    found = f"this dump was not made by {source}, the program of its run"
                 self.misfits.append(f"{found}: {best.contradiction}; shapes and sources are left out")
         return self._fits[id(group)]
 

@@ -64,7 +64,9 @@ def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
                 yield from _between(before, after)
         else:
             grew = len(theirs) > len(ours)
-            words = ("appeared", "is now several") if grew else ("vanished", "is now fewer")
+            words = (
+                ("appeared", "became several operators") if grew else ("vanished", "became fewer operators")
+            )
             what = words[0] if not ours or not theirs else words[1]
             yield _structure(what, _types(ours), _types(theirs), main)
     # Each call of a delegate costs copies at its edges.
@@ -73,7 +75,7 @@ def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
         for side in (0, 1)
     ]
     if calls[0] != calls[1]:
-        yield StructureChange("structure", "are another number", "calls of delegates", *map(str, calls))
+        yield StructureChange("structure", "changed in number", "delegate calls", *map(str, calls))
 
 
 def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:
@@ -136,7 +138,7 @@ def kernel_changes(
     changes, notes = [], []
     for pair in compare_kernels(theirs, ours):
         if pair.on is None or pair.off is None:
-            what = "runs no more" if pair.on is None else "runs now"
+            what = "no longer runs" if pair.on is None else "runs now"
             changes.append(
                 StructureChange("kernels", what, pair.kernel.name, _calls(pair.off), _calls(pair.on))
             )
@@ -145,7 +147,10 @@ def kernel_changes(
         changes += called
     elif called:
         # The number of calls depends on how threads share the work.
-        notes.append(f"{plural(len(called), 'kernel')} called another number of times, which threads decide")
+        notes.append(
+            f"{plural(len(called), 'kernel')} called a different number of times, which depends on the "
+            "threads"
+        )
     answers = before.sme.answer, after.sme.answer
     if answers[0] != answers[1] and all(answer in _TESTED for answer in answers):
         changes.insert(
@@ -163,7 +168,7 @@ def why_kernels_unknown(before: SeriesEvidence | None, after: SeriesEvidence | N
             return f"the kernels of {name} were not counted{f': {side.note}' if side.note else ''}"
     assert before is not None and after is not None
     if before.sme2 is not False and before.sme.answer in _TESTED and after.sme.answer not in _TESTED:
-        return f"A tells whether SME2 ran, B does not: {after.sme.text}"
+        return f"A says whether SME2 ran, B does not: {after.sme.text}"
     return ""
 
 
@@ -184,7 +189,7 @@ def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) 
     return [
         StructureChange(
             "kernels",
-            "is called another number of times",
+            "is called a different number of times",
             use.kernel.name,
             plural(before, "call"),
             f"{float((use.calls or 0) / usual):g} calls",

@@ -170,12 +170,12 @@ def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]
         return
     share = sum(one.times.total_ns for one in left) / max(1, sum(one.times.total_ns for one in inside))
     took = f", {percent(share)} of their time," if dump.times.are_latencies else ""
-    seen = f"{len(left)} of {plural(len(inside), 'operator')} in delegates{took} fit no node of the program"
+    seen = f"{len(left)} of {plural(len(inside), 'operator')} in delegates{took} match no node of the program"
     yield Diagnostic(
         dump.series,
         "unplaced",
         f"{seen} ({listing(dict.fromkeys(one.type for one in left))})",
-        "they are counted by their names, without shape, cost or place in the model; the others have theirs",
+        "these operators are categorised by name, and have no shape, cost or place in the model",
     )
 
 

@@ -98,8 +98,8 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
     text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
-        fix = f"run a runner of an -xnnlog preset, see {document('how-to/source_builds.md')}"
-        raise InputError(f"{path} has no XNNPACK lines", fix)
+        fix = f"use a runner built with an -xnnlog preset, see {document('how-to/source_builds.md')}"
+        raise InputError(f"{path} has no lines of XNNPACK's log", fix)
     return trace
 
 
@@ -118,9 +118,9 @@ def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> S
     departure = ""
     for position, (step, event) in enumerate(itertools.zip_longest(steps, event_names)):
         if step is None:
-            departure = f"the log ends after {position} operators; the dump goes on with {event}"
+            departure = f"the log ends after {position} operators, but the dump continues with {event}"
         elif event is None:
-            departure = f"the dump ends after {position} operators; the log goes on with {step.name}"
+            departure = f"the dump ends after {position} operators, but the log continues with {step.name}"
         elif not _same(step.name, operator_type(event.strip())):
             logged = f"{step.name} in the log (line {step.line})"
             departure = f"operator {position} is {logged}, but {event} in the dump"
@@ -149,8 +149,8 @@ def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
         elif found := _LOGCAT.match(line.strip()):
             owner = int(found["pid"] or found["brief_pid"])
             if pid is None and chosen not in (None, owner):
-                what = f"the log holds XNNPACK lines of processes {chosen} and {owner}"
-                raise InputError(what, "choose one with --pid or clear logcat before the run")
+                what = f"the log has XNNPACK lines of two processes, {chosen} and {owner}"
+                raise InputError(what, "choose one with --pid, or clear logcat before the run")
             if chosen is None:
                 chosen = owner
             if owner == chosen:

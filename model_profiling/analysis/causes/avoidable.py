@@ -42,10 +42,10 @@ def conversions(context: FindingContext) -> Finding | None:
         return context.finding(
             _ID,
             f"Keep {plural(len(islands), 'part')} of the model in one number format: "
-            f"{plural(len(inside), 'conversion')} {'stands' if len(inside) == 1 else 'stand'} around "
+            f"{plural(len(inside), 'conversion')} {'is' if len(inside) == 1 else 'are'} around "
             f"{'it' if len(islands) == 1 else 'them'}",
-            "quantize what is named beside them too, or replace it with an operator that the quantizer "
-            "knows; what has to stay in floating point is best at the model's edge",
+            "also quantize the operators named here, or replace them with operators that the quantizer "
+            "knows; move what must stay in floating point to the start or end of the model",
             [concern for island in islands for concern in _around(*island)],
             evidence,
         )
@@ -53,16 +53,16 @@ def conversions(context: FindingContext) -> Finding | None:
         return None  # a quantized model begins and ends with conversions: only their cost is worth reporting
     count = plural(len(others), "conversion")
     if all(_at_edge(context, operator) for operator in others):
-        title = f"Give or take quantized data: {count} at the model's edges"
+        title = f"Let the application pass quantized data: {count} at the model's input or output"
         action = (
-            "they cannot be left out as long as the application works with floating point; camera images are "
-            "8 bits wide already"
+            "these conversions are needed as long as the application uses floating point; camera images "
+            "already have 8 bits"
         )
     else:
-        title = f"Quantize more of the model, or less: {count} around what is quantized"
+        title = f"Quantize more of the model, or less: {count} around the quantized parts"
         action = (
-            "operators before and after stay in floating point: quantize them too, or do not quantize what "
-            "gains less than converting costs"
+            "the operators before and after are in floating point: quantize them too, or leave a part in "
+            "floating point if converting it costs more than int8 saves"
         )
     return context.finding(_ID, title, action, others, evidence)
 
@@ -101,7 +101,7 @@ conversion follows a conversion."""
 
 def _around(conversions: Sequence[Operator], inside: Sequence[Operator]) -> list[Concern]:
     if not inside:
-        return [Concern((each,), where(each), "nothing stands between them") for each in conversions]
+        return [Concern((each,), where(each), "nothing is between them") for each in conversions]
     chosen = [each for each in inside if each.category is not Category.DATA_MOVEMENT] or inside
     # `Softmax` of a node, `native_layer_norm` of `aten::native_layer_norm.out`.
     plain = (each.source.operator.partition("::")[2].partition(".")[0] for each in chosen)
@@ -198,7 +198,7 @@ def same_each_time(context: FindingContext) -> Finding | None:
     return context.finding(
         "input-independent",
         f"Compute {counted(same)} once, not in every inference",
-        f"nothing that they read depends on the model's input: {'; '.join(_once(same))}",
+        f"their results do not depend on the model's input: {'; '.join(_once(same))}",
         same,
         {"outside_delegates": sum(not operator.delegated for operator in same)},
         besides=context.series.spent_ms(calling_ms),
@@ -227,13 +227,13 @@ def _once(same: Sequence[Operator]) -> list[str]:
         (
             weights,
             "remove parametrizations (`torch.nn.utils.parametrize.remove_parametrizations`) before export: "
-            "delegates want stored weights",
+            "delegates need stored weights",
         ),
-        (masks, "give attention a stored mask of numbers (0 and -inf), not `is_causal` and no booleans"),
-        (rolls, "`torch.roll` makes its indexes anew: `torch.cat` of two slices needs none"),
+        (masks, "give attention a stored mask of numbers (0 and -inf) instead of `is_causal` or booleans"),
+        (rolls, "`torch.roll` computes its indexes again each time: `torch.cat` of two slices needs none"),
         (
             weights + masks + rolls < len(same),
-            "make the value in `__init__`, keep it with `register_buffer` and use that in `forward`",
+            "compute the value in `__init__`, store it with `register_buffer`, and use that in `forward`",
         ),
     )
     return [way for applies, way in ways if applies]
@@ -260,8 +260,9 @@ def repacked_weights(context: FindingContext) -> Finding | None:
     return context.finding(
         "repacked-weights",
         f"Give {plural(len(products), 'matrix operator')} weights that are packed once",
-        "their second operand never changes, but a `bmm` or `matmul` hands it over as data, to be packed in "
-        f"every inference{proof}: a linear layer with stored weights has them packed while the program loads",
+        "their second operand never changes, but a `bmm` or `matmul` passes it as data, so it is packed in "
+        f"every inference{proof}: the stored weights of a linear layer are packed once, while the program "
+        "loads",
         products,
         {"packing_calls": dict(context.repacking)} if context.repacking else {},
         saved_ms=saved_ms,

@@ -159,11 +159,14 @@ def between_operators(context: FindingContext) -> Finding | None:
     if not context.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
         return None
     inside, short = sum(operator.delegated for operator in series.operators), short_operators(series)
-    cut = "XNNPACK's clock cuts each down to whole microseconds, so about half a microsecond of each is here"
+    cut = (
+        "XNNPACK's clock counts whole microseconds only, so this time includes about half a microsecond of "
+        "each operator"
+    )
     tracer = (
-        "what the tracer takes is not in the bound"
+        "the bound does not include the tracer's own time"
         if series.tracing.ms
-        else "the tracer costs a little at each, so look at the latency without it first"
+        else "the tracer adds a little to each, so check the latency without it first"
     )
     return Finding(
         "delegate-overhead",

@@ -42,8 +42,7 @@ def below_roof(context: FindingContext) -> Finding | None:
     low.sort(key=lambda gap: -gap.operator.typical_ms * gap.most_saved)
     return context.finding(
         "below-roofline",
-        f"Look at {plural(len(low), 'matrix operator')} that {'uses' if len(low) == 1 else 'use'} the "
-        "machine badly",
+        f"Look at {plural(len(low), 'matrix operator')} far below the machine's speed",
         "; ".join(dict.fromkeys(_faster(gap.operator) for gap in low)),
         [
             Concern(
@@ -67,7 +66,7 @@ def below_roof(context: FindingContext) -> Finding | None:
     )
 
 
-_UNEXPLAINED = "neither arithmetic nor memory binds it: look at which kernels run in it, and at other threads"
+_UNEXPLAINED = "neither arithmetic nor memory limits it: look at the kernels it runs, and at other threads"
 
 
 def _faster(operator: Operator) -> str:
@@ -77,7 +76,7 @@ def _faster(operator: Operator) -> str:
             "be faster"
         )
     if operator.source.groups > 1:
-        return f"{operator.source.groups} groups make small matrices: use fewer"
+        return f"{operator.source.groups} groups make small matrices: use fewer groups"
     if not operator.source.output_shape:
         return _UNEXPLAINED
     return _faster_product(operator) if operator.category is Category.GEMM else _faster_convolution(operator)
@@ -90,31 +89,37 @@ def _faster_convolution(operator: Operator) -> str:
     overlaps = not inputs or prod(inputs[:-1]) < prod(shape[:-1]) * prod(window)
     if prod(window) > _LARGE_WINDOW and overlaps:
         side = f"{window[0]}x{window[1]}"
-        return f"a {side} window reads its input many times over: smaller ones in a row do less"
+        return (
+            f"a {side} window reads its input many times: several smaller windows one after another do "
+            "less work"
+        )
     if shape[-1] < _FEW_CHANNELS:
-        return f"{plural(shape[-1], 'output channel')} do not fill a tile: more of them cost little"
+        return f"{plural(shape[-1], 'output channel')} do not fill a tile: more channels cost little"
     if inputs and inputs[-1] < _SHORT_SUM:
         channels = plural(inputs[-1], "input channel")
-        return f"{channels} make short sums: fold pixels into channels (space to depth) before it"
+        return f"{channels} make short sums: move pixels into channels (space to depth) before it"
     if prod(shape[:-1]) < _FEW_ROWS:
-        return "so small an image gives its weights little to do: several inputs at once use them more often"
+        return "the image is small, so each weight is used only a few times: compute several inputs at once"
     return _UNEXPLAINED
 
 
 def _faster_product(operator: Operator) -> str:
     shape = operator.source.output_shape
     if operator.kind == "matmul":
-        return "a batch of small products fills no tile: fewer and larger heads, or a fused attention"
+        return "a batch of small products does not fill a tile: use fewer, larger heads or a fused attention"
     rows = prod(shape[:-1])
     if rows == 1:
         return (
-            "a single row is bound by reading the weights: a smaller number format reads less, several "
-            "inputs at once read them once"
+            "with a single row, reading the weights takes the time: use a smaller number format, or "
+            "compute several inputs at once"
         )
     if rows < _FEW_ROWS:
-        return f"{rows} rows are few for the weights they read: give it more inputs at once"
+        return f"{rows} rows are few for the weights that are read: compute more inputs at once"
     if shape[-1] < _FEW_CHANNELS:
-        return f"{plural(shape[-1], 'output')} do not fill a tile: join it with a layer of the same input"
+        return (
+            f"{plural(shape[-1], 'output')} do not fill a tile: join it with another layer that reads the "
+            "same input"
+        )
     return _UNEXPLAINED
 
 
@@ -164,18 +169,18 @@ def _other_shapes(slow: Sequence[Operator]) -> list[str]:
     ways = (
         (
             any((given, made) == (1, 1) and window > _LARGEST_WINDOW for given, made, window in shapes),
-            f"XNNPACK's depthwise kernels take windows of up to {_LARGEST_WINDOW} elements (5x5): smaller "
-            "windows, several in a row, see as far as a large one",
+            f"XNNPACK's depthwise kernels take windows of up to {_LARGEST_WINDOW} elements (5x5): use "
+            "several smaller windows one after another, which cover as much as a large one",
         ),
         (
             any(given == 1 and made > 1 for given, made, _ in shapes),
-            "its depthwise kernels give one output for each input channel: repeat the channels by a 1x1 "
-            "convolution instead of a depth multiplier",
+            "its depthwise kernels compute one output for each input channel: repeat the channels with a "
+            "1x1 convolution instead of a depth multiplier",
         ),
         (
             any(given > 1 for given, _, _ in shapes),
             f"groups of fewer than {_FEW_CHANNELS} channels leave the tiles of a matrix product mostly "
-            "empty: fewer and wider groups, or none",
+            "empty: use fewer and wider groups, or none",
         ),
     )
     found = [way for applies, way in ways if applies]
@@ -230,8 +235,8 @@ def packing_dominates(context: FindingContext) -> Finding | None:
         f"Make {plural(len(pairs), 'matrix operator')} larger, or keep {'it' if one else 'them'} off the "
         f"packed path: packing {'its' if one else 'their'} input "
         + ("takes longer than multiplying" if context.timed else "is most of the work"),
-        "each packed element is used once for every column of the result: join layers that read the same "
-        "input into one with all their outputs",
+        "each packed element is used once for each output column: join layers that read the same input "
+        "into one layer with all their outputs",
         concerns,
     )
 
@@ -267,7 +272,7 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
         concerns.append(Concern((operator,), where(operator), f"{operator.precision}: {reason}", facts))
     return Finding(
         "precision-not-as-asked",
-        f"Expect less of {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
+        f"Expect less from {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
         f"{listing(ran_in)}",
         "; ".join(dict.fromkeys(_why(operator, asked)[1] for operator in other)),
         series,
@@ -285,22 +290,22 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
 def _why(operator: Operator, asked: str) -> tuple[str, str]:
     if operator.ran_wider:
         return (
-            "the CPU has no fp16 arithmetic for it, so XNNPACK ran it in fp32",
-            "measure fp16 on a CPU that computes in fp16: here it says nothing about it",
+            "this CPU has no fp16 arithmetic, so XNNPACK ran it in fp32",
+            "measure fp16 on a CPU with fp16 arithmetic: this measurement says nothing about fp16",
         )
     if asked == "fp16":
         return (
             "the program has it in fp32",
-            "drop casts to float32 around it in the model, or the fp32 tensors it is fed with",
+            "remove casts to float32 around it in the model, and fp32 tensors among its inputs",
         )
     if operator.kind in ("matmul", "attention"):
         return (
-            "the quantizer annotates linear layers and convolutions, no products of two activations",
+            "the quantizer handles linear layers and convolutions, not products of two activations",
             "products of two activations (attention, decomposed cells) stay in fp32 with XNNPACKQuantizer: "
-            "count on int8 for linear layers and convolutions only, or compare with fp16",
+            "expect int8 only for linear layers and convolutions, or compare with fp16",
         )
     return (
-        "the quantizer did not annotate it",
-        "let the quantizer see it: it annotates `linear` and convolutions that stand in the exported graph, "
-        "not those inside nn.LSTM or nn.GRU, which are taken apart later; write such cells with nn.Linear",
+        "the quantizer did not quantize it",
+        "the quantizer handles `linear` and convolutions in the exported graph, not those inside nn.LSTM "
+        "or nn.GRU, which are split up later: write such cells with nn.Linear",
     )

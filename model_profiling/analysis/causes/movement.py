@@ -16,15 +16,15 @@ from model_profiling.program.flow import Undone, undone_transposes
 _A_TENTH = 0.1
 """Share of their total cost below which a kind is not mentioned."""
 _COPIES = {
-    "concatenate": "`torch.cat` copies all that it joins: a linear layer or 1x1 convolution of a "
-    "concatenation is the sum of one for each part",
-    "transpose": "a permute copies its whole tensor: keep one order of dimensions from layer to layer",
-    "copy": "drop `clone` and `contiguous` that nothing needs",
-    "reshape": "keep one shape from layer to layer: a reshape in a delegate copies",
-    "slice": "slices copy: layers of their own for the parts make them without one",
-    "pad": "drop pads of nothing, which copy all the same, and leave padding that is alike on both sides to "
-    "the convolution or pooling that follows",
-    "rearrange": "do the rearranging once, at the model's edge",
+    "concatenate": "`torch.cat` copies everything it joins: instead of one linear layer or 1x1 convolution "
+    "after it, use one for each part and add the results",
+    "transpose": "a permute copies its whole tensor: keep the same order of dimensions from layer to layer",
+    "copy": "remove `clone` and `contiguous` where they are not needed",
+    "reshape": "keep the same shape from layer to layer: a reshape in a delegate copies",
+    "slice": "a slice copies: use a separate layer for each part instead of slicing the result of one",
+    "pad": "remove pads of zero width, which copy too, and let the following convolution or pooling do "
+    "padding that is equal on both sides",
+    "rearrange": "rearrange once, at the start or end of the model",
 }
 """What helps against each kind of data movement in delegates; for other kinds nothing is known."""
 
@@ -74,17 +74,18 @@ _WORTH_NAMING = 1e-3
 """Share of the time of all layout changes."""
 
 # Kinds of transpose pairs, and what helps against each.
-_WRITTEN, _MIXED = "all of them the model's", "one the model's, one that lowering added"
+_WRITTEN, _MIXED = "the model has both", "the model has one, lowering added the other"
 _ACROSS, _ADDED = "lowering added them, in different delegate calls", "lowering added them"
 _WITHOUT_UNDOING = {
-    _WRITTEN: "leave out permutes that the next one undoes; where one line makes both, torch takes that call "
-    "apart so: write it out (attention as matmul, softmax, matmul)",
-    _MIXED: "XNNPACK computes channels-last, where the permute beside a convolution changes nothing, but "
-    "lowering keeps it and adds its reverse: 1x1 convolutions in place of linear layers need none",
-    _ACROSS: "data goes from one delegate call to another channels-first: bring the operators between the "
-    "calls into the delegate, and it stays channels-last",
-    _ADDED: "lowering runs what is between convolutions channels-first, though it works on each element "
-    "alone: use an operator that it keeps channels-last",
+    _WRITTEN: "remove permutes that the next one undoes; if one line makes both, torch splits that call into "
+    "these steps: write the steps yourself (attention as matmul, softmax, matmul)",
+    _MIXED: "XNNPACK computes channels-last, where a permute beside a convolution is not needed, but "
+    "lowering keeps it and adds its reverse: use 1x1 convolutions instead of linear layers, which need "
+    "no permute",
+    _ACROSS: "data between two delegate calls is channels-first: bring the operators between the calls "
+    "into the delegate, and it stays channels-last",
+    _ADDED: "lowering runs the operators between convolutions channels-first, although they work on single "
+    "elements: use operators that it keeps channels-last",
 }
 
 
@@ -166,13 +167,16 @@ def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, 
         helped.sort(key=lambda line: -len(line.operators))
         first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
         said = f"bring the operators between the calls into the delegate{first}"
-        yield f"data goes between delegate calls channels-first: {said}"
+        yield f"data between delegate calls is channels-first: {said}"
     if "edge" in counts:
-        yield "export with a channels-last example input (it alone, not the weights), and feed that"
+        yield (
+            "export with a channels-last example input (only the input, not the weights), and pass such "
+            "input at run time"
+        )
     if "inside" in counts:
         yield (
-            "replace an operator that wants channels-first data between convolutions, or move it to the "
-            "model's edge"
+            "replace an operator that needs channels-first data between convolutions, or move it to the "
+            "start or end of the model"
         )
 
 
@@ -197,7 +201,7 @@ def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
 
 
 def _named(operator: Operator) -> str:
-    """`features.0 (model.py:12)`, `Conv2d "0"`, `the reshape at model.py:12`, `the quantize at Conv2d "0"`."""
+    """`features.0 (model.py:12)`, `Conv2d "0"`, `the reshape at net.py:12`, `the quantize at features.0`."""
     place = operator.source.place
     module, line = place.module_path, place.short_line
     known = (f"{module} ({line})" if line else place.layer) if module else line

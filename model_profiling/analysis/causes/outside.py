@@ -23,8 +23,8 @@ from model_profiling.core.formatting import listing, plural
 from model_profiling.program.graph_file import Undelegated
 
 REASON_NOT_KNOWN = (
-    "why is not known, since no record of this kit's export lies beside the program: `sme2prof export` says "
-    "why each was not taken, and what to write instead where something is known"
+    "why is not known, because the program has no export record of this kit beside it: `sme2prof export` "
+    "says why each was not taken and, where known, what to write instead"
 )
 _LITTLE = 0.05
 _NAMED = 3
@@ -173,7 +173,7 @@ def outside(context: FindingContext) -> Finding | None:
     told = _told(context, alike, own.ms)
     spelt = frozenset(each[0].remedy for each in told)
     first = alike[0][0]
-    entering = f", and entering and leaving {plural(joined, 'delegate call')} that would join"
+    entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
     return context.finding(
         "outside-delegates",
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
@@ -277,7 +277,7 @@ def _action(
         if beyond and any(line.helped for line in lines):
             more = (f"{len(beyond) - _NAMED} more",) if len(beyond) > _NAMED else ()
             named = listing((*beyond[:_NAMED], *more))
-            parts.append(f"nothing known helps {named}, which the bound leaves out")
+            parts.append(f"no cure is known for {named}, which the bound leaves out")
     else:
         kinds = some_of(list(by_kind(left)))
         parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]

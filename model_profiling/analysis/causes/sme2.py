@@ -18,8 +18,8 @@ from model_profiling.program.matrix_work import MatrixWork
 _INSTEAD = {
     "dtype": "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)",
     "quantization scheme": "quantize weights per output channel and inputs ahead of time, both to 8 bits",
-    "dynamic weight": "leave products of two activations in fp32 or fp16",
-    "portable": "bring what runs outside into the delegate",
+    "dynamic weight": "keep products of two activations in fp32 or fp16",
+    "portable": "bring the operators outside the delegate into it",
     "depthwise": "use a plain convolution of fewer channels where a depthwise one does most of the work",
 }
 """What helps against each cause; for others nothing is known."""
@@ -41,8 +41,8 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
     cures = "; ".join(dict.fromkeys(filter(None, map(_instead, missing))))
     return Finding(
         "misses-sme2",
-        f"Know why {len(missing)} of {every} {'misses' if len(missing) == 1 else 'miss'} SME2",
-        cures or "nothing is known to help",
+        f"See why {len(missing)} of {every} {'does' if len(missing) == 1 else 'do'} not use SME2",
+        cures or "no cure is known",
         series,
         tuple(
             Concern(
@@ -107,8 +107,8 @@ class Reported:
 
     @property
     def repaired(self) -> str:
-        known = f"known up to {'.'.join(map(str, self.last))}" if self.last else ""
-        return known or "not known to be repaired"
+        known = f"known in versions up to {'.'.join(map(str, self.last))}" if self.last else ""
+        return known or "no repaired version is known"
 
     def is_in(self, release: Release) -> bool:
         return self.first <= release and (self.last is None or release <= self.last)
@@ -163,16 +163,16 @@ DEFECTS: tuple[Reported, ...] = (
 
 RISKS: tuple[Reported, ...] = (
     Reported(
-        "one row (batch 1): packed SME2 paths were 1.4 to 3 times slower there than without",
+        "one row (batch 1): packed SME2 kernels were 1.4 to 3 times slower than without SME2",
         f"{ONE_ROW_ISSUE}, a Dimensity 9500",
         _is_one_row,
-        "give it more rows at once (a larger batch, several steps together) if the application can",
+        "compute more rows at once (a larger batch, several steps together) if the application can",
     ),
     Reported(
         "a large kernel: 9x9 convolutions became slower with KleidiAI's SME path in another runtime",
         f"{LARGE_KERNEL_ISSUE}, an Apple M4",
         _is_large_kernel,
-        "compare with several smaller kernels in a row",
+        "compare with several smaller kernels one after another",
     ),
     Reported(
         f"{_GROUPED_CRASH} in ExecuTorch 1.0.1 and 1.1.0",
@@ -199,10 +199,7 @@ def sme2_risks(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
     met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work)]
     operators = sum(len(hit) for _, hit in met)
     listed = [{"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in met]
-    title = (
-        f"Measure {plural(operators, 'operator')} with SME2 off and on before trusting SME2 with "
-        f"{'it' if operators == 1 else 'them'}"
-    )
+    title = f"Measure {plural(operators, 'operator')} with SME2 off and on before shipping with SME2 on"
     evidence = {"measured_here": False, "risks": listed}
     prefix = "reported, not measured here: "
     return _reported("sme2-risk", title, series, met, evidence=evidence, prefix=prefix)
