@@ -281,7 +281,7 @@ def test_what_the_delegate_took_whole_or_an_export_elsewhere_left_has_no_reason(
         elsewhere / names.GRAPH, replace(read_graph_file(elsewhere / names.GRAPH), undelegated=None)
     )
     (finding,) = (each for each in analyse(elsewhere).findings if each.id == "outside-delegates")
-    assert "why is not known" in finding.action and "`sme2prof export` says" in finding.action
+    assert "why is not known" in finding.action and "`sme2prof export`" in finding.action
 
 
 def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:

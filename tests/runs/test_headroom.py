@@ -106,7 +106,7 @@ def test_a_linear_layer_with_one_row_is_not_taken_to_get_faster() -> None:
 
 @pytest.mark.parametrize(
     ("run_dir", "reason"),
-    [(EMULATED, "emulated"), (X86_64, "not an Arm CPU's"), (SME2, "is measured")],
+    [(EMULATED, "emulated"), (X86_64, "not from an Arm CPU"), (SME2, "is measured")],
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
 def test_elsewhere_only_coverage_is_told(run_dir: Path, reason: str) -> None:
@@ -345,7 +345,7 @@ def test_a_projection_from_times_of_another_cpu_is_found(tmp_path: Path) -> None
     run_dir = shutil.copytree(X86_64, tmp_path / "linux")
     projected = load(ARM / "analysis_summary.json")["sme2_headroom"]
     edit(run_dir / "analysis_summary.json", lambda content: content.update(sme2_headroom=projected))
-    assert "not an Arm CPU's" in summary_problems(run_dir)
+    assert "not from an Arm CPU" in summary_problems(run_dir)
 
 
 def summary_problems(run_dir: Path) -> str:

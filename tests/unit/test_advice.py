@@ -347,13 +347,18 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "source", "reported", "said"),
     [
-        ("Fully", OperatorSource(output_shape=(1, 10)), "XNNPACK issue 10719", "company.*1x1 convolution"),
-        ("Fully", OperatorSource(output_shape=(64, 10)), "", "larger matrices"),
+        (
+            "Fully",
+            OperatorSource(output_shape=(1, 10)),
+            "XNNPACK issue 10719",
+            "more than one row.*1x1 convolution",
+        ),
+        ("Fully", OperatorSource(output_shape=(64, 10)), "", "matrices larger"),
         (
             "Convolution",
             OperatorSource(output_shape=(1, 8, 8, 8), kernel_size=(9, 9)),
             "onnxruntime issue 27633",
-            "smaller ones in a row",
+            "smaller kernels one after another",
         ),
     ],
 )

@@ -186,7 +186,7 @@ def test_transposes_that_undo_each_other(between: str, removed: int) -> None:
     assert len(finding.operators) == removed and finding.evidence["transposes"] == removed
     whole = found(_permuting(between))
     assert sum(len(each.operators) for each in whole.values() if each.id == "data-movement") == 2 - removed
-    assert "leave out permutes" in finding.action
+    assert "remove permutes" in finding.action
     untimed = found(_permuting(between), Times.EMULATED)["cancelling-transposes"]
     assert untimed.max_gain_pct is None and len(untimed.operators) == removed
 
