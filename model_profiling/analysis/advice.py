@@ -156,7 +156,7 @@ def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
     share = pair.delta_ms / pairing.candidate.e2e_ms
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
     once = min(len(pairing.baseline.rounds), len(pairing.candidate.rounds)) < 2
-    why_not = f"one {pairing.baseline.unit} only" if once else "shorter than the clock can tell"
+    why_not = f"one {pairing.baseline.unit} only" if once else "shorter than the clock can measure"
     facts = {
         "ms_before": round(pair.baseline_ms, 6),
         "ms_after": round(pair.candidate_ms, 6),

@@ -44,7 +44,7 @@ class Diagnosis(CheckList):
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
         if self.targets:  # the command exists only once the kit is installed
-            lines.append(f"hardware known to have SME2: {sme2prof('doctor', '--devices')}")
+            lines.append(f"devices known to have SME2: {sme2prof('doctor', '--devices')}")
         return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
 
     def _short(self) -> list[str]:
@@ -59,7 +59,7 @@ class Diagnosis(CheckList):
 
     def _features(self) -> str:
         if this_platform().machine != "aarch64":
-            return f"CPU features: Arm's do not apply to this CPU ({platform.machine()})"
+            return f"CPU features: not shown, because this is not an Arm CPU ({platform.machine()})"
         have, lack = (
             " ".join(name for name, there in self.cpu_features.items() if there is wanted)
             for wanted in (True, False)
@@ -142,29 +142,33 @@ def _emulator() -> tuple[Check, TargetState]:
         fetchable = checks.cache().status == "pass" and can_be_had() and prospect(AARCH64_LINUX).possible
         fix = sme2prof("doctor", "--fetch") if fetchable else problem.fix
         check = Check("SME2 emulation", "optional", problem.problem, fix)
-        state = "not yet: its first run fetches what is missing" if fetchable else problem.problem
+        state = "not yet: its first run downloads what is missing" if fetchable else problem.problem
         return check, TargetState("emulated", False, state)
     version = target.facts().versions.get("qemu", "")
     check = Check("SME2 emulation", "pass", f"QEMU {version} runs SME2 code")
-    return check, TargetState("emulated", True, "kernel evidence and parity; its timings are no latency")
+    return check, TargetState(
+        "emulated", True, ("kernel evidence and comparison of outputs; its times are not latencies")
+    )
 
 
 def _host(ready: bool) -> TargetState:
     if not ready:
         return TargetState("host", False, "see what failed above")
     if this_platform().machine != "aarch64":
-        return TargetState("host", True, f"latency of this {platform.machine()} CPU; says nothing about Arm")
+        return TargetState(
+            "host", True, (f"latency on this {platform.machine()} CPU, which says nothing about Arm")
+        )
     if "sme2" in detect_host().names:
         return TargetState("host", True, "latency, SME2 on and off")
-    return TargetState("host", True, "baseline latency; this CPU has no SME2 to switch on and off")
+    return TargetState("host", True, "baseline latency; this CPU has no SME2")
 
 
 def _ssh() -> TargetState:
     if shutil.which("ssh") is None:
         return TargetState("ssh", False, "no ssh is installed")
-    return TargetState("ssh", True, "latency on any Arm Linux machine that your ssh reaches")
+    return TargetState("ssh", True, "latency on any Arm Linux machine that you reach with ssh")
 
 
 def _android(devices: tuple[str, ...]) -> TargetState:
-    seen = f"latency on {', '.join(devices)}" if devices else "adb sees no device that is ready"
+    seen = f"latency on {', '.join(devices)}" if devices else "adb finds no device that is ready"
     return TargetState("android", bool(devices), seen)

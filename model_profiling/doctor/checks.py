@@ -62,7 +62,7 @@ def python_version() -> Check:
 
 def virtual_environments() -> Check:
     if all(importlib.util.find_spec(name) for name in ("ensurepip", "venv")):
-        return Check("venv", "pass", "venv and pip can be made")
+        return Check("venv", "pass", "virtual environments with pip can be created")
     return Check("venv", "fail", "Python's venv module is missing", this_distribution().fix("venv"))
 
 
@@ -73,13 +73,15 @@ def compiler() -> Check:
         return Check("C++ compiler", "pass", found.compiler.identity)
     problems = "; ".join(found.refused)
     if found.sources:
-        return Check("C++ compiler", "pass", f"{problems}; the first build fetches one ({found.sources[0]})")
+        return Check(
+            "C++ compiler", "pass", (f"{problems}; the first build downloads one ({found.sources[0]})")
+        )
     return Check("C++ compiler", "fail", problems, found.fix)
 
 
 def cache() -> Check:
     """Whether only the kit can have put there what it runs from the cache."""
-    return _found("cache", lambda: f"{check_cache()}, which nobody else can write to")
+    return _found("cache", lambda: f"{check_cache()}, where only you can write")
 
 
 def sdk() -> Check:
@@ -94,7 +96,7 @@ def git() -> Check:
     if said and said.ok:
         return Check("git", "pass", said.stdout.strip())
     found = f"{path} does not work" if path else "not found"
-    words = f"{found}; only fetching ExecuTorch's source needs it"
+    words = f"{found}; needed only to download ExecuTorch's source"
     return Check("git", "optional", words, this_distribution().fix("git"))
 
 
@@ -110,7 +112,7 @@ def cmake() -> Check:
         found = toolchain.find_cmake()
         return f"{found.version} at {found.path}, with Ninja"
 
-    return _found("CMake", find, "source-built runners need it")
+    return _found("CMake", find, "needed only for runners built from source")
 
 
 def ndk() -> Check:
@@ -118,7 +120,7 @@ def ndk() -> Check:
         found = toolchain.find_ndk()
         return f"r{found.revision} at {found.root}"
 
-    return _found("Android NDK", find, "source-built Android runners need it")
+    return _found("Android NDK", find, "needed only for Android runners built from source")
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
@@ -127,14 +129,14 @@ def adb() -> tuple[Check, tuple[str, ...]]:
         found = find_adb(fetch=False)
         devices = found.devices()
     except SetupError as problem:
-        return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
+        return Check("adb", "optional", f"{problem.problem}; needed only for phones", problem.fix), ()
     ready = tuple(serial for serial, state in devices.items() if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
     named = f"{found.version} at {found.path}"
     if ready:
         return Check("adb", "pass", f"{named}, devices: {', '.join((*ready, *waiting))}"), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
-    return Check("adb", "optional", ", ".join(waiting) or f"{named} sees no device", fix), ()
+    return Check("adb", "optional", ", ".join(waiting) or f"{named} finds no device", fix), ()
 
 
 def phone_settings() -> tuple[Check, ...]:
@@ -143,7 +145,7 @@ def phone_settings() -> tuple[Check, ...]:
         Check(
             "phone settings",
             "optional",
-            f"power mode {left.mode} of {left.since} is still set on {left.device}",
+            f"power mode {left.mode}, set on {left.since}, is still set on {left.device}",
             f"connect it, then: {sme2prof('clean', '--target', 'android:SERIAL')}",
         )
         for left in unfinished_work()
@@ -158,7 +160,7 @@ def program_checks(pte: Path) -> tuple[Check, ...]:
         return (Check("program", "fail", f"there is no {pte}", fix),)
     record = pte.with_name(f"{pte.name}.etrecord")
     if not record.is_file():
-        missing = f"{record.name} is not beside it: operators have no source lines"
+        missing = f"{record.name} is not beside it, so operators have no source lines"
         return Check("program", "pass", str(pte)), Check("its record", "optional", missing, fix)
     return Check("program", "pass", str(pte)), Check("its record", "pass", str(record))
 
@@ -204,7 +206,7 @@ def _fits(requirement: Requirement) -> Check:
         return Check(requirement.name, "fail", "not installed", fix)
     if requirement.specifier.contains(version, prereleases=True):
         return Check(requirement.name, "pass", version)
-    return Check(requirement.name, "fail", f"{version} does not fit {requirement.specifier}", fix)
+    return Check(requirement.name, "fail", f"{version} is not {requirement.specifier}", fix)
 
 
 # Hardware known to have SME2, with sources; other devices may have it, too.
@@ -237,12 +239,12 @@ DEVICES: tuple[Device, ...] = (
     Device("phone", "Samsung Exynos 2600 (some Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
 )
 NO_SERVER = (
-    f"Servers: none known; {_LLVM} gives SME2 to no Neoverse (up to V3), Grace, Olympus, Ampere1 or "
+    f"Servers: none known; {_LLVM} lists SME2 for none of Neoverse (up to V3), Grace, Olympus, Ampere1 and "
     "FUJITSU-MONAKA, 2026-11."
 )
 ASK_THE_DEVICE = (
-    "The device has the last word: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, "
-    "`grep -cw sme2 /proc/cpuinfo` on Linux and Android."
+    "The device itself knows best: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, `grep -cw sme2 "
+    "/proc/cpuinfo` on Linux and Android."
 )
 
 
@@ -252,7 +254,7 @@ def device_lines() -> list[str]:
         f"{device.kind.ljust(kind)}  {device.name.ljust(name)}  {device.source}, {device.seen}"
         for device in DEVICES
     ]
-    return ["Known to have SME2, and who says so:", *rows, NO_SERVER, ASK_THE_DEVICE]
+    return ["Devices with SME2, and the source of this information:", *rows, NO_SERVER, ASK_THE_DEVICE]
 
 
 # What a phone says about itself, to find out why profiling it fails. Asks only what adb's shell may read,

@@ -55,7 +55,7 @@ def read_etrecord(source: Source) -> EtRecord:
         with zipfile.ZipFile(_SmallSteps(content)) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if _IDENTIFIER not in members:
-                fix = "name the .etrecord exported with the program"
+                fix = "use the .etrecord that was exported with the program"
                 raise FormatError(f"{name} is not an ETRecord", fix)
             unpacked = _Unpacked(name, archive)
             # One at a time: the JSON of a graph takes far more memory than what is kept of it.
@@ -88,7 +88,7 @@ class _SmallSteps(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
         if start + offset < 0:
-            raise OSError("it refers to a place before its first byte")
+            raise OSError("it refers to a position before its first byte")
         self._at = start + offset
         return self._at
 
@@ -113,10 +113,12 @@ class _Unpacked:
         fix = "export the model again"
         member_name = info.filename[:200]
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FormatError(f"{self._name} has a member that no exporter writes: {member_name}", fix)
+            raise FormatError(f"{self._name} has a member that exporters do not write: {member_name}", fix)
         self._left -= info.file_size
         if self._left < 0:
-            raise FormatError(f"{self._name} is refused: its member {member_name} unpacks to too much", fix)
+            raise FormatError(
+                (f"{self._name} is refused: its member {member_name} is too large when unpacked"), fix
+            )
         content = bytearray()
         with self._archive.open(info) as member:
             # In blocks: a stream that holds more than it claims is not unpacked beyond that.

@@ -25,8 +25,10 @@ from model_profiling.program.records import EtRecord, Program, SourceRef
 WhyOutside = Literal["no rule", "refused", "dropped", "portable"]
 """The backend has no such operator; refused this one; took it and gave it back; takes nothing at all."""
 
-NOTHING_KNOWN = "nothing known helps"
-COMPUTED_ONCE = "a buffer (register_buffer) that is computed once: no input of the model changes it"
+NOTHING_KNOWN = "no cure is known"
+COMPUTED_ONCE = (
+    "a buffer (register_buffer) that is computed once, because the value does not depend on the model's input"
+)
 """The replacement for what no input reaches, if the call has no replacement of its own."""
 NO_INTEGERS = f"{NOTHING_KNOWN}: XNNPACK takes no integers and no booleans"
 _MOST_PLACES = 3

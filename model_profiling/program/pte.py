@@ -115,7 +115,7 @@ class _Reading:
 
     def program(self) -> Program:
         if self.buffer.data[4:8].tobytes() != _IDENTIFIER:
-            raise FormatError(f"{self.buffer.source} is not an ExecuTorch program", "name a .pte file")
+            raise FormatError(f"{self.buffer.source} is not an ExecuTorch program", "use a .pte file")
         if self.buffer.data[_HEADER_AT : _HEADER_AT + 4].tobytes() == _HEADER_MAGIC:
             self.segment_base = self.buffer.read("u64", _HEADER_AT + 16, "the header")
         root = self.buffer.root(0, "the program")

@@ -50,9 +50,9 @@ def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: 
     """Return the reason, or None if the two are comparable. `across_machines` allows different CPUs."""
     for side in (baseline, candidate):
         if side.times is Times.UNKNOWN:
-            return f"nothing says on what machine the times of {side.name} were measured"
+            return f"the machine on which {side.name} was measured is not recorded"
         if not side.times.are_latencies:
-            return f"the times of {side.name} come from {side.times.origin}: they are not latencies"
+            return f"the times of {side.name} come from {side.times.origin}, so they are not latencies"
     cpus = baseline.cpu, candidate.cpu
     if not all(cpus) or cpus[0] == cpus[1]:
         return _same_code(baseline, candidate)
@@ -181,7 +181,7 @@ class Device:
     """`name` is for programs, `title` for people; `target` is the `--target` without a serial."""
 
     name: str = "unknown"
-    title: str = "a machine that nothing here names"
+    title: str = "an unknown machine"
     target: str = ""
 
 

@@ -168,7 +168,7 @@ def read_samples(run_dir: Path, result: Result | None) -> Samples | None:
         )
         and all(-1 <= function.file < held for function in samples.functions)
     ):
-        raise FormatError(f"{path}: what was seen does not fit the functions and files it names", fix)
+        raise FormatError(f"{path}: its samples do not match the functions and files that it lists", fix)
     return samples
 
 
@@ -241,7 +241,7 @@ def _factors(content: Mapping[str, object], source: str) -> Factors:
         name = CONV if key == Category.CONV.label else key
         if name not in ranges:
             known = f"known are {', '.join(ranges)}"
-            raise FormatError(f"{source}: {key} has no SME2 factor", did_you_mean(key, ranges) or known)
+            raise FormatError(f"{source}: unknown key {key}", did_you_mean(key, ranges) or known)
         ranges[name] = _range(value, f"{source}: {key}: {json.dumps(value)}")
     return Factors(ranges, given=True)
 
@@ -251,7 +251,7 @@ def _range(value: object, source: str) -> Range:
     if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in numbers):
         numbers = ()
     if not (numbers and 0 < numbers[0] <= numbers[1] < math.inf):
-        raise FormatError(f"{source} is no range above 0 from low to high", _FIX)
+        raise FormatError(f"{source} is not a range from low to high, both above 0", _FIX)
     return Range(float(numbers[0]), float(numbers[1]))
 
 

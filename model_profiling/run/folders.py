@@ -50,8 +50,8 @@ def refuse_links_out(run_dir: Path) -> None:
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 raise FormatError(
-                    f"{path} is a link to a folder outside of the run directory",
-                    "put the folder itself there, or remove the link",
+                    f"{path} is a link to a folder outside the run directory",
+                    "copy the folder there, or remove the link",
                 )
 
 

@@ -273,7 +273,7 @@ def _parse(path: Path, number: int, line: bytes) -> Entry:
     if entry.launch and not (
         entry.turns_ns and len({len(turn) for turn in entry.turns_ns}) == 1 and entry.turns_ns[0]
     ):
-        raise FormatError(f"{where}: its turns cannot have been taken", _FIX)
+        raise FormatError(f"{where}: its turns are impossible", _FIX)
     for turn in (entry.iterations_ns, *entry.turns_ns):
         for ns in turn:
             if not 0 <= ns < _LONGEST_NS or (ns == 0 and entry.launch):

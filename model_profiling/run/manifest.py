@@ -357,7 +357,7 @@ def read_manifest(run_dir: Path) -> Manifest | None:
     def upgrade(content: JsonObject) -> JsonObject:
         return manifest_of_today(content, run_dir) if is_manifest_0(content) else _upgrade(content)
 
-    fix = f"without it nothing says what the times are worth; {MEASURE_AGAIN}"
+    fix = f"without it, the validity of the times is not known; {MEASURE_AGAIN}"
     return _own_files_only(read_record(Manifest, path, fix, upgrade), path)
 
 
@@ -374,7 +374,7 @@ def read_summary_0(run_dir: Path) -> Manifest | None:
 def _own_files_only(manifest: Manifest, path: Path) -> Manifest:
     """Return `manifest` if every file and folder it names is inside its run."""
     if "\0" in manifest.model:
-        raise FormatError(f"{path}: model: no file has such a name", MEASURE_AGAIN)
+        raise FormatError(f"{path}: model: this cannot be a file name", MEASURE_AGAIN)
     for place, result in enumerate(manifest.results):
         stays_inside(result.experiment, f"{path}: results.{place}.experiment", folder=True)
         for field_name, name in result.named_files:

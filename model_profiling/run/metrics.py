@@ -176,7 +176,7 @@ def _check_times(path: Path, latency: Latency) -> None:
     """Refuse latencies that no clock can give; computing with them would divide by 0 or give nonsense."""
     for summary in filter(None, (latency.end_to_end_ms, latency.traced_ms)):
         if not (summary.mean > 0 and 0 < summary.minimum <= summary.median <= summary.maximum):
-            raise FormatError(f"{path}: {latency.series} has latencies that no clock tells", COMPUTE_AGAIN)
+            raise FormatError(f"{path}: {latency.series} has impossible latencies", COMPUTE_AGAIN)
 
 
 def _upgrade(content: JsonObject) -> JsonObject:

@@ -21,7 +21,7 @@ from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
 from model_profiling.run.remarks import Diagnostic
 
-_WITHOUT = "the analysis goes on without it"
+_WITHOUT = "the analysis continues without it"
 
 
 class Programs:
@@ -102,7 +102,7 @@ class Programs:
         told = self._manifest.model_bytes if self._manifest else 0
         if (not told or place.stat().st_size == told) and files.sha256(place) == expected:
             return None
-        return f"{place} is not the program that was run (its SHA-256 differs); it explains nothing here"
+        return f"{place} is not the program that was run (its SHA-256 differs), so it is not used"
 
     def _record(self, place: Path) -> EtRecord | None:
         try:

@@ -87,7 +87,9 @@ class Run:
     def open(cls, path: Path, *, times: Times | None = None) -> Run:
         """Open the run in `path`; `times` is the user's word on dumps whose times are otherwise unknown."""
         if not path.is_dir():
-            raise InputError(f"there is no run directory {path}", "name a folder a pipeline wrote into")
+            raise InputError(
+                f"there is no run directory {path}", ("use a folder written by sme2prof profile or run")
+            )
         refuse_links_out(path)
         manifest = read_manifest(path)
         if manifest is None:
@@ -109,7 +111,8 @@ class Run:
         dumps = (*listed, *bare)
         if manifest is None and metrics is None and not dumps:
             raise InputError(
-                f"{path} holds no run and no dumps", "name a folder a pipeline or a runner wrote into"
+                f"{path} contains no run and no dumps",
+                ("use a folder written by sme2prof profile, run or a runner"),
             )
         return cls(path, manifest, metrics=metrics, dumps=dumps, warnings=(*missing, *remarks))
 
@@ -117,10 +120,10 @@ class Run:
     def of_files(cls, paths: Sequence[Path], *, times: Times | None = None) -> Run:
         """Open single dumps; a dump that lies in a run keeps what that run says about it."""
         if not paths:
-            raise InputError("no dump was named", "name a run directory or .etdump files")
+            raise InputError("no dump was given", "give a run directory or .etdump files")
         for path in paths:
             if not path.is_file():
-                raise InputError(f"there is no {path}", "name a run directory or an .etdump file")
+                raise InputError(f"there is no {path}", "give a run directory or an .etdump file")
         dumps: list[Dump] = []
         remarks: list[Diagnostic] = []
         opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}
@@ -339,11 +342,12 @@ _SUREST = (Times.EMULATED, Times.TRACED, Times.UNKNOWN, Times.HARDWARE)
 def _refuse_other_runs(folder: Path) -> None:
     around = next((up for up in folder.resolve().parents if holds_run(up)), None)
     if around is not None:
-        raise InputError(f"{folder} is a part of the run in {around}", f"name {around}")
+        raise InputError(f"{folder} is part of the run in {around}", f"name {around}")
     within = sorted(runs_below(folder))
     if within and not holds_run(folder):
         raise InputError(
-            f"{folder} holds {plural(len(within), 'run')}, none of its own", f"name one, such as {within[0]}"
+            f"{folder} is not a run; it contains {plural(len(within), 'run')}",
+            (f"choose one, such as {within[0]}"),
         )
 
 
@@ -409,14 +413,14 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
         if times is Times.UNKNOWN and stated is not None:
             times = stated
         elif times is not Times.UNKNOWN:
-            seen = f"{said_by} says that the times are from {times.origin}: they are not latencies"
+            seen = f"{said_by} says that the times are from {times.origin}, so they are not latencies"
             remarks[Diagnostic(None, "not_latencies", seen)] = None
         switch = switch_in_name(series.experiment) or switch_in_name(path.name)
         dumps.append(Dump(path, series, times, number, sme2=None if switch is None else switch == "on"))
     if any(dump.times is Times.UNKNOWN for dump in dumps):
         seen = (
-            "nothing says on what machine these dumps were made: their times are shown as recorded, no "
-            "latency or speedup is claimed"
+            "the machine that made these dumps is not recorded: times are shown as recorded, without "
+            "latencies or speedups"
         )
         advice = "add --times hardware if they were measured on real hardware"
         remarks[Diagnostic(None, "unknown_machine", seen, advice)] = None

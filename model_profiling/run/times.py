@@ -46,7 +46,7 @@ _ORIGINS = {
     Times.HARDWARE: "hardware",
     Times.TRACED: "a run that traces kernels",
     Times.EMULATED: "an emulated run",
-    Times.UNKNOWN: "a machine that nothing here names",
+    Times.UNKNOWN: "an unknown machine",
 }
 
 NOT_ARM = "(not Arm): measured on a CPU that is not Arm, which says nothing about Arm."

@@ -56,14 +56,13 @@ def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
 
 
 def remark_0(*, machine_known: bool) -> Diagnostic:
-    how = "measured by the earlier kit, with the tracer on and one experiment after the other"
+    how = "measured with the earlier kit, with the tracer on and one experiment after the other"
     if machine_known:
-        return Diagnostic(None, "version_0", f"{how}: no time here is that of a user, who traces nothing")
+        return Diagnostic(None, "version_0", f"{how}: users, who do not trace, see shorter times")
     return Diagnostic(
         None,
         "unknown_machine",
-        f"{how}, on a machine that nothing here names: times are shown as recorded, no latency or speedup is "
-        "claimed",
+        f"{how}, on an unknown machine: times are shown as recorded, without latencies or speedups",
         "add --times hardware if they were measured on real hardware",
     )
 

@@ -123,12 +123,12 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
     """
     latencies = np.asarray(values, dtype=np.float64)
     if latencies.ndim != 1 or not np.isfinite(latencies).all() or (latencies <= 0).any():
-        what = "a history holds latencies that are not above zero"
-        raise InputError(what, "leave out what was not measured")
+        what = "a history has a latency that is not above zero"
+        raise InputError(what, "leave out runs that were not measured")
     own = np.zeros(len(latencies)) if errors is None else np.asarray(errors, dtype=np.float64)
     if own.shape != latencies.shape or not np.isfinite(own).all() or (own < 0).any():
         what = "a history needs one error of at least 0 for each latency"
-        raise InputError(what, "give both for every run")
+        raise InputError(what, "give a latency and an error for every run")
     logs = np.log(latencies)
     starts, found = [0], list[int]()
     while (alarm := _first_alarm(logs, own, starts[-1], found[-1] + 1 if found else 0)) is not None:

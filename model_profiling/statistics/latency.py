@@ -114,10 +114,10 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
 def _checked(latencies: Sequence[float] | Floats) -> Floats:
     values = np.asarray(latencies, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
-        raise InputError("there are no latencies to describe", "give at least one")
+        raise InputError("there are no latencies", "give at least one")
     if not np.isfinite(values).all() or (values < 0).any():
         place = int(np.flatnonzero(~np.isfinite(values) | (values < 0))[0])
-        raise InputError(f"latency {place} is {values[place]}", "latencies are finite and not negative")
+        raise InputError(f"latency {place} is {values[place]}", "a latency is a finite number, not negative")
     return values
 
 
@@ -298,19 +298,19 @@ def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[Stabi
 def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[StabilityWarning]:
     governor, load, cores = conditions.governor, conditions.load_before, conditions.cores
     if governor is not None and governor not in _STEADY_GOVERNORS:
-        seen = f"the CPU governor is {governor}, which changes the clock as it likes"
+        seen = f"the CPU governor is {governor}, which changes the clock speed while measuring"
         yield StabilityWarning(
             "governor", seen, "set it to performance (cpupower frequency-set -g performance)"
         )
     if load is not None and cores and load > max(0.25 * cores, cores - threads):
-        seen = f"the load was {load:.1f} on {cores} cores before measuring"
-        yield StabilityWarning("load", seen, "stop other work, or measure for longer (--budget)")
+        seen = f"the machine was busy before measuring (load {load:.1f} on {cores} cores)"
+        yield StabilityWarning("load", seen, "stop other programs, or measure longer (--budget)")
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
     if before is not None and after is not None and after - before >= _HOTTER:
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
         yield StabilityWarning("heat", seen, "set schedule.cool_down_s or schedule.max_temperature_c")
     if conditions.throttled:
-        seen = "the machine slowed itself down because it was hot"
+        seen = "the machine became hot and slowed down"
         advice = "let it cool down (schedule.cool_down_s, schedule.max_temperature_c)"
         yield StabilityWarning("hot", seen, advice)
     if conditions.on_battery:
@@ -325,7 +325,10 @@ def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
 
 def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
     """Warnings about one experiment of a lockstep run; each launch is one process."""
-    hardly = "or trust the ratios more than the latencies: what differs between launches meets both sides"
+    hardly = (
+        "or rely on the speedups rather than the latencies: differences between launches affect both sides "
+        "equally"
+    )
     return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", hardly))
 
 
@@ -347,14 +350,14 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
         seen = f"the first inference of a process is {slower:.0%} slower"
         yield StabilityWarning("warmup", seen, "raise warmup")
     if summary.robust_cv > _WIDE_SPREAD:
-        seen = f"latencies spread by {summary.robust_cv:.0%}"
-        yield StabilityWarning("spread", seen, "stop other work or pin the CPUs")
+        seen = f"latencies vary by {summary.robust_cv:.0%}"
+        yield StabilityWarning("spread", seen, "stop other programs, or pin the CPUs")
     if len(typical) >= 3 and (spread := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
         seen = f"processes differ by {spread:.0%} from each other"
         yield StabilityWarning("processes", seen, f"pin the CPUs (cpu_affinity) {apart}")
     if len(summary.outliers) > max(2.0, _MANY_OUTLIERS * summary.count):
         seen = f"{len(summary.outliers)} of {summary.count} latencies are outliers"
-        yield StabilityWarning("outliers", seen, "stop other work; medians are little affected")
+        yield StabilityWarning("outliers", seen, "stop other programs; medians hardly change")
     drift = find_drift(typical) or summary.drift
     if drift is not None and drift.found:
         way = "slower" if drift.relative_change > 0 else "faster"

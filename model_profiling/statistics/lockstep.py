@@ -84,9 +84,9 @@ def compare_launches(
         baseline, candidate = _without_first(baseline, candidate)
     cycles = _paired_cycles(baseline, candidate)
     if not cycles:
-        return verdict.no_answer("no launch finished a cycle of both experiments", confidence, 0, "launch")
+        return verdict.no_answer("no launch completed a cycle of both experiments", confidence, 0, "launch")
     if any((launch == 0).any() for launch in cycles):
-        return verdict.no_answer("shorter than the clock can tell", confidence, len(cycles), "launch")
+        return verdict.no_answer("shorter than the clock can measure", confidence, len(cycles), "launch")
     logs = _log_ratios(cycles)
     medians = _medians(baseline, candidate)
     found = verdict.measured(_centre(logs), medians, confidence, len(logs), "launch")
@@ -172,7 +172,7 @@ def plan_turns(
     hardly depends on the caches it finds. There is at least one cycle, even beyond the launch's share.
     """
     if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
-        raise InputError("a latency, clock step or budget is not positive", "measure one inference first")
+        raise InputError("a latency, clock step or budget is not above zero", "measure one inference first")
     held = PLANNED_LAUNCHES if launches is None else launches
     if experiments < 1 or held < EXACT_ROUNDS:
         problem = f"{held} launches of {experiments} experiments cannot be planned"

@@ -244,7 +244,7 @@ def _compare_whole(reference: Values, candidate: Values, dtype: str, index: int)
     note = ""
     if steps == 0 and differing:
         note = f"{differing} of {plural(same.size, 'whole number')} differ"
-        note += ", as few as near-ties may explain" if few else ""
+        note += ", few enough to be near-ties" if few else ""
     verdict: Verdict = "mismatch" if beyond and not few else "within tolerance"
     return OutputParity(
         index=index,
@@ -331,22 +331,22 @@ def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quant
     a, same, finite = sides.a, sides.same, sides.finite
     if odd := int(np.count_nonzero(~same & ~finite)):
         are = "element is" if odd == 1 else "elements are"
-        notes.append(f"{odd} {are} NaN or infinite in one run only")
+        notes.append(f"{odd} {are} NaN or infinite in only one of the runs")
     if both := int(np.count_nonzero(same & ~finite)):
         notes.append(f"{plural(both, 'element')} NaN or infinite in both")
     if a.size and verdict == "identical" and not a.any():
         notes.append("every value is 0 in both")
     size = np.maximum(np.abs(sides.a_finite), np.abs(sides.b_finite))
     if verdict == "not judged":
-        notes.append(f"values of at most {_largest(size):.2g} are below what {dtype} holds with its digits")
+        notes.append(f"the largest value, {_largest(size):.2g}, is too small for the precision of {dtype}")
     small = (size > 0) & (size <= allowed)
     if verdict == "within tolerance" and not quantized and 2 * np.count_nonzero(small) >= finite.sum():
         scale = _largest(a[small])
         among = _rms(sides.gap[small], scale) / (_rms(a[small], scale) or 1.0) if scale else 1.0
         if among > _RMS_AT_MOST:
             notes.append(
-                f"{plural(int(np.count_nonzero(small)), 'value')} smaller than what may differ"
-                f" are off from each other by {among:.2g} of their RMS"
+                f"{plural(int(np.count_nonzero(small)), 'value')} below the tolerance differ from each "
+                f"other by {among:.2g} of their RMS"
             )
     return notes
 
@@ -374,7 +374,7 @@ def compare_outputs(
 ) -> Parity:
     """Compare the outputs of two runs one by one. `quantized` allows two steps of an 8-bit grid, `half`
     float16 precision for float32 outputs too: a program may compute in float16 and end with `.float()`."""
-    fix = "compare runs of one program"
+    fix = "compare runs of the same program"
     if len(reference) != len(candidate):
         raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
     outputs = []
@@ -394,7 +394,7 @@ def read_output(output: OutputFile) -> Values:
     stored = _stored(output)
     expected, found = math.prod(output.shape) * stored.itemsize, size_of(output.path)
     if found != expected:
-        what = f"{output.path} has {found} bytes, not those of {output.type_name}"
+        what = f"{output.path} has {found} bytes, which is not the size of {output.type_name}"
         raise FormatError(what, "run it again")
     raw = read_bytes(output.path)
     values = np.frombuffer(raw, dtype=stored)
@@ -402,7 +402,7 @@ def read_output(output: OutputFile) -> Values:
         values = (values.astype(np.uint32) << 16).view(np.float32)
     order = output.dim_order or tuple(range(len(output.shape)))
     if sorted(order) != list(range(len(output.shape))):
-        raise FormatError(f"{output.path}: {list(order)} is no order of its dimensions", "run it again")
+        raise FormatError(f"{output.path}: {list(order)} is not an order of its dimensions", "run it again")
     in_memory = values.reshape([output.shape[axis] for axis in order])
     return in_memory.transpose(np.argsort(order))
 
@@ -412,4 +412,4 @@ def _stored(output: OutputFile) -> np.dtype[np.generic]:
         found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
         if found.kind in "biufc":
             return found
-    raise FormatError(f"{output.path}: {output.dtype!r} is no type of numbers", "run it again")
+    raise FormatError(f"{output.path}: {output.dtype!r} is not a number type", "run it again")

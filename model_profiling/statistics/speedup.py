@@ -47,9 +47,9 @@ def compare_rounds(
         return verdict.no_answer(not_comparable, confidence)
     typical = paired_typical(baseline, candidate)
     if len(typical) == 0:
-        return verdict.no_answer("no round finished in both experiments", confidence)
+        return verdict.no_answer("no round was completed by both experiments", confidence)
     if (typical == 0).any():
-        return verdict.no_answer("shorter than the clock can tell", confidence, len(typical))
+        return verdict.no_answer("shorter than the clock can measure", confidence, len(typical))
     logs = _log_ratios(typical)
     medians = _medians(baseline, candidate)
     # Contention may throw up to half of the rounds far without moving the median.
@@ -80,9 +80,11 @@ def compare_separate(
         return verdict.no_answer(not_comparable, confidence)
     ours, theirs = round_typical(baseline), round_typical(candidate)
     if not len(ours) or not len(theirs):
-        return verdict.no_answer("no round finished in one of the two runs", confidence)
+        return verdict.no_answer("one of the two runs completed no round", confidence)
     if (ours == 0).any() or (theirs == 0).any():
-        return verdict.no_answer("shorter than the clock can tell", confidence, min(len(ours), len(theirs)))
+        return verdict.no_answer(
+            "shorter than the clock can measure", confidence, min(len(ours), len(theirs))
+        )
     before, after = np.log(ours), np.log(theirs)
     medians = _medians(baseline, candidate)
     rounds = min(len(before), len(after))

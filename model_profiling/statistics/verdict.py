@@ -228,7 +228,7 @@ class Speedup:
         if self.ratio is None:
             return self.verdict.value
         if self.low is None or self.high is None:
-            return f"about {self.ratio:.2f}x, without a verdict"
+            return f"about {self.ratio:.2f}x, no verdict"
         return f"{self.verdict.value}, {self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f})"
 
     def as_dict(self) -> dict[str, object]:
@@ -244,7 +244,7 @@ def measured(
     shift: float, medians: tuple[float, float], confidence: float, rounds: int, unit: Unit = "round"
 ) -> Speedup:
     """A ratio without a verdict, for too few rounds."""
-    few = f"{plural(rounds, unit)} cannot show how much processes differ by themselves"
+    few = f"{plural(rounds, unit)} cannot show how much processes differ by chance"
     return replace(
         no_answer(f"{few}; measure at least {EXACT_ROUNDS}", confidence, rounds, unit),
         ratio=math.exp(shift),
@@ -268,9 +268,9 @@ def _judge(ratio: float, low: float, high: float, threshold: float) -> tuple[Ver
         unseen = max(high - 1, 1 / low - 1)
         if unseen <= threshold:
             return Verdict.NO_CHANGE, f"{change}: the same within {threshold:.1%}"
-        return Verdict.NO_CHANGE, f"{change}: a difference up to {unseen:.1%} could hide in the noise"
+        return Verdict.NO_CHANGE, f"{change}: noise could hide a difference of up to {unseen:.1%}"
     if max(ratio, 1 / ratio) - 1 < threshold:
-        return Verdict.NO_CHANGE, f"{change}: measurable, but below the {threshold:.1%} that matters"
+        return Verdict.NO_CHANGE, f"{change}: measurable, but below the {threshold:.1%} threshold"
     return (Verdict.FASTER if ratio > 1 else Verdict.SLOWER), change
 
 
@@ -293,7 +293,7 @@ def _corrected(found: Speedup, adjusted: float) -> Speedup:
     p_value = max(adjusted, found.p_value or 0.0)
     if found.verdict not in (Verdict.FASTER, Verdict.SLOWER) or p_value <= 1 - found.confidence:
         return replace(found, p_value=p_value)
-    why = f"{found.reason}: not beyond chance among as many comparisons (p {p_value:.2g})"
+    why = f"{found.reason}: may be chance, given the number of comparisons (p {p_value:.2g})"
     return replace(found, p_value=p_value, verdict=Verdict.NO_CHANGE, reason=why)
 
 

@@ -56,8 +56,8 @@ def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
         if journal is not None:
             raw = journal.latencies_ms(result.series, len(stats.end_to_end_rounds_ms))
             if difference := _first_unlike(raw, stats.end_to_end_rounds_ms):
-                wrong.append(f"{result.series}: its latencies are not those in {names.JOURNAL}: {difference}")
-    return f"statistics of {plural(len(timed), 'experiment')} are those of the runs"
+                wrong.append(f"{result.series}: its latencies differ from {names.JOURNAL}: {difference}")
+    return f"the statistics of {plural(len(timed), 'experiment')} match the measured latencies"
 
 
 def _wrong_figures(result: Result, stats: RobustStats) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _wrong_figures(result: Result, stats: RobustStats) -> Iterator[str]:
     elif min(values) <= 0:
         yield f"{result.series} has a latency of {min(values)} ms"
     elif stats.end_to_end_ms is None or not _agree(stats.end_to_end_ms, summarize(values)):
-        yield f"{result.series}: its statistics are not those of its latencies"
+        yield f"{result.series}: its statistics do not match its latencies"
 
 
 @question("comparisons", COMPUTE_AGAIN)
@@ -81,24 +81,24 @@ def comparisons_hold(checked: CheckedRun, wrong: list[str]) -> str:
     for answer in answers:
         found, name = answer.speedup, answer.label
         if (answer.baseline, answer.candidate) not in reasons:
-            wrong.append(f"{name} is no pair of the run")
+            wrong.append(f"{name} is not a pair of the run")
         if found.verdict is Verdict.NOT_COMPARABLE:
             continue
         compared += 1
         if reason := reasons.get((answer.baseline, answer.candidate)):
-            wrong.append(f"{name} is called {found.verdict.value}, but {reason}")
+            wrong.append(f"{name} has the verdict {found.verdict.value}, but {reason}")
         elif found.low is None or found.high is None or found.ratio is None:
             wrong.append(f"{name} has a verdict without an interval")
         elif not found.low <= found.ratio <= found.high:
-            wrong.append(f"{name}: its ratio lies outside its interval")
+            wrong.append(f"{name}: its ratio is outside its interval")
         elif (found.verdict is Verdict.FASTER and found.low <= 1) or (
             found.verdict is Verdict.SLOWER and found.high >= 1
         ):
-            wrong.append(f"{name} is called {found.verdict.value}, but its interval holds 1")
+            wrong.append(f"{name} has the verdict {found.verdict.value}, but its interval includes 1")
     if not compared and not wrong:
         raise NoVerdict(f"nothing is comparable: {answers[0].speedup.reason}")
     more = f", {len(answers) - compared} not comparable" if compared < len(answers) else ""
-    return f"verdicts of {compared} follow from the intervals{more}"
+    return f"{plural(compared, 'verdict')} checked against the intervals{more}"
 
 
 @question("no latency", COMPUTE_AGAIN)
@@ -106,18 +106,18 @@ def emulated_has_no_latency(checked: CheckedRun, wrong: list[str]) -> str:
     run = checked.run
     if run.times.are_latencies:
         raise NoVerdict("times on this target are latencies")
-    wrong += [f"{path.name} holds latencies" for path in run.path.rglob(f"*{names.ROBUST_STATS}")]
+    wrong += [f"{path.name} has latencies" for path in run.path.rglob(f"*{names.ROBUST_STATS}")]
     if run.metrics is not None:
         if run.metrics.times.are_latencies:
-            wrong.append(f"{names.METRICS} calls its times latencies")
+            wrong.append(f"{names.METRICS} says that its times are latencies")
         if run.metrics.latencies:
-            wrong.append(f"{names.METRICS} holds latencies")
+            wrong.append(f"{names.METRICS} has latencies")
         if any(answer.speedup.ratio is not None for answer in run.metrics.comparisons):
-            wrong.append(f"{names.METRICS} holds a speedup")
-    return "the run shows none"
+            wrong.append(f"{names.METRICS} has a speedup")
+    return "the run claims no latency"
 
 
-@question("kernels", f"the switch failed; {MEASURE_AGAIN}")
+@question("kernels", f"SME2 was not switched off; {MEASURE_AGAIN}")
 def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether no SME kernel ran where SME2 was off."""
     listed = [found for found in own_kernels(checked.run, ()) if found.uses or found.counted]
@@ -144,7 +144,7 @@ def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
         wrong += [f"{series}: {each}" for each in disagreements(seen, uses)]
         said.append(f"{series}: {agreement(seen, samples.kept, uses)}")
     if not said:
-        raise NoVerdict("no series was both sampled and counted")
+        raise NoVerdict("no experiment was both sampled and counted")
     return "; ".join(said)
 
 
@@ -152,7 +152,7 @@ _MOST_VALUES = 1 << 23
 """The largest output that is compared: comparing takes several times its memory."""
 
 
-@question("outputs", "find out which is right before trusting a speed")
+@question("outputs", "find out which one is right before you rely on its speed")
 def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether outputs are complete, and all experiments compute the same."""
     kept = [result for result in checked.run.results if result.outputs]
@@ -170,8 +170,8 @@ def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     (_, first), *_ = written
     for result, others in written:
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
-            wrong.append(f"{result.series} computes something else than {kept[0].series}")
-    return f"{plural(len(kept), 'experiment')} with the same outputs, within rounding"
+            wrong.append(f"the outputs of {result.series} differ from those of {kept[0].series}")
+    return f"{plural(len(kept), 'experiment')} with the same outputs, except for rounding"
 
 
 @question("analysis", ANALYSE_AGAIN)
@@ -182,12 +182,12 @@ def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
         raise NoVerdict(f"there is no {names.ANALYSIS}", status, ANALYSE_AGAIN)
     content = read_json_object(path, ANALYSE_AGAIN)
     if checked.promises_little and "schema_version" not in content:
-        raise NoVerdict(f"{names.ANALYSIS} is the earlier kit's; sme2prof analyze makes it anew")
+        raise NoVerdict(f"{names.ANALYSIS} was written by the earlier kit; sme2prof analyze writes it again")
     entries = content.get("per_etdump")
     listed = entries if isinstance(entries, list) else []
     wrong += [text for entry in listed for text in _wrong_entry(checked, entry)]
     if len(listed) != sum(dump.dump.round == 0 for dump in checked.whole_dumps):
-        wrong.append(f"it describes {len(listed)} dumps, not those that are here")
+        wrong.append(f"it describes {plural(len(listed), 'dump')}, which differ from the dumps in the run")
     wrong += _wrong_pairs(checked.run, content.get("pairs"))
     wrong += _wrong_projection(checked.run, content.get("sme2_headroom"))
     return f"{names.ANALYSIS} agrees with {plural(len(listed), 'dump')}"
@@ -204,7 +204,9 @@ def _wrong_pairs(run: Run, entries: object) -> Iterator[str]:
         answer, found = run.comparison(pair), stated.get(pair.label)
         verdict = found.get("verdict") if isinstance(found, dict) else None
         if answer is not None and verdict != answer.speedup.verdict.value:
-            yield f"it calls {pair.label} {verdict}, {names.METRICS} {answer.speedup.verdict.value}"
+            yield (
+                f"it says {verdict} for {pair.label}, but {names.METRICS} says {answer.speedup.verdict.value}"
+            )
 
 
 def _wrong_projection(run: Run, stated: object) -> Iterator[str]:
@@ -212,17 +214,20 @@ def _wrong_projection(run: Run, stated: object) -> Iterator[str]:
     if not isinstance(stated, dict):
         return
     if reason := unfit_times(run):
-        yield f"it projects what SME2 could bring, but {reason}"
+        yield f"it has a projection for SME2, but {reason}"
     bounds = [stated.get(name) for name in ("low", "high", "ceiling")]
     numbers = [bound for bound in bounds if isinstance(bound, float)]
     if None in bounds[:2] or numbers != sorted(numbers):
-        yield f"its projection from {bounds[0]} to {bounds[1]} with the ceiling {bounds[2]} is none"
+        yield (
+            f"its projection from {bounds[0]} to {bounds[1]} with the ceiling {bounds[2]} is not a valid "
+            "range"
+        )
     kept = read_factors(run.path)
     groups = stated.get("factors")
     for entry in groups if isinstance(groups, list) else ():
         factor = kept.ranges.get(str(entry.get("operators"))) if isinstance(entry, dict) else None
         if factor is None or (entry["low"], entry["high"]) != (factor.low, factor.high):
-            yield "its projection was made with other factors than the run's"
+            yield "its projection uses factors that differ from the run's"
 
 
 def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
@@ -231,7 +236,7 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
         return
     dump = checked.dump_at.get((checked.path / entry["etdump"]).resolve())
     if dump is None:
-        yield f"{entry['etdump']} is described, but cannot be read"
+        yield f"{entry['etdump']} is listed, but cannot be read"
         return
     parts = dump.breakdown
     expected = {
@@ -245,7 +250,7 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
     said = {**entry, **{f"categories_ms.{key}": value for key, value in listed.items()}}
     for name, value in expected.items():
         if not _close(said.get(name), value):
-            yield f"{name} of {entry['etdump']} is {said.get(name)}, the dump says {value:.6f}"
+            yield f"{name} of {entry['etdump']} is {said.get(name)}, but the dump says {value:.6f}"
             return
 
 
@@ -257,13 +262,15 @@ def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
     foreign = [dump for dump in there if checked.promises_little and not is_there(_csv(dump).e2e)]
     if foreign:
         dumps = plural(len(foreign), "dump")
-        raise NoVerdict(f"those of {dumps} are the earlier kit's; sme2prof analyze makes them anew")
+        raise NoVerdict(f"the earlier kit wrote those of {dumps}; sme2prof analyze writes them again")
     explained = any(dump.graph is not None for dump in checked.whole_dumps)
     if there and checked.manifest is not None and not explained:
-        raise NoVerdict("the program that explained them is not here to do it again")
+        raise NoVerdict("the program that is needed to write them again is not here")
     if not checked.promises_little:
         first = (dump for dump in checked.whole_dumps if dump.dump.round == 0)
-        wrong += [f"{dump.path.name} has none" for dump in first if not any(map(is_there, _csv(dump)))]
+        wrong += [
+            f"{dump.path.name} has no CSV files" for dump in first if not any(map(is_there, _csv(dump)))
+        ]
     count = 0
     for dump in there:
         with tempfile.TemporaryDirectory() as scratch:
@@ -274,7 +281,7 @@ def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
                     wrong.append(problem)
     if not wrong and not count:
         raise NoVerdict("there are none")
-    return f"{count} are what the dumps give"
+    return f"{plural(count, 'file')} checked against the dumps"
 
 
 def _csv(dump: DumpAnalysis) -> CsvFiles:
@@ -284,11 +291,14 @@ def _csv(dump: DumpAnalysis) -> CsvFiles:
 def _wrong_rounds(result: Result, stats: RobustStats) -> Iterator[str]:
     done = [latencies for latencies in stats.end_to_end_rounds_ms if latencies]
     if result.rounds and len(done) != result.rounds:
-        yield f"{result.series} has {plural(len(done), stats.counted_in)}, the manifest says {result.rounds}"
+        yield (
+            f"{result.series} has {plural(len(done), stats.counted_in)}, but the manifest says "
+            f"{result.rounds}"
+        )
     short = [found for found in done if result.runs is not None and len(found) != result.runs]
     if short and stats.measured != "lockstep":
         few = plural(len(short[0]), "run")
-        yield f"{result.series} has a round of {few}, the manifest says {result.runs}"
+        yield f"{result.series} has a round of {few}, but the manifest says {result.runs}"
 
 
 def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str]:
@@ -296,18 +306,20 @@ def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str
     part = run.manifest.part_of(result.experiment) if run.manifest else None
     if part is not None and part.state == "finished" and result.rounds != part.schedule.rounds_done:
         rounds = plural(result.rounds, stats.counted_in)
-        yield f"{result.series} has {rounds}, the whole run has {part.schedule.rounds_done}"
+        yield f"{result.series} has {rounds}, but the whole run has {part.schedule.rounds_done}"
 
 
 def _first_unlike(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> str:
     """The first round that differs, with both values; empty if none does."""
     for number, (ours, theirs) in enumerate(zip_longest(raw, kept, fillvalue=())):
         if len(ours) != len(theirs):
-            return f"round {number} has {len(theirs)} inferences, there {len(ours)}"
+            return f"round {number} has {len(theirs)} inferences here and {len(ours)} there"
         unlike = ~np.isclose(ours, theirs, rtol=_CLOSE, atol=0)
         if unlike.any():
             place = int(unlike.argmax())
-            return f"round {number}, inference {place} took {theirs[place]} ms, there {ours[place]} ms"
+            return (
+                f"round {number}, inference {place} took {theirs[place]} ms here and {ours[place]} ms there"
+            )
     return ""
 
 
@@ -336,5 +348,5 @@ def _first_difference(ours: Path, theirs: Path) -> str:
         # A line of `ours` may be endless: read no more of it than is compared.
         for number, line in enumerate(made, start=1):
             if found.readline(len(line) + 1) != line:
-                return f"{ours.name}, line {number} is not what the dump gives"
-        return f"{ours.name} ends otherwise than the dump gives" if found.read(1) else ""
+                return f"{ours.name}, line {number} differs from the dump"
+        return f"{ours.name} ends differently from the dump" if found.read(1) else ""

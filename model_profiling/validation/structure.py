@@ -124,12 +124,12 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
         raise NoVerdict("there is none: only the dumps can be checked")
     experiments = plural(len(run.manifest.results), "experiment")
     if run.manifest.version_0:
-        told = f"{experiments}, as the earlier kit tells them without a schema_version"
+        told = f"{experiments}, written by the earlier kit without a schema_version"
         if not is_there(run.path / names.MANIFEST):
             raise NoVerdict(f"there is none, only a pipeline summary: {told}")
-        return f"{told}: it promises less, so less is checked"
+        return f"{told}: fewer checks are possible"
     parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
-    return f"{experiments} on {run.manifest.target.platform}{parts}"
+    return f"{experiments} ({run.manifest.target.platform}){parts}"
 
 
 @question("JSON files", COMPUTE_AGAIN)
@@ -152,9 +152,11 @@ def json_files(run: CheckedRun, wrong: list[str]) -> str:
             continue
         without += version is None
         if version not in (1, 2, 3) and not (version is None and may_lack):
-            wrong.append(f"{path.name} has no schema_version that is known")
-    earlier = f"{without} of them the earlier kit's, without a schema_version"
-    return f"{len(paths)} parse, {earlier if without else 'each with its schema_version'}"
+            wrong.append(f"{path.name} has no known schema_version")
+    earlier = f"{without} of them from the earlier kit, without a schema_version"
+    return (
+        f"{plural(len(paths), 'file')} can be read, {earlier if without else 'each with its schema_version'}"
+    )
 
 
 @question("state", "continue it: sme2prof run CONFIG --resume")
@@ -185,7 +187,7 @@ def files_exist(run: CheckedRun, wrong: list[str]) -> str:
     found = f"all {len(promised)} are there"
     if not wrong and not is_there(run.path / names.METRICS):
         fix = "" if run.promises_little else COMPUTE_AGAIN
-        raise NoVerdict(f"{found}, but no {names.METRICS}: no figure of it is checked", "optional", fix)
+        raise NoVerdict(f"{found}, but no {names.METRICS}: its figures are not checked", "optional", fix)
     return found
 
 
@@ -197,14 +199,16 @@ def program_matches(run: CheckedRun, wrong: list[str]) -> str:
         raise NoVerdict("the manifest has no checksum of it")
     seen = {dump.graph.sha256 for dump in run.whole_dumps if dump.graph and dump.graph.sha256}
     if seen - {manifest.model_sha256}:
-        wrong.append(f"{names.GRAPH} is of another program than the one that was measured")
+        wrong.append(f"{names.GRAPH} describes another program than the measured one")
     path, name = run.run.programs().named(), Path(manifest.model).name
     if path is not None and (now := files.sha256(path)) != manifest.model_sha256:
         then = manifest.model_sha256[:12]
-        wrong.append(f"{name} is not what was measured: SHA-256 {now[:12]}, then {then}")
+        wrong.append(
+            f"{name} is not the measured program: its SHA-256 is {now[:12]}, the measured one was {then}"
+        )
     if not wrong and not seen and path is None:
-        raise NoVerdict(f"{name} is not here to be compared")
-    return f"{name} is what was measured"
+        raise NoVerdict(f"{name} is not here, so it cannot be compared")
+    return f"{name} is the measured program"
 
 
 @question("dumps", MEASURE_AGAIN)
@@ -217,7 +221,9 @@ def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
     remarks = (remark for dump in run.whole_dumps for remark in dump.warnings)
     wrong += [remark.seen for remark in remarks if remark.code == operators.MISFIT]
     runs = sum(dump.runs for dump in run.whole_dumps)
-    return f"{len(run.whole_dumps)} parse, {plural(runs, 'run')} as promised"
+    return (
+        f"{plural(len(run.whole_dumps), 'dump')} can be read, with {plural(runs, 'run')} as the manifest says"
+    )
 
 
 def _wrong_runs(run: CheckedRun) -> Iterator[str]:
@@ -226,13 +232,13 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
         for dump in run.dumps_of.get(result.series, ()):
             in_file = dump.attribution.runs_in_file
             if length and in_file % length:
-                held = f"{dump.path.name} holds {plural(in_file, 'run')}"
-                yield f"{held}, which is no whole number of turns of {length}"
+                held = f"{dump.path.name} has {plural(in_file, 'run')}"
+                yield f"{held}, which is not a multiple of the turn length, {length}"
             # The number of cycles depends on the model's speed, so only other runs are compared. The analysis
             # leaves out warm-up runs, which only foreign runners write into a dump.
             if not length and result.runs is not None and dump.runs != result.runs:
-                held = f"{dump.path.name} holds {plural(dump.runs, 'run')}"
-                yield f"{held}, the manifest says {result.runs}"
+                held = f"{dump.path.name} has {plural(dump.runs, 'run')}"
+                yield f"{held}, but the manifest says {result.runs}"
 
 
 def _uneven_launches(run: CheckedRun) -> Iterator[str]:
@@ -246,7 +252,7 @@ def _uneven_launches(run: CheckedRun) -> Iterator[str]:
                 counts = (
                     f"{one.path.name} has {plural(int(one.turns[-1]) + 1, 'turn')}" for one in (first, dump)
                 )
-                yield f"{', '.join(counts)}: they are not of one launch"
+                yield f"{', '.join(counts)}: they are not from the same launch"
 
 
 @question("closure", "report it: the attribution is wrong for these dumps")
@@ -258,8 +264,8 @@ def dumps_close(run: CheckedRun, wrong: list[str]) -> str:
         if not parts.closes:
             wrong.append(f"the parts of {dump.path.name} do not add up to its end-to-end time")
         if (parts.e2e <= 0).any() or (parts.framework < 0).any():
-            wrong.append(f"{dump.path.name} holds times that cannot be")
-    return "categories, framework and unattributed time add up to end-to-end in every run"
+            wrong.append(f"{dump.path.name} has impossible times")
+    return "categories, framework and unattributed time add up to the end-to-end time in every run"
 
 
 @question("same program", MEASURE_AGAIN)
@@ -271,7 +277,7 @@ def same_program(run: CheckedRun, wrong: list[str]) -> str:
     first, *others = run.whole_dumps
     made = _calls(first)
     other = (dump.path.name for dump in others if _calls(dump) != made)
-    wrong += [f"{name} is of another program than {first.path.name}" for name in other]
+    wrong += [f"{name} was made by another program than {first.path.name}" for name in other]
     wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
     return f"{len(run.whole_dumps)} dumps make the same calls"
 
@@ -311,11 +317,11 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
             wrong += _unlike(entry, _told(entry, path, launches(path) if entry.launch else None))
         except ProfilingError as problem:
             wrong.append(f"{entry.told}: {problem.problem}")
-    said = f"{plural(len(kept), 'process')} measured what the runner wrote"
+    said = f"the latencies of {plural(len(kept), 'process')} match what the runner wrote"
     if not wrong and len(kept) < len(entries):
         without = plural(len(entries) - len(kept), "process")
-        lacking = f"of {without} it was not kept: only what can be was checked"
-        raise NoVerdict(f"{said}, {lacking}" if kept else f"what the runner wrote {lacking}", "optional")
+        lacking = f"for {without} the runner's file was not kept, so only plausibility was checked"
+        raise NoVerdict(f"{said}, {lacking}" if kept else f"{lacking}", "optional")
     return said
 
 
@@ -333,13 +339,15 @@ def _unlike(entry: Entry, told: Sequence[Sequence[int]]) -> Iterator[str]:
     ours = entry.turns_ns if entry.launch else (entry.iterations_ns,)
     if [len(turn) for turn in told] != [len(turn) for turn in ours]:
         theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (told, ours))
-        yield f"{_place(entry)} has {here} in {names.JOURNAL}, the runner wrote {theirs} ({entry.told})"
+        yield f"{_place(entry)} has {here} in {names.JOURNAL}, but the runner wrote {theirs} ({entry.told})"
         return
     flat = zip(chain.from_iterable(told), chain.from_iterable(ours), strict=True)
     for number, (wrote, has) in enumerate(flat):
         if wrote != has:
             where = f"{_place(entry)}, inference {number}"
-            yield f"{where} took {has} ns in {names.JOURNAL}, the runner wrote {wrote} ns ({entry.told})"
+            yield (
+                f"{where} took {has} ns in {names.JOURNAL}, but the runner wrote {wrote} ns ({entry.told})"
+            )
             return
 
 
@@ -353,11 +361,11 @@ def _impossible(entry: Entry) -> Iterator[str]:
         entry.turns_started_ns,
     )
     if starts and len(starts) != len(taken):
-        yield f"{place} began {plural(len(starts), 'turn')} and took {len(taken)}"
+        yield f"{place} started {plural(len(starts), 'turn')} but has times of {len(taken)}"
         return
     for number, (begin, following, length) in enumerate(zip(starts, starts[1:], taken, strict=False)):
         if begin + length > following:
-            later = f"the next one began {following - begin} ns after it"
+            later = f"the next turn began {following - begin} ns after its start"
             yield f"{place}, turn {number} took {length} ns, but {later}"
             return
     if entry.use and entry.use.cpu_ns > _MOST_CPU * entry.threads * sum(taken):

@@ -66,7 +66,9 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     manifest only the dumps are checked; a run of the earlier kit (version 0) promises its files, too."""
     place = Path(run_dir)
     if not place.is_dir():
-        raise InputError(f"there is no run directory {place}", "name a folder a pipeline wrote into")
+        raise InputError(
+            f"there is no run directory {place}", ("use a folder written by sme2prof profile or run")
+        )
     run = CheckedRun(place)
     asked = _questions(run)
     shown = progress or Silent()
@@ -98,7 +100,9 @@ _PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "outpu
 def validate_pipeline(path: Path, *, progress: Progress | None = None) -> PipelineValidation:
     """Check what the config in `path` needs and, if it has run already, its results."""
     if not path.is_file():
-        raise InputError(f"there is no config {path}", "name one, or make one: sme2prof config new")
+        raise InputError(
+            f"there is no file {path}", ("give a config file, or write one: sme2prof config new")
+        )
     progress = progress or Silent()
     progress.stage("checking the config")
     wrong = check_config(path, files=False)
@@ -134,7 +138,7 @@ def _present(part: str, config: ProfileConfig) -> Iterator[Check]:
     if part == "model":
         yield Check(part, "pass", f"{config.model} ({size(config.model.stat().st_size)})")
         if not Path(f"{config.model}.etrecord").is_file():
-            without = "no .etrecord beside it: operators have no source lines"
+            without = "no .etrecord beside it, so operators have no source lines"
             yield Check(part, "optional", without, "export it again (sme2prof export)")
     elif part == "runners":
         own = list(dict.fromkeys(str(each.runner) for each in config.experiments if each.runner))
@@ -147,7 +151,7 @@ def _present(part: str, config: ProfileConfig) -> Iterator[Check]:
     elif part == "inputs" and config.inputs.files:
         yield Check(part, "pass", plural(len(config.inputs.files), "file"))
     elif part == "output directory":
-        state = "is there" if config.output_root.is_dir() else "will be made"
+        state = "is there" if config.output_root.is_dir() else "will be created"
         yield Check(part, "pass", f"{config.output_root} {state}")
 
 

@@ -231,7 +231,7 @@ def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(run_d
     pte = next((run_dir.parents[1] / "artifacts").glob("*.pte"))
     pte.write_bytes(pte.read_bytes()[:1000])
     done = sme2prof("analyze", run_dir)
-    assert done.ok and "warning: " in done.stderr and "goes on without it" in done.stderr
+    assert done.ok and "warning: " in done.stderr and "continues without it" in done.stderr
     assert sme2prof("analyze", run_dir, "--model", pte).returncode == 2
 
 

@@ -70,7 +70,7 @@ def test_series_and_sides_follow_from_their_names_and_nothing_is_claimed(run_dir
 def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> None:
     assert validate(run_dir).ok, validate(run_dir).as_text()
     done = sme2prof("analyze", run_dir)
-    assert done.ok and "no latency or speedup" in done.stderr.replace("\n", " ")
+    assert done.ok and "without latencies or speedups" in done.stderr.replace("\n", " ")
     named = next(run_dir.rglob("*.etdump")).name.startswith(version_0.STEM) or Run.open(run_dir).manifest
     assert bool(named) is ("features.0" in done.stdout), "the program beside the runs explains the operators"
     found = {entry["experiment"]: entry for entry in load(run_dir / "analysis_summary.json")["per_etdump"]}

@@ -331,8 +331,8 @@ def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda found: found.update(low=9.0), "is none"),
-        (lambda found: found["factors"][0].update(high=99), "other factors"),
+        (lambda found: found.update(low=9.0), "not a valid range"),
+        (lambda found: found["factors"][0].update(high=99), "factors that differ"),
     ],
 )
 def test_a_projection_that_does_not_follow_from_the_run_is_found(arm: Path, change: Any, words: str) -> None:
@@ -369,7 +369,13 @@ def _node(kind: str, dtype: str, weights: str) -> GraphNode:
         ("Fully Connected (NC, QS8) GEMM #1", "FullyConnected", "qint8", "qint8", "scale per output channel"),
         ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "one name"),
         ("Fully Connected (NC, QP8, F32, QB4W) GEMM #1", "FullyConnected", "qdint8", "qbint4", "per block"),
-        ("Fully Connected (NC, QD8, F16, QC8W) GEMM #1", "FullyConnected", "qdint8", "qcint8", "gives fp16"),
+        (
+            "Fully Connected (NC, QD8, F16, QC8W) GEMM #1",
+            "FullyConnected",
+            "qdint8",
+            "qcint8",
+            "returns fp16",
+        ),
         ("Fully Connected (NC, F32, QC8W) GEMM #1", "FullyConnected", "fp32", "qcint8", "that are not"),
         ("Convolution (NHWC, QD8, F32, QC8W) IGEMM #1", "Conv2d", "qdint8", "qcint8", "at run time"),
         ("Batch Matrix Multiply (NC, QS8) GEMM #1", "BatchMatrixMultiply", "qint8", "qint8", "activations"),

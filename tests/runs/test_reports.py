@@ -336,7 +336,7 @@ def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_ta
 @pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
 def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
     whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
-    with pytest.raises(InputError, match=rf"{part} is a part of .*{whole}") as problem:
+    with pytest.raises(InputError, match=rf"{part} is part of .*{whole}") as problem:
         gather_report(whole / part)
     assert str(whole) in problem.value.fix
 

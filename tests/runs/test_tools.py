@@ -156,7 +156,7 @@ def test_a_dump_inside_an_emulated_run_is_emulated_and_its_folder_no_run(emulate
     for path in dump.parent.glob("*.csv"):
         path.unlink()
     assert analyse(dump).run.whole.path == emulated and only_dump(dump).times is Times.EMULATED
-    with pytest.raises(InputError, match=rf"{dump.parent} is a part of .*{emulated}"):
+    with pytest.raises(InputError, match=rf"{dump.parent} is part of .*{emulated}"):
         analyse(dump.parent)
 
 

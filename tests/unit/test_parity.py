@@ -58,7 +58,7 @@ def test_nan_in_one_run_only_is_a_mismatch_and_infinities_in_both_agree() -> Non
     a = np.array([1.0, 2.0], dtype=np.float32)
     parity = compare_arrays(a, np.array([1.0, np.nan], dtype=np.float32), "float32")
     assert parity.verdict == "mismatch"
-    says(parity.note, "1 element", "NaN", "one run only")
+    says(parity.note, "1 element", "NaN", "only one")
     masked = np.array([1.0, -np.inf, 3.0], dtype=np.float32)
     found = compare_arrays(masked, masked + np.float32([1e-5, 0, 0]), "float32")
     assert found.verdict == "within tolerance"

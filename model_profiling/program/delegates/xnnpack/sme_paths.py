@@ -52,7 +52,10 @@ _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
         lambda event: event.operation == "Fully Connected" and event.labels == ("QS8",),
         Miss(
             _SCHEME,
-            "XNNPACK's int8 SME2 kernels want a scale per output channel; these weights have one for all",
+            (
+                "XNNPACK's int8 SME2 kernels need one scale per output channel; these weights have one "
+                "scale for all channels"
+            ),
         ),
     ),
     (
@@ -72,15 +75,18 @@ _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
     ),
     (
         lambda event: "QP8" in event.labels,
-        Miss("not told", "not told: KleidiAI runs it on SME2, i8mm or dot product under one name"),
+        Miss("not told", "not known: KleidiAI uses the same name for SME2, i8mm and dot product"),
     ),
     (
         lambda event: event.first in _DYNAMIC and event.operation in _CONVOLUTIONS,
-        Miss(_SCHEME, "XNNPACK has no SME2 path for convolutions whose input is quantized at run time"),
+        Miss(_SCHEME, "XNNPACK has no SME2 path for convolutions with inputs quantized at run time"),
     ),
     (
         lambda event: event.first in _DYNAMIC and "F16" in event.labels,
-        Miss(_SCHEME, "XNNPACK's SME2 path for inputs quantized at run time gives fp32; this one gives fp16"),
+        Miss(
+            _SCHEME,
+            ("XNNPACK's SME2 path for inputs quantized at run time returns fp32; this operator returns fp16"),
+        ),
     ),
     (
         lambda event: event.weights == "QC2W" or (event.first == "QS8" and event.weights == "QC4W"),
@@ -88,7 +94,7 @@ _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
     ),
     (
         lambda event: bool(event.weights) and not event.first.startswith(("Q", "PQ")),
-        Miss(_SCHEME, "XNNPACK has no SME2 path for quantized weights with inputs that are not"),
+        Miss(_SCHEME, "XNNPACK has no SME2 path for quantized weights with inputs that are not quantized"),
     ),
 )
 
@@ -114,7 +120,7 @@ def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
     if node.kind == "DepthwiseConv2d":
         return Miss(
             "depthwise",
-            "XNNPACK leaves depthwise convolutions out of its SME2 paths, also where one runs as "
+            "XNNPACK has no SME2 path for depthwise convolutions, even where one runs as "
             f"{path.path or 'another kernel'}",
         )
     weights = node.inputs[1].dtype if len(node.inputs) > 1 else ""
@@ -122,12 +128,12 @@ def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
         if node.kind == "Conv2d":
             return Miss(
                 "dtype",
-                "XNNPACK runs 1x1 convolutions as Fully Connected, whose fp16 SME2 path wants fp16 weights; "
-                "ExecuTorch stores a convolution's as fp32",
+                "XNNPACK runs 1x1 convolutions as Fully Connected, which needs fp16 weights for SME2, but "
+                "ExecuTorch stores convolution weights as fp32",
             )
         return Miss(
             "dtype",
-            "XNNPACK's fp16 SME2 path for Fully Connected wants fp16 weights; these are stored as fp32",
+            "XNNPACK's fp16 SME2 path for Fully Connected needs fp16 weights; these are stored as fp32",
         )
     return None
 
