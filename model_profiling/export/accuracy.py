@@ -218,8 +218,8 @@ def _not_finite(
     """The problem and its fix if outputs are NaN, or infinite where they are not in float32."""
     if any(bool(t.isnan().any()) for t in float32 if t.is_floating_point()):
         return (
-            f"'{name}' itself returns NaN on its example inputs{first_not_finite(traced)}",
-            "give example inputs the model is meant for",
+            f"'{name}' returns NaN in PyTorch too, on its example inputs{first_not_finite(traced)}",
+            "use example inputs that the model is made for",
         )
     count = _odd(produced) - _odd(float32)
     if count > 0 and _odd(same_dtype) > _odd(float32):
@@ -231,7 +231,7 @@ def _not_finite(
     if count > 0:
         return (
             f"the exported program of '{name}' returns {count} NaN or infinite values where PyTorch does not",
-            "export with --backend portable to see whether the backend is at fault",
+            "export with --backend portable to see whether the backend is the cause",
         )
     return "", ""
 

@@ -109,13 +109,13 @@ def _place(problem: BaseException, traced: ExportedProgram) -> str:
 def _cure(problem: BaseException) -> str:
     said = str(problem)
     if "complex" in said:
-        return "compute with real and imaginary parts: ExecuTorch has no complex numbers"
+        return "compute with real and imaginary parts separately: ExecuTorch has no complex numbers"
     if "quantized_decomposed" in said:
-        return "export fp16, or keep what that line computes from being quantized"
+        return "export fp16, or exclude that line from quantization"
     if "Missing out variants" in said:
         return "register an out= variant of that operator with PyTorch, and its kernel with ExecuTorch"
     if "Core ATen" in said:
-        return "replace that operator: ExecuTorch takes only those of Core ATen"
+        return "replace that operator: ExecuTorch takes only operators of Core ATen"
     if passed_through(problem, "/executorch/backends/"):
         return "--backend portable may still work; --debug shows where it stopped"
     return "--debug shows where it stopped"
@@ -310,7 +310,9 @@ def export_model(
                 _write_part(files, graph, graph_json(named.name, program))
             _write_part(files, summary, result.as_dict())
     if accuracy.problem:
-        raise ExportError(accuracy.problem, f"{accuracy.fix}; it is kept with this verdict as {pte}")
+        raise ExportError(
+            accuracy.problem, (f"{accuracy.fix}; the program and this verdict are kept as {pte}")
+        )
     return result
 
 
@@ -382,7 +384,7 @@ def _calibration_batches(
     if not isinstance(batches, Iterable):
         raise InputError(
             f"{source} is a {type(batches).__name__}, not an iterator of inputs",
-            "name a function that yields tuples of input tensors",
+            "give a function that yields tuples of input tensors",
         )
     return cast("Iterable[ExampleInputs]", batches)
 
@@ -405,16 +407,17 @@ def accuracy_warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> It
         return  # the problem itself is reported
     if precision.vanished:
         yield (
-            f"PyTorch's own outputs are at most {precision.largest:.2g} on the example inputs, next"
-            " to nothing, and tell nothing of the program's: give the model trained weights, or other inputs"
+            "PyTorch's own outputs are almost zero on the example inputs (at most "
+            f"{precision.largest:.2g}), so the program's outputs cannot be checked: use trained weights, "
+            "or other inputs"
         )
     if not lowering.ok:
         far = f"outputs differ from PyTorch in {dtype} by {lowering.distance}"
         yield f"{far}: compare with --backend portable"
     if not precision.ok:
         yield (
-            f"{dtype} moves the outputs from float32 by {precision.distance}: check the model's accuracy on"
-            " real data"
+            f"outputs in {dtype} differ from float32 by {precision.distance}: check the model's accuracy "
+            "on real data"
             + ("" if calibrated or dtype != "int8" else ", and calibrate on real inputs (--calibration)")
         )
 

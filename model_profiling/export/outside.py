@@ -67,7 +67,7 @@ _UNPARAMETRISE = (
     "remove the parametrisation before export, which leaves a plain weight: "
     "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"
 )
-_OWN_DTYPE = "the model's own dtype throughout: no .float(), .to() or dtype= on the way"
+_OWN_DTYPE = "the model's own dtype everywhere: no .float(), .to() or dtype= in between"
 _CONVERSION = r"dtype conversion from float\d+ to float\d+ is not supported"
 _WITHOUT_MASK = (
     "arithmetic with float buffers, where the mask is the same for every input: x * keep + filled "
@@ -85,13 +85,13 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(_UNNORM, call="weight_norm"),
     Replacement(_UNNORM, reason="Expected weight to be a static param", made_by="weight_norm"),
     Replacement(
-        "write the attention out: torch.bmm, softmax over the last dimension, torch.bmm "
-        '(transformers: attn_implementation="eager", which leaves less outside)',
+        "the steps of attention: torch.bmm, softmax over the last dimension, torch.bmm (transformers: "
+        'attn_implementation="eager", which leaves less outside)',
         call="scaled_dot_product_attention",
     ),
     Replacement(
-        "the layer written out, a step after the other: gates by nn.Linear, parted by slices (gates[:, :n]), "
-        "the first state a buffer",
+        "the steps of the layer, one after another: gates with nn.Linear, split by slices (gates[:, :n]), "
+        "the first state as a buffer",
         module_class=r"torch\.nn\.modules\.rnn\..*",
     ),
     Replacement(
@@ -101,8 +101,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         dtype=_FLOAT,
     ),
     Replacement(
-        "a dimension of 1, times a buffer of ones, in place of the repetition: "
-        "(x.reshape(n, c, 1, l) * ones).reshape(n, 2 * c, l)",
+        "a dimension of 1, times a buffer of ones, instead of the repetition: (x.reshape(n, c, 1, l) * "
+        "ones).reshape(n, 2 * c, l)",
         call="repeat_interleave",
         dtype=_FLOAT,
     ),
@@ -110,13 +110,13 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
     Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
     Replacement(
-        "the mean over a picture's last two dimensions with keepdim=True, times their size",
+        "the mean over an image's last two dimensions with keepdim=True, times their size",
         call="sum",
         operator=r"aten\.sum\.dim_IntList",
         dtype=_FLOAT,
     ),
     Replacement(
-        "F.max_pool2d over the whole picture, then flatten(1)",
+        "F.max_pool2d over the whole image, then flatten(1)",
         call="amax",
         operator=r"aten\.amax\.default",
         dtype=_FLOAT,
@@ -128,7 +128,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         reason=r"invalid dtype \(int\d+ to float.*\)",
     ),
     Replacement(
-        "a buffer of the model (register_buffer) as the constant, which takes the model's dtype",
+        "a buffer of the model (register_buffer) as the constant, so that it has the model's dtype",
         call=_ARITHMETIC,
         operator=_COPY,
         reason="dtype conversion from float32 to float16 is not supported",
@@ -143,8 +143,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     ),
     Replacement(COMPUTED_ONCE, constant=True),
     Replacement(
-        "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that stays inside; "
-        "or export fp32",
+        "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that the delegate "
+        "takes; or export fp32",
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
@@ -154,14 +154,14 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         reason=r"mean\.dim only supports keepdim=True",
     ),
     Replacement(
-        "swap that dimension with the last, softmax(-1), swap back",
+        "swap that dimension with the last one, softmax(-1), swap back",
         operator=r"aten\._softmax\.default",
         reason="dim must be the last dim.*",
     ),
     Replacement(
-        "a ConvTranspose2d that hands each channel on, where the scale is whole: kernel and stride of the "
-        "scale, groups of 16 channels, weights of 1 on each group's diagonal (with one group a channel it is "
-        "slower than what it replaces)",
+        "a ConvTranspose2d that copies each channel, if the scale is a whole number: kernel and stride "
+        "equal to the scale, groups of 16 channels, weights of 1 on the diagonal of each group (one group "
+        "per channel is slower than before)",
         operator=r"aten\.upsample_nearest2d\..*",
         dtype=_FLOAT,
     ),
@@ -184,9 +184,9 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         dtype=_FLOAT,
     ),
     Replacement(
-        "the norm written out, its means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
-        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias; that joins delegates, but is "
-        "several operators: measure whether it is faster",
+        "the steps of the norm, with means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
+        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias; this joins delegates, but "
+        "needs several operators: measure whether it is faster",
         operator=r"aten\.native_layer_norm\.default",
         dtype=".*" + _FLOAT,
     ),
@@ -204,8 +204,8 @@ def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset())
 
 NO_RULE = "the backend has no rule for this operator"
 PORTABLE = "the portable backend runs every operator itself"
-_UNSAID = "the backend has a rule for this operator and refused it without saying why"
-_DROPPED = "the backend took this operator at first and left it out when it formed its partitions"
+_UNSAID = "the backend has a rule for this operator, but refused it without a reason"
+_DROPPED = "the backend accepted this operator at first, but left it out of its partitions"
 _TAKEN_BY = "xnn_partitioner_config"
 """The key under which the partitioner marks each node that a rule took."""
 

@@ -13,7 +13,7 @@ from model_profiling.statistics.parity import OutputParity, Parity, Verdict
 
 BACKENDS = ("xnnpack", "portable")
 SCHEMA_VERSION = 3
-EXAMPLE_INPUTS = "the example inputs alone"
+EXAMPLE_INPUTS = "the example inputs only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def read_export(pte: Path) -> ExportResult:
     summary = Path(f"{pte}.json")
     content = read_json_object(summary, _AGAIN, follow=True)
     if content.get("schema_version") != SCHEMA_VERSION:
-        raise FormatError(f"{summary} is of another version of the kit", _AGAIN)
+        raise FormatError(f"{summary} was written by another version of the kit", _AGAIN)
     found = parse_record(ExportResult, content, str(summary), _AGAIN)
     graph = found.graph and pte.parent / found.graph
     etrecord = pte.parent / found.etrecord

@@ -172,8 +172,8 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
     if strange or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         what = f"a {type(strange[0]).__name__}" if strange else "no tensor"
         raise InputError(
-            f"forward() of '{name}' returns {what}, which a program cannot",
-            "return tensors, alone or in tuples, lists and dicts",
+            f"forward() of '{name}' returns {what}, which cannot be exported",
+            "return tensors, or tuples, lists and dicts of tensors",
         )
     return eager
 
@@ -183,7 +183,7 @@ def trace(name: str, eager: Eager, dtype: str, calibration: Iterable[ExampleInpu
 
     if dtype == "fp16":
         eager = _cast(eager, torch.float16)
-        fix = "let that line follow the dtype of its inputs, or export fp32"
+        fix = "make that line use the dtype of its inputs, or export fp32"
         with blaming(f"'{name}' does not run in fp16", fix, ExportError):
             eager.run()
     elif dtype == "int8":
@@ -206,7 +206,7 @@ def _export(name: str, eager: Eager) -> ExportedProgram:
         if isinstance(problem, UserError | GuardOnDataDependentSymNode):
             said = "rewrite that line without control flow on values (torch.where, torch.cond)"
             return f"{said}, or give fixed shapes"
-        return "write that line with PyTorch's operators on tensors; --debug shows where it stopped"
+        return "write that line with PyTorch operators on tensors; --debug shows where it stopped"
 
     with blaming(f"torch.export cannot trace '{name}'", cure, ExportError), torch.no_grad():
         return torch.export.export(
@@ -245,7 +245,7 @@ def _quantized(name: str, eager: Eager, calibration: Iterable[ExampleInputs] | N
     exported = program.module()
     with blaming(
         f"'{name}' cannot be quantized",
-        "export fp16, or keep that operator from being quantized; --debug shows where it stopped",
+        "export fp16, or exclude that operator from quantization; --debug shows where it stopped",
         ExportError,
         lambda problem: place_named_in(str(problem), program),
     ):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs, Inputs, Model
 
 REFERENCE_HELP = "write path/file.py:factory or package.module:factory"
-_IMPORT_FIX = "install what it imports, or correct the file"
+_IMPORT_FIX = "install the missing package, or correct the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def file_name_of(spec: str) -> str:
 def _unknown(spec: str) -> InputError:
     bare = spec.partition(MARK)[0]
     if bare in upstream_table():
-        return InputError(f"ExecuTorch's model '{bare}' has no options", f"write {bare} alone")
+        return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
     check_not_skipped(bare)
     return unknown_model(bare, [*discover(), *upstream_table()])
 
@@ -188,7 +188,7 @@ def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
 def _checked_reference(reference: str) -> tuple[str, str]:
     place, _, attribute = reference.rpartition(":")
     if not place or not attribute.isidentifier():
-        raise InputError(f"'{reference}' does not name a factory", REFERENCE_HELP)
+        raise InputError(f"'{reference}' is not a factory", REFERENCE_HELP)
     return place, attribute
 
 
@@ -201,7 +201,7 @@ def _reference_name(reference: str) -> str:
 def _load_reference(reference: str) -> NamedModel:
     name, module, factory = load_attribute(reference)
     if not callable(factory):
-        raise InputError(f"{reference} is not callable", "name a function or class that makes the model")
+        raise InputError(f"{reference} is not callable", "give a function or class that creates the model")
     with blaming(f"{reference} failed", "make the factory work when called without arguments"):
         made = factory()
     model = _as_model(reference, made, getattr(module, "calibration", None))

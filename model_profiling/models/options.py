@@ -75,18 +75,18 @@ def chosen_options(model: str, text: str, known: Iterable[ModelOption]) -> Chose
     """Parse `size=512,checkpoint=FILE`; the result has the order in which the model declares its options."""
     options = {option.name: option for option in known}
     shown = ",".join(option.shown for option in options.values())
-    usage = f"write {model}{MARK}{shown}" if shown else f"write {model} alone: it has none"
+    usage = f"write {model}{MARK}{shown}" if shown else f"write only {model}: it has no options"
     written: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or not value:
-            raise InputError(f"'{part}' is no option of '{model}'", usage)
+            raise InputError(f"'{part}' is not an option of '{model}'", usage)
         if key not in options:
             hint = did_you_mean(key, options)
             fix = f"{hint}{' ' if hint else ''}{usage}"
             raise InputError(f"'{model}' has no option '{key}'", fix)
         if key in written:
-            raise InputError(f"{key} of '{model}' is given twice", "give it once")
+            raise InputError(f"{key} of '{model}' is given twice", "give it only once")
         written[key] = value
     values = {key: option.read(model, written[key]) for key, option in options.items() if key in written}
     return Chosen(model, {key: value for key, value in values.items() if value != options[key].default})

@@ -64,13 +64,13 @@ class ModelEntry:
         wanted = self.xnnpack_quantization
         if dtype == "int8" and wanted not in (None, _OURS):
             yield (
-                f"'{self.name}' is registered with xnnpack_quantization=\"{wanted}\", which ExecuTorch's own"
-                f" scripts follow; int8 of this kit is {_OURS}"
+                f"'{self.name}' is registered with xnnpack_quantization=\"{wanted}\", which ExecuTorch's "
+                f"own scripts use; int8 in this kit is {_OURS}"
             )
         if backend == "xnnpack" and not self.xnnpack_delegation:
             yield (
-                f"'{self.name}' is registered with xnnpack_delegation=False, which ExecuTorch's own scripts"
-                " follow; here --backend portable leaves XNNPACK out"
+                f"'{self.name}' is registered with xnnpack_delegation=False, which ExecuTorch's own "
+                "scripts use; here --backend portable exports without XNNPACK"
             )
 
 
@@ -99,19 +99,19 @@ def register_model(
     """
     if not name.isidentifier():
         fix = "use letters, digits and underscores, not starting with a digit"
-        raise InputError(f"'{name}' cannot name a model", fix)
+        raise InputError(f"'{name}' is not a valid model name", fix)
     reference = cls if isinstance(cls, str) else f"{cls.__module__}:{cls.__qualname__}"
     held = _entries.get(name)
     if held is not None and not _same_place(held.reference, reference):
-        raise InputError(f"model '{name}' is registered already by {held.reference}", "choose another name")
+        raise InputError(f"the name '{name}' is already used by {held.reference}", "choose another name")
     reasons = dict(not_supported or {})
     offered = tuple(dtypes) if dtypes is not None else tuple(each for each in DTYPES if each not in reasons)
     unknown = sorted({*offered, *reasons} - set(DTYPES))
     if unknown:
-        raise InputError(f"model '{name}' names unknown dtypes {unknown}", f"choose from {', '.join(DTYPES)}")
+        raise InputError(f"model '{name}' has unknown dtypes {unknown}", f"choose from {', '.join(DTYPES)}")
     if xnnpack_quantization not in (None, *XNNPACK_QUANTIZATION):
         raise InputError(
-            f"model '{name}' names the unknown xnnpack_quantization '{xnnpack_quantization}'",
+            f"model '{name}' has the unknown xnnpack_quantization '{xnnpack_quantization}'",
             f"choose from {', '.join(XNNPACK_QUANTIZATION)}",
         )
     _entries[name] = ModelEntry(
@@ -150,7 +150,7 @@ def import_fix(problem: BaseException) -> str:
         package = problem.name.partition(".")[0]
         if package not in sys.modules and not package.startswith("_"):
             return f"{pip_install(package)}, or correct the file"
-    return "install what it imports, or correct the file"
+    return "install the missing package, or correct the file"
 
 
 def home_of(entry: ModelEntry) -> Path | None:
@@ -166,8 +166,8 @@ def unknown_model(name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not registered, with the nearest registered one."""
     hint = did_you_mean(name, known)
     return InputError(
-        f"no model is named '{name}'",
-        f"{hint}{' ' if hint else ''}`sme2prof models` lists them; or name your own as file.py:factory",
+        f"there is no model '{name}'",
+        f"{hint}{' ' if hint else ''}`sme2prof models` lists them; for your own, write file.py:factory",
     )
 
 
@@ -206,8 +206,8 @@ def discover() -> dict[str, ModelEntry]:
             if not module.ispkg or (searched != KIT and "register_model" not in _text(folder)):
                 continue
             if module.name in taken:
-                held = f"{taken[module.name]} holds a folder of that name already"
-                _skip(folder, InputError(held, "give it another name"))
+                held = f"{taken[module.name]} already has a folder with this name"
+                _skip(folder, InputError(held, "rename the folder"))
             else:
                 taken[module.name] = searched
                 _import_folder(folder)
@@ -225,7 +225,7 @@ def named_places() -> tuple[Path, ...]:
     places = tuple(Path(word).expanduser().resolve() for word in words if word)
     for place in places:
         if not place.is_dir():
-            raise InputError(f"{VARIABLE} names {place}, which is no folder", "correct it, or leave it unset")
+            raise InputError(f"{VARIABLE} is {place}, which is not a folder", "correct it, or unset it")
     return places
 
 

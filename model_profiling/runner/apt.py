@@ -29,13 +29,13 @@ _DEBIAN: dict[Need, str] = {
     "C++ compiler": "apt install g++",
     "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
     "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
-    "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or name one in SME2PROF_QEMU",
+    "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or set SME2PROF_QEMU to its path",
     "git": "apt install git",
     "adb": "apt install adb",
     # Debian packages venv separately for each Python.
     "venv": f"apt install python{sys.version_info.major}.{sys.version_info.minor}-venv",
 }
-_UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or name one in SME2PROF_QEMU"
+_UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or set SME2PROF_QEMU to its path"
 # Fedora's aarch64 compiler has no C++ library for aarch64, so it is not offered.
 _FIXES: dict[str, dict[Need, str]] = {
     "debian": _DEBIAN,
@@ -43,10 +43,12 @@ _FIXES: dict[str, dict[Need, str]] = {
     "macos": {"C++ compiler": "xcode-select --install", "git": "xcode-select --install"},
     "fedora": {
         "C++ compiler": "dnf install gcc-c++",
-        "aarch64 compiler": "make the package index reachable: the ziglang wheel on it has a compiler",
+        "aarch64 compiler": (
+            "make the package index reachable: the kit gets a compiler from its ziglang wheel"
+        ),
         "aarch64 C library": "dnf download --forcearch=aarch64 glibc libgcc libstdc++, unpack them with "
-        "rpm2cpio and cpio, and name that folder in SME2PROF_SYSROOT",
-        "QEMU": "dnf install qemu-user-static (10.1 or newer), or name one in SME2PROF_QEMU",
+        "rpm2cpio and cpio, and set SME2PROF_SYSROOT to that folder",
+        "QEMU": "dnf install qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
         "git": "dnf install git",
         "adb": "dnf install android-tools",
     },
@@ -54,7 +56,7 @@ _FIXES: dict[str, dict[Need, str]] = {
         "C++ compiler": "pacman -S gcc",
         "aarch64 compiler": "pacman -S aarch64-linux-gnu-gcc",
         "aarch64 C library": "pacman -S aarch64-linux-gnu-gcc, which brings aarch64-linux-gnu-glibc",
-        "QEMU": "pacman -S qemu-user-static (10.1 or newer), or name one in SME2PROF_QEMU",
+        "QEMU": "pacman -S qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
         "git": "pacman -S git",
         "adb": "pacman -S android-tools",
     },
@@ -62,9 +64,9 @@ _FIXES: dict[str, dict[Need, str]] = {
 _ANY: dict[Need, str] = {
     "C++ compiler": "install g++ or clang++, or set CXX",
     "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
-    "aarch64 C library": "name a folder that holds aarch64's glibc, libgcc and libstdc++ in SME2PROF_SYSROOT",
-    "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or name one in "
-    "SME2PROF_QEMU",
+    "aarch64 C library": "set SME2PROF_SYSROOT to a folder with glibc, libgcc and libstdc++ for aarch64",
+    "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or set SME2PROF_QEMU "
+    "to its path",
     "git": "install git",
     "adb": "install Android's platform-tools",
     "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
@@ -137,7 +139,7 @@ def own_archive(cure: str) -> Archive:
         raise SetupError(f"this machine has no {missing[0]}", cure)
     found = _find_archive(os.environ.get("PATH", ""), os.environ.get("APT_CONFIG", ""))
     if found is None:
-        raise SetupError("apt on this machine knows no mirror of Debian or Ubuntu", cure)
+        raise SetupError("apt on this machine has no mirror of Debian or Ubuntu configured", cure)
     return found
 
 
@@ -275,7 +277,7 @@ class Packages:
         if not done.ok or len(found) < len(packages):
             wanted = ", ".join(packages)
             raise SetupError(
-                f"the {self._whose} mirror did not give {wanted}: {_last_line(done)}", self._cure
+                f"cannot download {wanted} from the {self._whose} mirror: {_last_line(done)}", self._cure
             )
         return found
 
@@ -332,4 +334,4 @@ def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
             listed = process.run(["dpkg", "--contents", deb], timeout=60)
             paths = (line.split()[5] for line in listed.stdout.splitlines() if len(line.split()) > 5)
             return frozenset(path.rpartition("/")[2] for path in paths)
-    raise SetupError("the packages came without the C library", "install them with apt")
+    raise SetupError("the packages do not contain the C library", "install them with apt")

@@ -55,7 +55,7 @@ def installed_sdk() -> Sdk:
     """Return the wheel in this Python's environment, found without importing it."""
     folder = wheel_folder()
     if folder is None:
-        raise SetupError("no wheel of ExecuTorch is installed in this Python", install_extra("executorch"))
+        raise SetupError("ExecuTorch is not installed in this Python", install_extra("executorch"))
     # The real path, so that environments that share a wheel share its runner.
     return sdk_at(folder.resolve(), this_platform().machine)
 
@@ -64,12 +64,14 @@ def sdk_at(root: Path, machine: str) -> Sdk:
     """Return the SDK under `root`, after checking for the parts that the runner needs."""
     for part in ("version.py", "include/executorch/runtime/executor/method.h", "lib"):
         if not (root / part).exists():
-            raise SetupError(f"the ExecuTorch in {root} has no {part}: it is no official wheel", _again(root))
+            raise SetupError(
+                f"the ExecuTorch in {root} has no {part}, so it is not an official wheel", _again(root)
+            )
     text = (root / "version.py").read_text(encoding="utf-8")
     version = re.search(r"__version__[^=\n]*=\s*['\"]([^'\"]+)['\"]", text)
     sha = re.search(r"git_version[^=\n]*=\s*['\"]([0-9a-f]{7,40})['\"]", text)
     if version is None:
-        raise SetupError(f"the ExecuTorch in {root} does not say its version", _again(root))
+        raise SetupError(f"the version of the ExecuTorch in {root} cannot be found", _again(root))
     return Sdk(root, version.group(1), sha.group(1) if sha else None, machine)
 
 
@@ -167,13 +169,16 @@ def call(command: Sequence[str], stop: threading.Event | None = None) -> None:
     if done.ok:
         return
     if done.timed_out:
-        late = f"{Path(command[0]).name} did not build the runner in {_TIMEOUT_S} s"
+        late = f"{Path(command[0]).name} did not finish building the runner in {_TIMEOUT_S} s"
         raise SetupError(late, "try again when the machine is less busy")
     complaints = [line for line in done.stderr.splitlines() if "error" in line.lower()]
     reason = (complaints or [f"exit code {done.returncode}"])[0].strip()
     raise SetupError(
         f"{Path(command[0]).name} cannot build the runner: {reason}",
-        "use another compiler with C++17 (g++ 9, clang 10 or newer); CXX names the one for this machine",
+        (
+            "use another compiler with C++17 (g++ 9, clang 10 or newer); set CXX to choose the one for "
+            "this machine"
+        ),
     )
 
 
@@ -308,7 +313,9 @@ def runner_check() -> Check:
     except SetupError as problem:
         return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
     if found.compiler is None:
-        return Check(_NAME, "pass", f"not built yet; the first run fetches a compiler ({found.sources[0]})")
+        return Check(
+            _NAME, "pass", (f"not built yet; the first run downloads a compiler ({found.sources[0]})")
+        )
     try:
         built, lacking = built_runner(sdk, found.compiler)
     except SetupError as problem:

@@ -73,9 +73,9 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
     if not fetch:
         if there:
             raise SetupError(
-                f"{what} in the cache is damaged: {damage}", "the next run that needs it makes it again"
+                f"{what} in the cache is damaged: {damage}", "the next run that needs it creates it again"
             )
-        raise SetupError(f"{what} is not in the cache", "the first run that needs it fetches it")
+        raise SetupError(f"{what} is not in the cache", "the first run that needs it downloads it")
     place = _make_trusted(home.parent)
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=place, ignore_cleanup_errors=True) as folder:
@@ -85,7 +85,7 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
             except ProfilingError as problem:
                 if not there:
                     raise
-                both = f"{what} in the cache is not used ({damage}), and could not be made again"
+                both = f"{what} in the cache is not used ({damage}), and it could not be created again"
                 raise SetupError(f"{both}: {problem.problem}", problem.fix) from problem
             write_record(made, what)
             with _turn(place):
@@ -96,14 +96,15 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
     except OSError as problem:
         reason = system_reason(problem)
         raise SetupError(
-            f"cannot keep {what} in {place}: {reason}", f"make room there, or {_ANOTHER}"
+            f"cannot store {what} in {place}: {reason}", f"free space there, or {_ANOTHER}"
         ) from problem
     if again := damage_of(home):
         raise SetupError(
-            f"{what} was made and is damaged at once: {again}", f"check the disk of {home}, or {_ANOTHER}"
+            f"{what} was created and is already damaged: {again}",
+            f"check the disk of {home}, or {_ANOTHER}",
         )
     if there:
-        _remade.append(f"{what} in the cache was damaged ({damage}) and was made again")
+        _remade.append(f"{what} in the cache was damaged ({damage}) and was created again")
     return home
 
 
@@ -120,10 +121,10 @@ def damage_of(home: Path) -> str | None:
         large = sum(facts[0] for facts in record.values() if len(facts) > 1) > _HASHED_EACH_TIME
         found = _contents(home, record if large else {})
     except (ProfilingError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "its record is gone or cannot be read, or an earlier version made it"
+        return "its record is missing or cannot be read, or an earlier version wrote it"
     for name in sorted(record.keys() | found.keys()):
         if record.get(name, [])[:3] != found.get(name, [])[:3]:  # all but the inode and times
-            return f"{name} is not as it was made"
+            return f"{name} has changed since it was created"
     return None
 
 
@@ -229,12 +230,16 @@ def check_trusted(folder: Path) -> None:
         raise SetupError(f"cannot look at {folder}: {system_reason(problem)}", _ELSEWHERE) from problem
     if found.st_uid not in (0, os.geteuid()):
         raise SetupError(
-            f"{folder} belongs to user {found.st_uid}, who may decide what is run from the cache", _ELSEWHERE
+            (
+                f"{folder} belongs to user {found.st_uid}, who could replace programs that are run from "
+                "the cache"
+            ),
+            _ELSEWHERE,
         )
     if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private_group(found)):
         raise SetupError(
-            f"other users can write to {folder}, so they may decide what is run from the cache",
-            f"{_ELSEWHERE}, or see that nothing in {folder} is theirs and `chmod go-w {folder}`",
+            f"other users can write to {folder}, so they could replace programs that are run from the cache",
+            f"{_ELSEWHERE}, or check that all files in {folder} are yours, then `chmod go-w {folder}`",
         )
 
 
@@ -247,7 +252,7 @@ def _is_private_group(found: os.stat_result) -> bool:
     return group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name}
 
 
-NOT_OURS = "not the kit's"
+NOT_OURS = "not written by the kit"
 IN_USE = "in use"
 _ABANDONED_S = 86_400.0
 """Nothing takes a day to make: anything older was left by a killed process."""
@@ -339,7 +344,7 @@ def remove_whole(path: Path, begins: str = UNFINISHED) -> None:
                 raise
         except OSError as problem:
             raise SetupError(
-                f"cannot remove {path}: {system_reason(problem)}", "check whose it is"
+                f"cannot remove {path}: {system_reason(problem)}", "check who owns it"
             ) from problem
         try:
             for folder, subfolders, _ in os.walk(grave):

@@ -84,7 +84,7 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
         if found.compiler is None:
             fetched = f"the first build gets one from {found.sources[0]}, or " if found.sources else ""
             reasons = "; ".join(found.refused)
-            raise SetupError(f"no C++ compiler for {wanted} is at hand ({reasons})", f"{fetched}{found.fix}")
+            raise SetupError(f"no C++ compiler for {wanted} was found ({reasons})", f"{fetched}{found.fix}")
         return found.compiler
     if compiler := _at_hand(wanted, refused):
         return compiler
@@ -93,7 +93,7 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
             return _checked(command(wanted), wanted, title)
         except ProfilingError as problem:
             refused.append(f"{title}: {problem.problem}")
-    raise SetupError(f"no C++ compiler for {wanted} could be had ({'; '.join(refused)})", _fix(wanted))
+    raise SetupError(f"no C++ compiler for {wanted} could be downloaded ({'; '.join(refused)})", _fix(wanted))
 
 
 def prospect(wanted: Platform | None = None) -> Prospect:
@@ -117,8 +117,8 @@ def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
     if wanted.is_native and (chosen := os.environ.get("CXX")):
         named = tuple(shlex.split(chosen))
         if not named or shutil.which(named[0]) is None:
-            raise SetupError(f"there is no C++ compiler {chosen}", "correct CXX or unset it")
-        return _checked(named, wanted, "installed", "correct CXX or unset it")
+            raise SetupError(f"there is no C++ compiler {chosen}", "correct CXX, or unset it")
+        return _checked(named, wanted, "installed", "correct CXX, or unset it")
     candidates = list(_installed(wanted))
     for command in candidates:
         try:
@@ -205,7 +205,11 @@ def _probe(compiler: Compiler, wanted: Platform, cure: str) -> None:
         ran = fits and (not wanted.is_native or process.run([binary], timeout=60).ok)
     if not ran:
         complaints = [line for line in built.stderr.splitlines() if "error" in line.lower()]
-        reason = (complaints or [built.tail(1)])[0].strip() if not built.ok else "what it made is not one"
+        reason = (
+            (complaints or [built.tail(1)])[0].strip()
+            if not built.ok
+            else ("its output is not such a program")
+        )
         reason = "no answer in time" if built.timed_out else reason
         raise SetupError(f"{compiler.identity} cannot build a C++17 program for {wanted}: {reason}", cure)
 
@@ -331,7 +335,7 @@ def _install_zig(into: Path) -> None:
         timeout=900,
     )
     if not done.ok:
-        raise SetupError(f"pip cannot get {_PACKAGE}: {done.tail(1)}", _INDEX_CURE)
+        raise SetupError(f"pip cannot download {_PACKAGE}: {done.tail(1)}", _INDEX_CURE)
     script = into / "c++"
     script.write_text(ZIG_SCRIPT, encoding="utf-8")
     script.chmod(0o755)

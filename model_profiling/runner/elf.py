@@ -84,7 +84,7 @@ def _needs(data: bytes) -> Elf:
             loaded = (part for part in segments if part.kind == LOAD)
             home = next((part for part in loaded if part.address <= address < part.address + part.size), None)
             if home is None:
-                raise ValueError("its string table lies outside of it")
+                raise ValueError("its string table is outside the file")
             start = address - home.address + home.offset
             end = start + tables.get(_STRSZ, 0)
             needed = [_name(data, start + value, end) for tag, value in entries if tag == _NEEDED]

@@ -156,7 +156,7 @@ def is_arm(machine: str) -> bool:
 def detect_host() -> HostFeatures:
     machine = platform.machine().lower()
     if sys.platform == "darwin" and machine == "x86_64" and sysctl("sysctl.proc_translated") == "1":
-        return HostFeatures(frozenset(), "x86_64 Python, run by Rosetta on an Arm CPU")
+        return HostFeatures(frozenset(), "x86_64 Python that Rosetta runs on an Arm CPU")
     if not is_arm(machine):
         return HostFeatures(frozenset(), f"{machine or 'unknown'} CPU: no Arm features")
     if sys.platform == "darwin":

@@ -30,7 +30,7 @@ def read_functions(path: Path) -> CodeFunctions:
     """Read an ELF file (64-bit, little-endian) or a Mach-O file for Arm."""
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"{path} is too large for a library", "install it again")
+            raise FormatError(f"{path} is too large to be a library", "install it again")
         data = path.read_bytes()
     except OSError as problem:
         raise FormatError(f"{path} cannot be read: {system_reason(problem)}", "install it again") from problem
@@ -324,7 +324,7 @@ def _function_starts(data: bytes, offset: int, size: int) -> list[int]:
                 break
             address += distance
             if address >= 1 << 62:
-                raise ValueError("a function lies outside of it")
+                raise ValueError("a function is outside the file")
             starts.append(address)
             distance = shift = 0
     return starts

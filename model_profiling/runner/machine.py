@@ -150,8 +150,8 @@ class Energy:
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
     """Return the CPUs of the cluster `wanted`; of two kinds, the big ones are also the prime ones."""
     if len(clusters) < 2:
-        told = "are all alike" if clusters else "tell no kinds apart"
-        raise InputError(f"the CPUs of {machine} {told}: there is no {wanted} cluster", "name CPUs by number")
+        told = "are all alike" if clusters else "do not show which kind each is"
+        raise InputError(f"the CPUs of {machine} {told}: there is no {wanted} cluster", "give CPU numbers")
     named = [cluster for cluster in clusters if cluster.name == wanted]
     if not named and wanted == "prime":
         named = [clusters[-1]]

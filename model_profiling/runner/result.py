@@ -88,7 +88,7 @@ def parse_result(content: JsonObject, where: str) -> RunnerResult:
     result = parse_record(RunnerResult, {**content, **translated}, where, "run it again")
     times = result.iterations_ns
     if times and not 0 <= min(times) <= max(times) < 1 << 62:
-        raise FormatError(f"{where}: iterations_ns: a time that no clock tells", "run it again")
+        raise FormatError(f"{where}: iterations_ns: an impossible time", "run it again")
     return result
 
 
@@ -201,11 +201,11 @@ def _contradiction(result: LockstepResult) -> str | None:
     columns = (turns.child, turns.started_ns, turns.iterations_ns, turns.idle_wait_ns, turns.cpu)
     lengths = {len(column) for column in columns}
     if lengths != {made}:
-        return f"{launch.cycles} cycles of {children} children are not {sorted(lengths)} turns"
+        return f"{launch.cycles} cycles of {children} children do not make {sorted(lengths)} turns"
     if len(result.machine.children) != children:
-        return f"{len(result.machine.children)} children had costs, {children} had results"
+        return f"{len(result.machine.children)} children have costs, but {children} have results"
     if short := next((turn for turn in turns.iterations_ns if len(turn) != launch.turn_length), None):
-        return f"a turn has {len(short)} executions, not {launch.turn_length}"
+        return f"a turn has {len(short)} executions instead of {launch.turn_length}"
     return None
 
 
@@ -230,10 +230,13 @@ def check_program(path: Path) -> None:
         if identifier[:2] == b"ET" and identifier[2:].isdigit():
             name = identifier.decode()
             raise FormatError(
-                f"{path} is of another ExecuTorch version: its format is {name}, this one reads ET12",
+                (
+                    f"{path} is from another ExecuTorch version: its format is {name}, but this version "
+                    "reads ET12"
+                ),
                 "export it again with the installed ExecuTorch",
             )
-        raise FormatError(f"{path} is not an ExecuTorch program: byte 4 should begin ET12", again)
+        raise FormatError(f"{path} is not an ExecuTorch program: bytes 4 to 7 are not ET12", again)
     if head[8:12] != _EXTENDED:
         return
     # The header has the size of the program and, since segments exist, where they begin and end.

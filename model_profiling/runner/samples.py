@@ -86,7 +86,9 @@ def read_samples(path: Path, folders: Sequence[Path] = ()) -> Samples:
     except (InputError, FormatError) as problem:
         raise RunError(f"the runner's samples cannot be read: {problem.problem}", _AGAIN) from problem
     if len({len(column) for column in columns.values()}) != 1 or (columns["file"] >= len(loaded)).any():
-        raise RunError(f"the runner's samples cannot be read: {path}: columns do not fit", _AGAIN)
+        raise RunError(
+            f"the runner's samples cannot be read: {path}: its columns have different lengths", _AGAIN
+        )
     return _named(head, loaded, columns, folders)
 
 
@@ -94,9 +96,9 @@ def _column(values: object, name: str, path: Path) -> NDArray[np.int64]:
     try:
         column = np.array(values if isinstance(values, list) else None, np.int64)
     except (ValueError, TypeError, OverflowError) as problem:
-        raise FormatError(f"{path}: {name} holds something else than whole numbers", _AGAIN) from problem
+        raise FormatError(f"{path}: {name} has entries that are not whole numbers", _AGAIN) from problem
     if column.ndim != 1 or (column < _FEWEST[name]).any():
-        raise FormatError(f"{path}: {name} holds something else than whole numbers", _AGAIN)
+        raise FormatError(f"{path}: {name} has entries that are not whole numbers", _AGAIN)
     return column
 
 
@@ -146,5 +148,5 @@ def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFuncti
         if file.build_id and code.build_id == file.build_id:
             return SampledFile(name, file.build_id), code
         here = "another build of it is on this machine"
-        problem = here if file.build_id else "it has no build id that would tell which build ran"
+        problem = here if file.build_id else "it has no build id, so it is not known which build ran"
     return SampledFile(name, file.build_id, problem), None

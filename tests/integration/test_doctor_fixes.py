@@ -76,7 +76,7 @@ def test_missing_cmake(bare: tuple[Doctor, dict[str, str]]) -> None:
 
 def test_a_compiler_that_is_not_there(cli) -> None:
     fix = fix_of("C++ compiler", cli("doctor", CXX="no-such-compiler").stdout)
-    assert fix == "correct CXX or unset it"
+    assert fix == "correct CXX, or unset it"
     unset = process.run(
         ["sh", "-c", f"unset CXX; {sys.executable} -m model_profiling doctor"],
         timeout=120,

@@ -138,6 +138,6 @@ def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run
 
 
 def test_a_remedy_reads_as_something_to_do() -> None:
-    assert onboard.to_do("instead: write the attention out") == "write the attention out"
+    assert onboard.to_do("instead: the steps of attention") == "the steps of attention"
     assert onboard.to_do("instead: F.relu6(x)") == "write F.relu6(x)"
     assert onboard.to_do("nothing is known to help") == "nothing is known to help"

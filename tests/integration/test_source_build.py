@@ -210,7 +210,7 @@ class TestFetch:
         with pytest.raises(SetupError, match="git submodule failed"):
             fetch_source(f"file://{origin}", "v0.0.1", dest)
         assert (dest / "CMakeLists.txt").is_file()
-        with pytest.raises(InputError, match="lacks its submodule"):
+        with pytest.raises(InputError, match="does not have its submodule"):
             toolchain.check_checkout(dest)
         submodule.with_name("away").rename(submodule)
         fetch_source(f"file://{origin}", "v0.0.1", dest)
@@ -221,7 +221,7 @@ class TestFetch:
         git(origin, "add", "more.txt")
         git(origin, "commit", "--quiet", "--message", "second")
         (checkout / "version.txt").write_text("mine")
-        with pytest.raises(InputError, match="has changes of its own"):
+        with pytest.raises(InputError, match="has uncommitted changes"):
             fetch_source(f"file://{origin}", "main", checkout)
         git(checkout, "checkout", "--quiet", "version.txt")
         assert fetch_source(f"file://{origin}", "main", checkout) == git(origin, "rev-parse", "main")
@@ -236,7 +236,7 @@ class TestFetch:
     def test_a_folder_with_other_things_in_it_is_refused(self, origin: Path, tmp_path: Path) -> None:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "file").touch()
-        with pytest.raises(InputError, match="is no git checkout"):
+        with pytest.raises(InputError, match="is not a git checkout"):
             fetch_source(f"file://{origin}", "main", tmp_path / "full")
 
 
@@ -354,7 +354,7 @@ class TestToolchain:
         other = checkout.rename(tmp_path / "et")
         with pytest.raises(InputError, match=r"\bet; .*executorch"):
             toolchain.check_checkout(other)
-        with pytest.raises(InputError, match="is no ExecuTorch checkout"):
+        with pytest.raises(InputError, match="is not an ExecuTorch checkout"):
             toolchain.check_checkout(tmp_path)
 
 
@@ -576,7 +576,7 @@ class TestScript:
     @pytest.mark.parametrize(
         ("arguments", "problem"),
         [
-            (("--executorch", "/nowhere"), "is no ExecuTorch checkout"),
+            (("--executorch", "/nowhere"), "is not an ExecuTorch checkout"),
             (("--presets", "nonsense"), "no preset is called nonsense"),
             (("--jobs", "0"), "--jobs 0"),
         ],

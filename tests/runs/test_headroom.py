@@ -367,7 +367,7 @@ def _node(kind: str, dtype: str, weights: str) -> GraphNode:
         ("Convolution (NHWC, F16) DWConv #1", "DepthwiseConv2d", "fp16", "fp32", "depthwise"),
         ("Deconvolution (NHWC, F32) GEMM #1", "ConvTranspose2d", "fp32", "fp32", "transposed"),
         ("Fully Connected (NC, QS8) GEMM #1", "FullyConnected", "qint8", "qint8", "scale per output channel"),
-        ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "one name"),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", "FullyConnected", "qdint8", "qcint4", "same name"),
         ("Fully Connected (NC, QP8, F32, QB4W) GEMM #1", "FullyConnected", "qdint8", "qbint4", "per block"),
         (
             "Fully Connected (NC, QD8, F16, QC8W) GEMM #1",

@@ -59,7 +59,7 @@ def test_what_no_input_reaches_could_be_computed_once(times: Times) -> None:
         ("roll", "torch.cat of two slices", True, "outside-delegates"),
         ("masked_fill", "arithmetic with float buffers", False, "input-independent"),
         ("arange", COMPUTED_ONCE, True, "input-independent"),
-        ("scaled_dot_product_attention", "write the attention out", True, "input-independent"),
+        ("scaled_dot_product_attention", "the steps of attention", True, "input-independent"),
     ],
 )
 def test_what_a_call_makes_for_itself_goes_with_the_call(call, replacement, same_line, cause):

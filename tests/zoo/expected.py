@@ -141,8 +141,8 @@ _LSTM = Expected(
     found=(Advice("outside-delegates", "self.lstm(sequence)"), Advice("data-movement")),
     worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _ONE_COPY | {"delegate-overhead"},
     outside=(
-        Outside("squeeze split_with_sizes full", "self.lstm(sequence)", NO_RULE, "written out"),
-        Outside("unsqueeze", "self.lstm(sequence)", TRAILING, "written out"),
+        Outside("squeeze split_with_sizes full", "self.lstm(sequence)", NO_RULE, "steps of the layer"),
+        Outside("unsqueeze", "self.lstm(sequence)", TRAILING, "steps of the layer"),
     ),
 )  # fmt: skip
 

@@ -9,8 +9,8 @@ register_model(
     inputs=["1x1 int64", "1 int64", *["2x256x64 float32"] * 12],
     description="one step of a decoder of 6 layers, with a cache for 256 tokens; weights seeded at random",
     options=[
-        ModelOption("tokens", 1, "taken at once: 1 for a step, more for a piece of a prompt"),
-        ModelOption("context", 256, "tokens the cache holds"),
+        ModelOption("tokens", 1, "tokens at once: 1 for a step, more for a part of a prompt"),
+        ModelOption("context", 256, "tokens in the cache"),
         ModelOption("layers", 6, "how many"),
     ],
 )

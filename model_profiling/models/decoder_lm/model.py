@@ -152,7 +152,7 @@ class DecoderModel(EagerModelBase):
     def __init__(self, tokens: int = 1, context: int = 256, layers: int = 6) -> None:
         if tokens >= context:
             raise InputError(
-                f"decoder_lm takes no {tokens} tokens with a cache for {context}",
+                f"decoder_lm does not take {tokens} tokens with a cache for {context}",
                 "give fewer tokens than context",
             )
         self.tokens, self.context, self.layers = tokens, context, layers

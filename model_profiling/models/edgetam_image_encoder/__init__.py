@@ -11,6 +11,6 @@ register_model(
     not_supported={"int8": "with random weights, outputs are off by 0.16 of their range (accepted: 0.1)"},
     options=[
         ModelOption("size", 1024, "side of the image, a multiple of 32"),
-        ModelOption("checkpoint", None, "edgetam.pt of a clone of EdgeTAM"),
+        ModelOption("checkpoint", None, "edgetam.pt from a clone of EdgeTAM"),
     ],
 )

@@ -19,7 +19,7 @@ from model_profiling.core.errors import InputError
 TRUNK = "image_encoder.trunk.body."
 NECK = "image_encoder.neck."
 BATCH_NORM_EPS = 1e-5
-_FIX = "give checkpoints/edgetam.pt of a clone of EdgeTAM"
+_FIX = "use checkpoints/edgetam.pt from a clone of EdgeTAM"
 
 Weights = Mapping[str, Tensor]
 
@@ -30,7 +30,7 @@ def load_checkpoint(encoder: nn.Module, path: Path) -> None:
     trunk = {key.removeprefix(TRUNK): value for key, value in weights.items() if key.startswith(TRUNK)}
     neck = {key.removeprefix(NECK): value for key, value in weights.items() if key.startswith(NECK)}
     if not trunk or not neck:
-        raise InputError(f"{path} holds no weights of EdgeTAM's image encoder", _FIX)
+        raise InputError(f"{path} has no weights of EdgeTAM's image encoder", _FIX)
     found = {f"trunk.{key}": value for key, value in fused(trunk).items()}
     found |= {f"neck.{key}": value for key, value in neck.items()}
     _check_fits(encoder, found, path)
@@ -88,10 +88,10 @@ def _read(path: Path) -> Weights:
     except OSError as problem:
         raise InputError(f"{path} cannot be read: {problem.strerror}", _FIX) from problem
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, pickle.UnpicklingError) as problem:
-        raise InputError(f"{path} is no checkpoint of PyTorch{_lfs_pointer(path)}", _FIX) from problem
+        raise InputError(f"{path} is not a PyTorch checkpoint{_lfs_pointer(path)}", _FIX) from problem
     state = held.get("model", held) if isinstance(held, dict) else None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"{path} holds no state dict", _FIX)
+        raise InputError(f"{path} has no state dict", _FIX)
     return {str(key): value.float() if value.is_floating_point() else value for key, value in state.items()}
 
 
@@ -99,7 +99,7 @@ def _lfs_pointer(path: Path) -> str:
     """Name the most frequent cause: a clone made without git-lfs."""
     with path.open("rb") as file:
         return (
-            ": git-lfs left a pointer in its place"
+            ": it is a git-lfs pointer; run git lfs pull"
             if file.read(20).startswith(b"version https://git")
             else ""
         )
@@ -113,5 +113,5 @@ def _check_fits(encoder: nn.Module, found: Weights, path: Path) -> None:
         if key not in wanted:
             raise InputError(f"{path} has weights for '{key}', which RepViT-M1 does not have", _FIX)
         if found[key].shape != wanted[key].shape:
-            shapes = f"{tuple(found[key].shape)}, not {tuple(wanted[key].shape)}"
+            shapes = f"{tuple(found[key].shape)} instead of {tuple(wanted[key].shape)}"
             raise InputError(f"'{key}' in {path} has the shape {shapes}", _FIX)

@@ -215,7 +215,7 @@ class EdgeTAMImageEncoder(EagerModelBase):
     def __init__(self, size: int = 1024, checkpoint: Path | None = None) -> None:
         if size % LARGEST_STRIDE:
             raise InputError(
-                f"edgetam_image_encoder takes no image of {size}x{size}",
+                f"edgetam_image_encoder does not take images of {size}x{size}",
                 f"give a multiple of {LARGEST_STRIDE}",
             )
         self.size, self.checkpoint = size, checkpoint

@@ -125,7 +125,9 @@ def drawn_prompts(size: int) -> Tensor:
 class SqueezeSAMStyle(EagerModelBase):
     def __init__(self, size: int = 512) -> None:
         if size % SMALLEST:
-            raise InputError(f"squeeze_sam takes no image of {size}x{size}", f"give a multiple of {SMALLEST}")
+            raise InputError(
+                f"squeeze_sam does not take images of {size}x{size}", f"give a multiple of {SMALLEST}"
+            )
         self.size = size
 
     def get_eager_model(self) -> nn.Module:

@@ -101,7 +101,7 @@ class TransformerEncoder(nn.Module):
 class TransformerEncoderModel(EagerModelBase):
     def __init__(self, tokens: int = 128, layers: int = 6) -> None:
         if tokens > LONGEST:
-            raise InputError(f"transformer_encoder takes no {tokens} tokens", f"give at most {LONGEST}")
+            raise InputError(f"transformer_encoder does not take {tokens} tokens", f"give at most {LONGEST}")
         self.tokens, self.layers = tokens, layers
 
     def get_eager_model(self) -> nn.Module:

@@ -65,7 +65,7 @@ class UNet(nn.Module):
 class UNetModel(EagerModelBase):
     def __init__(self, size: int = 256) -> None:
         if size % SMALLEST:
-            raise InputError(f"unet takes no image of {size}x{size}", f"give a multiple of {SMALLEST}")
+            raise InputError(f"unet does not take images of {size}x{size}", f"give a multiple of {SMALLEST}")
         self.size = size
 
     def get_eager_model(self) -> nn.Module:

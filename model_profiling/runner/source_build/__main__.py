@@ -38,15 +38,15 @@ from model_profiling.runner.source_build.presets import (
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
 
 _NOT_NEEDED = """\
-To profile, nobody needs these runners: the kit's own (runner_path "builtin") is compiled in seconds and
-switches SME2 at run time. Each of ExecuTorch's takes 11 to 16 minutes to build on 2 cores; a build that is
-stopped goes on later."""
+These runners are not needed for profiling: the kit's own (runner_path "builtin") compiles in seconds and
+switches SME2 at run time. Each runner of ExecuTorch takes 11 to 16 minutes to build on 2 cores; a build
+that is stopped continues later."""
 
 
 @checked_output
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    return run_program(lambda: options.run(options) or 0, "stopped; run the same command again to go on")
+    return run_program(lambda: options.run(options) or 0, "stopped; run the same command again to continue")
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -66,7 +66,7 @@ def _build(options: argparse.Namespace) -> None:
             _tell(preset.name + ("" if preset.builds_here else "  (not on this machine)"))
         return
     if options.jobs is not None and options.jobs < 1:
-        raise InputError(f"--jobs {options.jobs} is no number of jobs", "give 1 or more")
+        raise InputError(f"--jobs {options.jobs} is not a number of jobs", "give 1 or more")
     absent = can_be_fetched(options.executorch)
     if not absent:
         check_checkout(options.executorch.resolve())
@@ -74,7 +74,9 @@ def _build(options: argparse.Namespace) -> None:
     say(_NOT_NEEDED)
     tools = _tools(presets)
     if absent and options.dry_run:
-        _tell(f"would fetch {options.ref or _installed_version()} of {options.url} into {options.executorch}")
+        _tell(
+            f"would download {options.ref or _installed_version()} of {options.url} into {options.executorch}"
+        )
         return
     if absent:
         _fetch(options)
@@ -93,8 +95,11 @@ def _presets(words: Sequence[str]) -> list[RunnerPreset]:
     presets = choose_presets([name for word in words for name in word.split(",") if name])
     if not presets:
         raise InputError(
-            "no runner of this machine's kind has a preset",
-            'none is needed, runner_path "builtin" runs here; set ANDROID_NDK to build Android\'s (--list)',
+            "there is no preset for this machine",
+            (
+                'use runner_path "builtin", which works here; to build Android runners, set ANDROID_NDK '
+                "(--list)"
+            ),
         )
     return presets
 
@@ -135,7 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     here = Path("executorch")
 
-    fetch = commands.add_parser("fetch", help="clone ExecuTorch and its submodules; goes on if interrupted")
+    fetch = commands.add_parser(
+        "fetch", help=("clone ExecuTorch and its submodules; continues if interrupted")
+    )
     what = "folder (default: executorch)"
     fetch.add_argument("--dest", dest="executorch", type=Path, default=here, help=what)
     fetch.set_defaults(run=_fetch)
@@ -145,16 +152,20 @@ def _parser() -> argparse.ArgumentParser:
     for command, action in ((merge, _merge), (build, _build)):
         command.add_argument("--executorch", type=Path, default=here, help="checkout (default: executorch)")
         command.set_defaults(run=action)
-    for command, when in ((fetch, ""), (build, "where there is no checkout yet: ")):
+    for command, when in ((fetch, ""), (build, "if there is no checkout yet: ")):
         command.add_argument(
             "--ref", help=f"{when}tag, branch or commit (default: the installed version's tag)"
         )
         command.add_argument("--url", default=URL, help=f"{when}repository (default: {URL})")
-    what = "names, or timing, xnnlog, all: what this machine can build (default: timing)"
+    what = (
+        "preset names, or one of timing, xnnlog, all for those that this machine can build (default: timing)"
+    )
     build.add_argument("--presets", nargs="+", default=["timing"], metavar="PRESET", help=what)
-    build.add_argument("--jobs", type=int, help="compile jobs at a time (default: the cores)")
-    build.add_argument("--force", action="store_true", help="build anew what is finished")
-    build.add_argument("--dry-run", action="store_true", help="check everything, show the commands, run none")
+    build.add_argument("--jobs", type=int, help="compile jobs at a time (default: the number of cores)")
+    build.add_argument("--force", action="store_true", help="build again, even if finished")
+    build.add_argument(
+        "--dry-run", action="store_true", help=("check everything and show the commands without running them")
+    )
     build.add_argument("--list", action="store_true", help="list the presets and stop")
     more = "one more CMake variable, for every preset"
     build.add_argument("--define", action="append", default=[], metavar="NAME=VALUE", help=more)

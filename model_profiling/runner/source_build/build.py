@@ -41,7 +41,7 @@ def check_switches(build_dir: Path, preset: RunnerPreset) -> None:
             seen = "/".join(sorted(values)) or "not set"
             raise SetupError(
                 f"{preset.name}: {name} is {seen} in compile_commands.json, not {wanted}",
-                "use a compiler that knows SME2 (clang 18 or newer) and a fresh build (--force)",
+                "use a compiler with SME2 support (clang 18 or newer), and build again with --force",
             )
     # XNNPACK sets its own level first; the last one on the line counts.
     levels = {given[-1] for command in commands if (given := re.findall(r"-DXNN_LOG_LEVEL=(\d)", command))}
@@ -50,7 +50,7 @@ def check_switches(build_dir: Path, preset: RunnerPreset) -> None:
         seen = "/".join(sorted(levels)) or "unknown"
         raise SetupError(
             f"{preset.name}: XNNPACK is compiled with log level {seen}, not {level}",
-            "use ExecuTorch 1.5 or newer, whose build knows EXECUTORCH_XNNPACK_LOG_LEVEL",
+            "use ExecuTorch 1.5 or newer, which has EXECUTORCH_XNNPACK_LOG_LEVEL",
         )
 
 
@@ -61,13 +61,13 @@ def check_pair(on: Path, off: Path) -> None:
     if different:
         raise SetupError(
             f"{on.name} and {off.name} compile {len(different)} files differently, first {different[0]}",
-            "build both afresh with the same compiler and flags (--force)",
+            "build both again with the same compiler and flags (--force)",
         )
     # With SME off its kernels are left out; all other files must be the same.
     extra = sorted(name for name in left.keys() ^ right.keys() if "sme" not in Path(name).name.lower())
     if extra:
         raise SetupError(
-            f"only one of {on.name} and {off.name} compiles {extra[0]}", "build both afresh (--force)"
+            f"only one of {on.name} and {off.name} compiles {extra[0]}", "build both again (--force)"
         )
 
 
@@ -299,7 +299,7 @@ def _step(
     before = log.read_text(encoding="utf-8") if log.is_file() else ""
     files.write_text(log, f"{before}$ {shlex.join(argv)}\n{done.stdout}{done.stderr}")
     if done.timed_out:
-        raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it goes on from there")
+        raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it continues from there")
     if not done.ok:
         # CMake prints the place on one line and the error on the next.
         found = re.search(r"^.*\berror\b.*(?:(?<=:)\s+.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)

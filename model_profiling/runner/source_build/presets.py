@@ -91,7 +91,7 @@ def choose_presets(wanted: Sequence[str]) -> list[RunnerPreset]:
     names = dict.fromkeys(name for word in wanted for name in groups.get(word, [word]))
     for name in names:
         if name not in known:
-            raise InputError(f"no preset is called {name}", f"choose from {', '.join([*known, *groups])}")
+            raise InputError(f"there is no preset {name}", f"choose from {', '.join([*known, *groups])}")
         if not known[name].builds_here:
             raise InputError(
                 f"{name} cannot be built on this machine ({platform.system()} {platform.machine()})",
@@ -119,7 +119,7 @@ def merge_presets(checkout: Path) -> bool:
             undo = shlex.join(["git", "-C", str(checkout), "checkout", tracked.name])
             fix = f"undo it ({undo}) or rename it" if taken[clash] == tracked else "rename or remove it"
             raise InputError(
-                f"{taken[clash]} already has a preset called {clash}", f"{fix}; the kit needs the name"
+                f"{taken[clash]} already has a preset called {clash}", f"{fix}; the kit needs this name"
             )
         merged[kind] = [*theirs, *({**preset, "vendor": {_OWNER: {}}} for preset in shipped[kind])]
     if merged == present:
@@ -154,7 +154,7 @@ def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = 
     with local changes is never switched to another commit."""
     say = progress or Silent()
     if dest.exists() and any(dest.iterdir()) and not (dest / ".git").exists():
-        raise InputError(f"{dest} is there but is no git checkout", "choose another folder")
+        raise InputError(f"{dest} exists but is not a git checkout", "choose another folder")
     files.make_folder(dest)
     if not (dest / ".git").exists():
         _git(dest, "init", "--quiet")
@@ -168,7 +168,7 @@ def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = 
     commit = _git(dest, "rev-parse", "FETCH_HEAD^{commit}")
     changes = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
     if head not in (None, commit) and _git(dest, *changes):
-        raise InputError(f"{dest} has changes of its own", f"commit or undo them before fetching {ref}")
+        raise InputError(f"{dest} has uncommitted changes", f"commit or undo them before fetching {ref}")
     say.stage(f"checking out {commit[:12]}")
     _git(dest, "checkout", "--quiet", "--detach", commit)
     say.stage("fetching submodules")
@@ -202,7 +202,7 @@ def _git(dest: Path, *words: str) -> str:
     # A password prompt would wait for ever; this makes git fail instead.
     done = run(["git", "-C", dest, *words], timeout=_LIMIT, env={"GIT_TERMINAL_PROMPT": "0"})
     if done.timed_out:
-        raise SetupError(f"git {words[0]} took longer than {_LIMIT:.0f} s", "run it again: it goes on")
+        raise SetupError(f"git {words[0]} took longer than {_LIMIT:.0f} s", "run it again: it continues")
     if not done.ok:
         said = done.tail(1) or f"exit code {done.returncode}"
         raise SetupError(

@@ -103,7 +103,7 @@ def find_compiler() -> Compiler:
         except SetupError as refused:
             refusals.append(refused.problem)
     raise SetupError(
-        "; ".join(refusals) or "no C compiler found", "install clang 18 or newer, or name one with CC and CXX"
+        "; ".join(refusals) or "no C compiler found", "install clang 18 or newer, or set CC and CXX"
     )
 
 
@@ -116,12 +116,12 @@ def find_ndk() -> Ndk:
     properties, toolchain = root / "source.properties", root / "build" / "cmake" / "android.toolchain.cmake"
     for part in (properties, toolchain):
         if not part.is_file():
-            raise SetupError(f"{root} is no Android NDK: it has no {part.relative_to(root)}", fix)
+            raise SetupError(f"{root} is not an Android NDK: it has no {part.relative_to(root)}", fix)
     revision = re.search(r"Pkg\.Revision\s*=\s*([\d.]+)", properties.read_text(encoding="utf-8"))
     if revision is None:
-        raise SetupError(f"{properties} names no revision", fix)
+        raise SetupError(f"{properties} has no revision", fix)
     if _parts(revision[1])[0] < NDK_MINIMUM:
-        raise SetupError(f"the NDK in {root} is r{revision[1]}, whose compiler leaves SME2 out", fix)
+        raise SetupError(f"the NDK in {root} is r{revision[1]}, and its compiler does not support SME2", fix)
     clangs = sorted(root.glob("toolchains/llvm/prebuilt/*/bin/clang"))
     if not clangs:
         raise SetupError(f"{root} has no toolchains/llvm/prebuilt/*/bin/clang", fix)
@@ -139,16 +139,18 @@ def check_checkout(checkout: Path) -> None:
     """Check that this is ExecuTorch, in a folder of that name, with its submodules."""
     if not (checkout / "CMakeLists.txt").is_file():
         raise InputError(
-            f"{checkout} is no ExecuTorch checkout", "name one with --executorch, or none: it is fetched then"
+            f"{checkout} is not an ExecuTorch checkout",
+            ("give a checkout with --executorch, or leave it out to download one"),
         )
     if checkout.name != "executorch":
         raise InputError(
-            f"the checkout's folder is called {checkout.name}", "rename it to executorch: its build insists"
+            f"the checkout's folder is called {checkout.name}",
+            ("rename it to executorch, as its build requires"),
         )
     for part in ("backends/xnnpack/third-party/XNNPACK", "third-party/gflags", "third-party/flatcc"):
         if not (checkout / part / "CMakeLists.txt").is_file():
             raise InputError(
-                f"{checkout} lacks its submodule {part}",
+                f"{checkout} does not have its submodule {part}",
                 f"git -C {checkout} submodule update --init --recursive --depth 1",
             )
 
@@ -200,7 +202,7 @@ def _sibling(c: Path) -> Path:
     name = re.sub(r"(clang|gcc|cc)(-[\d.]+)?$", lambda end: plus[end[1]] + (end[2] or ""), c.name)
     path = c.with_name(name)
     if not path.exists():
-        raise SetupError(f"{c} has no {name} beside it", "install it, or name the C++ compiler with CXX")
+        raise SetupError(f"{c} has no {name} beside it", "install it, or set CXX to the C++ compiler")
     return path
 
 
