@@ -77,7 +77,7 @@ class Chosen(BaseModel):
 class Answer(Chosen):
     next: str
     left_out: str | None = fact(
-        "What is not listed and how to get it; null where everything is.", default=None
+        "What is not listed and how to get it; null if everything is listed.", default=None
     )
 
 
@@ -100,10 +100,10 @@ SeriesName = Annotated[
 
 class DoctorAnswer(Answer):
     ready: bool = fact("Whether models can be measured on this machine.")
-    failed: str = fact("Names of what failed; empty where nothing did.")
+    failed: str = fact("Names of the checks that failed; empty if none did.")
     checks: list[Check]
     targets: list[TargetState]
-    cpu_features: dict[str, bool] = fact("Arm's; all false on other CPUs.")
+    cpu_features: dict[str, bool] = fact("Arm's CPU features; all false on other CPUs.")
     root: str = fact("The folder that all paths are relative to.")
 
 
@@ -126,7 +126,7 @@ class ModelsAnswer(Answer):
 class Outside(Chosen):
     what: str = fact("Operators the backend did not take, and its reason.")
     where: list[str]
-    instead: str = fact("What to write instead; empty where nothing is known.", "remedy")
+    instead: str = fact("What to write instead; empty if unknown.", "remedy")
 
 
 class Deviation(Chosen):
@@ -167,9 +167,9 @@ class MadeRun(Chosen):
 
 class ProfileAnswer(Answer):
     programs: list[str]
-    why_here: list[str] = fact("Why it was measured where it was.")
-    runs: list[MadeRun] = fact("The run that answers first, then the one that proves.")
-    dtypes_verdict: str | None = fact("Which number format to ship, of several.")
+    why_here: list[str] = fact("Why this target was chosen.")
+    runs: list[MadeRun] = fact("The run with the answers first, then the one with the kernel evidence.")
+    dtypes_verdict: str | None = fact("Which number format to ship, if several were measured.")
     failed: Lines
     warnings: Lines
 
@@ -180,11 +180,11 @@ class ListedRun(Chosen):
     format: str
     device: str
     date: str
-    median_ms: Number = fact("Of one inference; null where times are no latencies.", "latency_value")
-    measured: str = fact("Which experiment that is of.")
-    speedup: str = fact("As the reports say it; empty where nothing is compared.")
+    median_ms: Number = fact("Of one inference; null if times are not latencies.", "latency_value")
+    measured: str = fact("The experiment with this latency.")
+    speedup: str = fact("As in the reports; empty if nothing is compared.")
     verdict: str
-    problem: str = fact("Why the run cannot be read; empty where it can.")
+    problem: str = fact("Why the run cannot be read; empty if it can.")
 
 
 class RunsAnswer(Answer):
@@ -201,7 +201,7 @@ class ComparedPair(Chosen):
 
 class Part(Chosen):
     name: str = fact("A category, or an overhead.", "category")
-    ms: Number = fact("Null where times mean nothing.", default=None)
+    ms: Number = fact("Null if times are not latencies.", default=None)
     share: Number
 
 
@@ -209,7 +209,7 @@ class Experiment(Chosen):
     experiment: str
     threads: int | None
     times_are: Times
-    median_ms: Number = fact("Without the event tracer; null where not measured.")
+    median_ms: Number = fact("Without the event tracer; null if not measured.")
     traced_ms: Number = fact("With the tracer on; the parts add up to it.")
     parts: list[Part]
     operators: int
@@ -220,15 +220,15 @@ class SummaryAnswer(Answer):
     model: str
     cpu: str
     state: str
-    times_are: Times = fact("What the times are; only those of hardware are latencies.")
+    times_are: Times = fact("Timing validity: only times of hardware are latencies.")
     times_mean: str
     answers: dict[str, str] = fact("Where the time goes, what SME2 changes, what next.")
-    notes: Lines = fact("What to know before trusting the answers.")
+    notes: Lines = fact("What to know before relying on the answers.")
     experiments: Annotated[
         list[Experiment],
         first("experiments", "`top_operators` with `experiment` and `threads` shows any", 16),
     ]
-    compared: Annotated[list[ComparedPair], first("comparisons", "the report has all", 16)]
+    compared: Annotated[list[ComparedPair], first("comparisons", "the report lists all", 16)]
     not_tested: list[NotTested]
     warnings: Lines
     report: str | None
@@ -254,8 +254,8 @@ class ComparedOperator(ComparedCategory):
 class ComparedSeries(Chosen):
     before: SeriesName
     after: SeriesName
-    with_tracer: bool = fact("Compared with the event tracer on, for want of better.")
-    slowdown: Number = fact("Share of time added; negative where faster.")
+    with_tracer: bool = fact("Compared with the event tracer on, because nothing else was measured.")
+    slowdown: Number = fact("Share of time added; negative if faster.")
     end_to_end: Speedup
     categories: list[ComparedCategory]
     operators: Annotated[
@@ -300,7 +300,7 @@ class OperatorsAnswer(Answer):
 class KernelFacts(Chosen):
     name: str = fact(path="kernel.name")
     instruction_set: str = fact(path="kernel.isa")
-    evidence: str = fact("executed proves; configured and operator do not count calls.")
+    evidence: str = fact("executed: calls were counted, which proves; configured and operator do not prove.")
     calls: int | None
 
 
@@ -310,7 +310,9 @@ class SeriesKernels(Chosen):
     sme2_left_on: bool | None = fact(path="sme2")
     answer: str = fact("sme2, sme, sme-or-sme2, none, unknown or untested.", "sme.answer")
     text: str = fact(path="sme.text")
-    counted: bool = fact("Every KleidiAI call was listed: only then absence proves.")
+    counted: bool = fact(
+        "Whether every KleidiAI call was listed: only then does a missing kernel prove anything."
+    )
     note: str
     kernels: Annotated[list[KernelFacts], first("kernels of an experiment", "give a larger `limit`")] = fact(
         path="uses"
@@ -346,7 +348,7 @@ class Coverage(Chosen):
     reason: str
     operators: int | None = fact("Matrix operators proven to run on SME2 kernels.")
     operators_total: int | None
-    arithmetic_share: Number = fact("Of the matrix arithmetic, on SME2 kernels.")
+    arithmetic_share: Number = fact("Share of the matrix arithmetic on SME2 kernels.")
     missing: Annotated[list[MissingOperator], first("operators without SME2", "`kernel_evidence` lists more")]
 
 
@@ -362,8 +364,8 @@ class Projection(Chosen):
     threads: int | None
     speedup_low: float = fact(path="low")
     speedup_high: float = fact(path="high")
-    speedup_ceiling: Number = fact("With SME2 operators for free; null: no bound.", "ceiling")
-    time_share: Number = fact("Of the time, in operators proven to run on SME2.")
+    speedup_ceiling: Number = fact("If SME2 operators took no time at all; null: no bound.", "ceiling")
+    time_share: Number = fact("Share of the time in operators proven to run on SME2.")
     latency_ms: Number
     projected_ms_low_speedup: Number = fact(path="projected_ms.low")
     projected_ms_high_speedup: Number = fact(path="projected_ms.high")
@@ -375,16 +377,16 @@ class Projection(Chosen):
 
 class HeadroomAnswer(Answer):
     run: str
-    kind: Literal["projection", "none"] = fact("A projection is never a measurement; say so.")
-    reason: str | None = fact("Why there is none.")
+    kind: Literal["projection", "none"] = fact("A projection is not a measurement; say so.")
+    reason: str | None = fact("Why there is no projection.")
     projections: Annotated[list[Projection], first("projections", most=16)]
     factors_from: str | None
     coverage: Coverage
 
 
 class AdvisedOperator(Chosen):
-    operator: str = fact("Its name; of several, the call of the model that makes them.")
-    operator_count: int = fact("How many operators `ms` and `share_pct` are of.", default=1)
+    operator: str = fact("Its name; for several, the call of the model that creates them.")
+    operator_count: int = fact("How many operators `ms` and `share_pct` cover.", default=1)
     module: str
     source_line: str
     ms: Number
@@ -402,7 +404,7 @@ class Advice(Chosen):
     title: str
     severity: Literal["high", "medium", "low", "info"]
     subject: str
-    max_gain_pct: Number = fact("At the very most; null where times do not tell.")
+    max_gain_pct: Number = fact("Upper bound; null if times do not show it.")
     max_gain_of: str | None
     action: str
     first_step: str
@@ -416,6 +418,6 @@ class AdviceAnswer(Answer):
     run: str
     what_next: str
     advice: Annotated[list[Advice], first("pieces of advice", "give a larger `limit`")] = fact(
-        "No operator is in two: the bounds do not overlap."
+        "Each operator is in one piece of advice only, so the bounds do not overlap."
     )
     not_tested: list[NotTested]

@@ -27,23 +27,21 @@ class Root:
     @classmethod
     def at(cls, folder: Path) -> Root:
         if not folder.is_dir():
-            raise InputError(
-                f"there is no folder {folder}", "name the folder that holds your models and runs"
-            )
+            raise InputError(f"there is no folder {folder}", "give the folder with your models and runs")
         return cls(folder.resolve())
 
     def place(self, text: str) -> Path:
         """The resolved path that `text` names inside the root, whether it exists or not."""
         if not text.strip() or "\0" in text:
-            raise InputError("an empty path names nothing", "give a path relative to the root, such as '.'")
+            raise InputError("the path is empty", "give a path relative to the root, such as '.'")
         try:
             found = (self.folder / text).resolve()
         except (OSError, RuntimeError) as problem:  # a loop of links
-            raise InputError(f"{text} cannot be resolved: {problem}", "name another path") from problem
+            raise InputError(f"{text} cannot be resolved: {problem}", "give another path") from problem
         if not found.is_relative_to(self.folder):
             raise InputError(
-                f"{text} leads outside of the root {self.folder}",
-                "name one inside it, relative to it; only the user can serve another root",
+                f"{text} is outside the root {self.folder}",
+                "give a path inside it, relative to it; only the user can change the root",
             )
         return found
 
@@ -61,12 +59,12 @@ class Root:
         """The run directory `text`, or the only one in the folder `text`."""
         folder = self.place(text)
         if not folder.is_dir():
-            raise InputError(f"there is no run directory {text}", "the tool `runs` lists those there are")
+            raise InputError(f"there is no run directory {text}", "the tool `runs` lists them")
         found = [run for run in runs_in(folder) if run.resolve().is_relative_to(self.folder)]
         if len(found) != 1:
             listed = ", ".join(self.shown(run) for run in found[:_SHOWN])
             more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            raise InputError(f"{text} holds {len(found)} runs", f"name one of them: {listed}{more}")
+            raise InputError(f"{text} contains {len(found)} runs", f"choose one of them: {listed}{more}")
         self._refuse_links_out(found[0])
         return found[0]
 
@@ -76,14 +74,14 @@ class Root:
                 path = Path(folder, name)
                 if path.is_symlink() and not path.resolve().is_relative_to(self.folder):
                     raise InputError(
-                        f"{self.shown(path)} is a link that leads outside of the root",
-                        "ask the user to replace it by a copy",
+                        f"{self.shown(path)} is a link to a place outside the root",
+                        "ask the user to replace it with a copy",
                     )
 
     def file(self, text: str, *endings: str) -> Path:
         path = self.place(text)
         if path.suffix not in endings:
-            raise InputError(f"{text} does not end in {' or '.join(endings)}", "name another file")
+            raise InputError(f"{text} does not end in {' or '.join(endings)}", "give another file")
         if not path.is_file():
             raise InputError(f"there is no file {self.shown(path)}", "correct the path, relative to the root")
         return path
@@ -93,11 +91,14 @@ class Root:
         file, _, function = text.rpartition(":")
         if not file.endswith(".py"):
             raise InputError(
-                f"{text} would import a module from anywhere",
-                "name a Python file inside the root, path/file.py:factory, or what the tool `models` lists",
+                f"{text} could import any module of this machine",
+                (
+                    "give a Python file inside the root, path/file.py:factory, or a model that the tool "
+                    "`models` lists"
+                ),
             )
         if not function.isidentifier():
-            raise InputError(f"'{function}' is no name of a function", "write path/file.py:factory")
+            raise InputError(f"'{function}' is not the name of a function", "write path/file.py:factory")
         return f"{self.word(self.file(file, '.py'))}:{function}"
 
     def model(self, text: str) -> str:
@@ -112,7 +113,10 @@ class Root:
             problem, hint = unknown_model(text, known), did_you_mean(name, known)
             raise InputError(
                 problem.problem,
-                f"{hint}{' ' if hint else ''}the tool `models` lists them; or name path/file.py:factory",
+                (
+                    f"{hint}{' ' if hint else ''}the tool `models` lists them; for others, give "
+                    "path/file.py:factory"
+                ),
             )
         return "@".join((name, *([self._options(options)] if options else ())))
 
@@ -122,7 +126,9 @@ class Root:
         for part in text.split(","):
             key, _, value = part.partition("=")
             if not (key.isidentifier() and value):
-                raise InputError(f"'{part}' is no option of a model", "write name@option=value,option=value")
+                raise InputError(
+                    f"'{part}' is not an option of a model", "write name@option=value,option=value"
+                )
             parts.append(f"{key}={value if value.isdigit() else self.word(self.place(value))}")
         return ",".join(parts)
 

@@ -40,12 +40,12 @@ Client = Context[Any, Any]
 OutDir = Annotated[
     str | None,
     arg(
-        "Folder relative to the root to write into; left out, out_<model> in the root (for a program "
-        "in a folder `artifacts`, the folder above that)."
+        "Folder to write to, relative to the root. Default: out_<model> in the root (for a program in a "
+        "folder `artifacts`, the folder above it)."
     ),
 ]
 TimeLimit = Annotated[
-    float, arg("Seconds after which the job is ended; what was measured by then is kept.", gt=0, le=86_400)
+    float, arg("Time limit in seconds; what was measured by then is kept.", gt=0, le=86_400)
 ]
 
 
@@ -76,7 +76,7 @@ class JobTools:
         ] = "xnnpack",
         name: Annotated[
             str | None,
-            arg("Name for the files, instead of the model's.", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
+            arg("Name for the files, instead of the model's name.", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
         ] = None,
         calibration: Annotated[
             str | None, arg("int8 only: path/file.py:function relative to the root that yields real inputs.")
@@ -91,7 +91,7 @@ class JobTools:
         replaces an earlier export of the same name."""
         word = self.root.model(model)
         if word.endswith(".pte"):
-            raise InputError(f"{model} is exported already", "call `profile` with it")
+            raise InputError(f"{model} is already exported", "call `profile` with it")
         options = {
             "--dtype": dtype,
             "--backend": backend,
@@ -108,7 +108,7 @@ class JobTools:
             "outside": map(_outside, facts["coverage"]["outside"]),
             "next": "`profile` with `program` as its model"
             if agree
-            else "the outputs differ from PyTorch's by more than rounding: find out why before measuring",
+            else "the outputs differ from PyTorch by more than rounding: find out why before measuring",
         }
         return answer(ExportAnswer, **{**facts, **made})
 
@@ -128,46 +128,48 @@ class JobTools:
         dtype: Annotated[
             Literal["fp32", "fp16", "int8", "all"] | None,
             arg(
-                "Number format to export as [fp32]; `all` measures the three side by side and says "
-                "which to ship; leave it out for a .pte."
+                "Number format to export to [fp32]; `all` measures all three and says which to ship; leave "
+                "it out for a .pte."
             ),
         ] = None,
-        backend: Annotated[Backend | None, arg("To export for [xnnpack]; not for a .pte.")] = None,
+        backend: Annotated[
+            Backend | None, arg("Backend to export for [xnnpack]; leave it out for a .pte.")
+        ] = None,
         target: Annotated[
             TargetKind,
             arg(
-                "auto: measure here and prove SME2 kernels under emulation where this CPU has no "
-                "SME2. emulated: kernels and outputs only, its times are no latencies. android: a "
-                "phone that adb sees. ssh: a machine the user allowed when starting the server."
+                "auto: measure here, and find SME2 kernels under emulation if this CPU has no SME2. "
+                "emulated: kernels and outputs only, its times are not latencies. android: a phone that "
+                "adb finds. ssh: a machine that the user allowed when starting the server."
             ),
         ] = "auto",
         device: Annotated[
             str | None,
             arg(
-                "android: the phone's serial; ssh: the host. Nothing for other targets.",
+                "android: the phone's serial; ssh: the host. Leave it out for other targets.",
                 pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$",
             ),
         ] = None,
         threads: Annotated[
             tuple[Annotated[int, arg("", ge=1, le=256)], ...],
-            arg("Thread counts to measure, each by itself.", min_length=1, max_length=8),
+            arg("Thread counts to measure, one after another.", min_length=1, max_length=8),
         ] = (1,),
         budget_s: Annotated[
             float | None,
-            arg("Seconds of measuring at most [30]; six launches are made in any case.", gt=0, le=3600),
+            arg("Time limit for measuring in seconds [30]; at least six launches are made.", gt=0, le=3600),
         ] = None,
         precision: Annotated[
             float | None,
             arg("Stop once every speedup is known to plus or minus this share [0.005].", gt=0, lt=1),
         ] = None,
         ladder: Annotated[
-            bool, arg("Switch CPU features off one after the other: what does each buy?")
+            bool, arg("Switch CPU features off one after the other, to see what each gains.")
         ] = False,
         sample: Annotated[
-            bool, arg("Also look which kernels run inside each operator; the report shows it.")
+            bool, arg("Also sample which kernels run inside each operator; the report shows them.")
         ] = False,
         resume: Annotated[
-            bool, arg("Continue a run that was cancelled or cut short, with the same other arguments.")
+            bool, arg("Continue a run that was cancelled or interrupted; give the same other arguments.")
         ] = False,
         out_dir: OutDir = None,
         time_limit_s: TimeLimit = 3600,
@@ -209,13 +211,13 @@ class JobTools:
     def target(self, kind: TargetKind, device: str | None) -> str:
         if kind not in ("android", "ssh"):
             if device is not None:
-                raise InputError(f"target {kind} has no device", "leave `device` out")
+                raise InputError(f"target {kind} takes no device", "leave `device` out")
             return kind
         if kind == "ssh" and device not in self.ssh_hosts:
             allowed = ", ".join(self.ssh_hosts) or "none"
             raise InputError(
-                f"ssh is allowed to these hosts: {allowed}",
-                "name one of them as `device`, or ask the user to start the server with --ssh HOST",
+                f"ssh is allowed only to these hosts: {allowed}",
+                "give one of them as `device`, or ask the user to start the server with --ssh HOST",
             )
         return f"{kind}:{device}" if device else kind
 
@@ -279,8 +281,14 @@ class Jobs:
         if self.running:
             spent = time.monotonic() - self._since
             raise InputError(
-                f"`{self.running}` is running, since {spent:.0f} s, and two at once would disturb each other",
-                "wait until it has answered or cancel it, then call this again; tools that read answer now",
+                (
+                    f"`{self.running}` has been running for {spent:.0f} s, and two jobs at once would "
+                    "disturb each other"
+                ),
+                (
+                    "wait for its answer or cancel it, then call this again; tools that only read work "
+                    "meanwhile"
+                ),
             )
         self.running, self._since = f"sme2prof {' '.join(words)}", time.monotonic()
         try:
@@ -322,8 +330,8 @@ class _Job:
                 await _end(child, mark)
         if limit.cancelled_caught:
             raise RunError(
-                f"the job was ended at its limit of {time_limit_s:g} s, while it was {self.stage}",
-                "call it again with a larger time_limit_s; `profile` with resume=true goes on from there",
+                f"the job was stopped at its time limit of {time_limit_s:g} s, while it was {self.stage}",
+                "call it again with a larger time_limit_s; `profile` with resume=true continues from there",
             )
         return self._outcome(child.returncode or 0)
 
@@ -333,9 +341,9 @@ class _Job:
             return json.loads(self.output), errors
         said = " ".join(errors or list(self.said)[-3:])
         if "--" in said:
-            as_here = "options it names are arguments here where this tool has them"
-            raise InputError(said, f"{as_here}, others are the user's to give")
-        raise RunError(said or f"the command ended with {code} and no word")
+            as_here = "options in this message are arguments here if this tool has them"
+            raise InputError(said, f"{as_here}; only the user can give others")
+        raise RunError(said or f"the command ended with {code} and no message")
 
     async def _follow(self, child: anyio.abc.Process) -> None:
         assert child.stdout is not None and child.stderr is not None

@@ -32,12 +32,12 @@ from model_profiling.mcp_server.tools import About, MachineTools, RunTools
 from model_profiling.run import names
 
 _INSTRUCTIONS = (
-    "Profiles ExecuTorch models on Arm CPUs: where the time goes, what SME2 changes, what to do next. Begin "
-    "with `doctor`. `runs` lists what was measured; `profile` measures anew (a minute or more; let nothing "
-    "else run meanwhile). Then `summary`, and from there `top_operators`, `kernel_evidence`, `headroom`, "
-    "`advice`, `compare`. Stores of many runs answer `query_store` and `history`. All paths are "
+    "Profiles ExecuTorch models on Arm CPUs: where the time goes, what SME2 changes, what to do next. "
+    "Begin with `doctor`. `runs` lists what was measured; `profile` measures again (a minute or more; run "
+    "nothing else meanwhile). Then `summary`, and from there `top_operators`, `kernel_evidence`, "
+    "`headroom`, `advice`, `compare`. `query_store` and `history` read stores of many runs. All paths are "
     "relative to the root {root}. Times are milliseconds of one inference; only times of hardware are "
-    "latencies; a projection is no measurement; claim SME2 only where kernel evidence proves it."
+    "latencies; a projection is not a measurement; claim SME2 only if kernel evidence proves it."
 )
 _FILES = {
     names.REPORT: ("text/markdown", "The report of the run, for people"),
@@ -94,7 +94,7 @@ class KitServer(MCPServer[Any]):
         about = self._about.get(name)
         if about is None:
             hint = did_you_mean(name, self._about) or f"there are {', '.join(self._about)}"
-            return f"there is no tool '{name}' here; {hint}"
+            return f"there is no tool '{name}'; {hint}"
         if isinstance(problem, ValidationError) and problem.title == self._arguments[name].__name__:
             known = list(self._arguments[name].model_fields)
             said = "; ".join(_wrong_argument(known, error) for error in problem.errors()[:5])
@@ -106,7 +106,7 @@ class KitServer(MCPServer[Any]):
             known_already = asked_wrongly or not about.on_error or "tool `" in said
             return said if known_already else f"{_ended(said)} Next: {about.on_error}"
         log("".join(traceback.format_exception(problem)))
-        return f"unexpected {type(problem).__name__}: {problem}; tell the user: it is a defect of the kit"
+        return f"unexpected {type(problem).__name__}: {problem}; tell the user that this is a bug of the kit"
 
     async def get_prompt(
         self,
@@ -197,10 +197,10 @@ def _reader(root: Root, name: str) -> Any:
         try:
             path = root.place(f"{root.run_dir(run)}/{name}")
             if not is_regular(path):
-                raise InputError(f"{root.shown(path)} is no file", "`runs` lists the runs there are")
+                raise InputError(f"{root.shown(path)} is not a file", "`runs` lists the runs")
             if (found := path.stat().st_size) > _MOST_BYTES:
                 raise InputError(
-                    f"{name} has {size(found)}, too much to read whole",
+                    f"{name} has {size(found)}, which is too large to read at once",
                     "`summary`, `top_operators` and `advice` answer from the same facts",
                 )
             return read_text(path, _MOST_BYTES)
@@ -241,8 +241,8 @@ def _rounded(value: Any) -> Any:
 # Prompts: which tools to call in which order, and what may be claimed from the answers.
 
 _HONEST = (
-    "Quote times with their unit and speedups with their interval. Call a projection a projection. Say that "
-    "SME2 ran only where kernel evidence proves it, and name what was not tested."
+    "Quote times with their unit and speedups with their interval. Call a projection a projection. Say "
+    "that SME2 ran only if kernel evidence proves it, and say what was not tested."
 )
 
 
@@ -251,9 +251,9 @@ def where_does_the_time_go(
 ) -> str:
     """Explain a run: the largest parts, the operators behind them, what to change."""
     return (
-        f"Explain the run {run}. Call `summary`, then `top_operators` with limit 10, then `advice`. Say in a "
-        "few sentences where the time goes, which source lines make the longest operators, and what to "
-        f"change first with the most it could save. {_HONEST}"
+        f"Explain the run {run}. Call `summary`, then `top_operators` with limit 10, then `advice`. Say in "
+        "a few sentences where the time goes, which source lines create the longest operators, what to "
+        f"change first, and how much that could save at most. {_HONEST}"
     )
 
 
@@ -264,9 +264,9 @@ def what_would_sme2_bring(
 ) -> str:
     """Profile a model and say what SME2 changes, or could change."""
     return (
-        f"Find out what SME2 brings to {model}. Call `doctor`, then `profile` with dtype fp16 (no dtype for "
-        "a .pte), then `summary`, `kernel_evidence` and `headroom` of its run. Say what was measured, what "
-        f"was proven by kernels, what is projected, and what becomes the bottleneck afterwards. {_HONEST}"
+        f"Find out what SME2 changes for {model}. Call `doctor`, then `profile` with dtype fp16 (no dtype "
+        "for a .pte), then `summary`, `kernel_evidence` and `headroom` of its run. Say what was measured, "
+        f"what the kernels prove, what is projected, and what the bottleneck is then. {_HONEST}"
     )
 
 
@@ -276,14 +276,14 @@ def what_changed(
 ) -> str:
     """Compare two runs and explain the difference."""
     return (
-        f"Compare {before} with {after}: call `compare`, and where something is slower `advice` of {after}. "
-        "Say whether the change is beyond chance, which categories and operators moved, and what else "
+        f"Compare {before} with {after}: call `compare`, and if something is slower, `advice` of {after}. "
+        "Say whether the change is significant, which categories and operators changed, and what else "
         f"differs. {_HONEST}"
     )
 
 
 _PROMPTS: dict[str, Callable[..., str]] = {
     "Where does the time go?": where_does_the_time_go,
-    "What does SME2 bring?": what_would_sme2_bring,
+    "What does SME2 change?": what_would_sme2_bring,
     "What changed between two runs?": what_changed,
 }

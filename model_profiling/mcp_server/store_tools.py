@@ -26,8 +26,8 @@ _LONGEST_CELL, _MOST_TEXT = 500, 40_000
 
 class StoreColumn(Chosen):
     name: str
-    type: str = fact("As DuckDB calls it.", "sql_type")
-    meaning: str = fact("Of a column of the store; empty in an answer.", default="")
+    type: str = fact("DuckDB's name of the type.", "sql_type")
+    meaning: str = fact("The meaning of a column of the store; empty in an answer.", default="")
 
 
 class StoreTable(Chosen):
@@ -40,8 +40,8 @@ class StoreTable(Chosen):
 class StoreAnswer(Answer):
     store: str
     columns: list[StoreColumn]
-    rows: list[list[Any]] = fact("A value for each column; null where nothing is known.")
-    tables: list[StoreTable] = fact("What can be asked; only where no `sql` was given.")
+    rows: list[list[Any]] = fact("A value for each column; null if unknown.")
+    tables: list[StoreTable] = fact("The tables and views; only if no `sql` was given.")
 
 
 class HistoryChange(Chosen):
@@ -51,11 +51,11 @@ class HistoryChange(Chosen):
     run_id: str = fact(path="run.run_id")
     commit: str = fact(path="run.commit")
     commit_before: str = fact(path="run_before.commit")
-    change: float = fact("Of the typical latency: 0.03 is 3% slower.")
+    change: float = fact("Change of the typical latency: 0.03 is 3% slower.")
     low: float
     high: float
-    drift: bool = fact("Whether it came little by little, from that run on.")
-    also_changed: list[str] = fact("What else was not as before: kit, ExecuTorch, ...")
+    drift: bool = fact("Whether it was gradual, from that run on.")
+    also_changed: list[str] = fact("What else changed: kit, ExecuTorch, ...")
 
 
 class HistoryOfSeries(Chosen):
@@ -67,9 +67,9 @@ class HistoryOfSeries(Chosen):
     last_ms: float = fact(path="points.-1.median_ms")
     last_low_ms: Number = fact(path="points.-1.low_ms")
     last_high_ms: Number = fact(path="points.-1.high_ms")
-    too_few_to_tell: bool = fact("Whether there are too few runs to see any change.")
+    too_few_to_tell: bool = fact("Whether there are too few runs to see a change.")
     false_alarm_rate: float = fact(
-        "Of how many such histories without a change one is shown, at the most.", "false_alarms"
+        "One in at least this many histories without a change shows a false one.", "false_alarms"
     )
     changes: Annotated[list[HistoryChange], first("changes of a series, the newest", most=10)]
     said: Annotated[list[str], first("sentences of a series", most=13)] = fact("The same in sentences.")
@@ -92,15 +92,15 @@ StorePath = Annotated[str, arg("The store's folder, relative to the root, as `sm
 class StoreTools:
     root: Root
 
-    @tool("Ask a store of runs", on_error="`query_store` without `sql` lists tables and columns")
+    @tool("Query a store of runs", on_error="`query_store` without `sql` lists tables and columns")
     def query_store(
         self,
         store: StorePath = "sme2prof_store",
         sql: Annotated[
             str | None,
             arg(
-                "One SELECT in DuckDB's SQL; it can only read the store. Left out, the answer lists "
-                "the tables and views with the meaning of their columns.",
+                "One SELECT in DuckDB's SQL; it can only read the store. Without it, the answer lists the "
+                "tables and views with the meaning of their columns.",
                 max_length=20_000,
                 examples=[
                     "SELECT model, dtype, device, experiment, median_ms, low_ms, high_ms FROM "
@@ -110,7 +110,7 @@ class StoreTools:
                 ],
             ),
         ] = None,
-        limit: Annotated[int, limit(500, "Give at most so many rows.")] = 50,
+        limit: Annotated[int, limit(500, "Return at most this many rows.")] = 50,
     ) -> StoreAnswer:
         """Ask a store of many runs in SQL: which dtype, device or thread count is fastest, which operators or
         kernels changed, what failed. Without `sql` it lists the tables and views with their columns: call it
@@ -128,14 +128,14 @@ class StoreTools:
                 for found in TABLES_AND_VIEWS.values()
             ]
             begin = (
-                "ask with `sql`; views join what is usually asked for, so begin with latest_latencies, "
+                "query with `sql`; views answer the usual questions, so begin with latest_latencies, "
                 "sme2_gains, operator_times or kernels_seen"
             )
             return answer(StoreAnswer, store=name, columns=[], rows=[], tables=tables, next=begin)
         found = ask_confined(opened, sql, Limits(rows=limit, seconds=_SECONDS, memory=_MEMORY))
         rows = [[_short(json_value(value)) for value in row] for row in found.rows]
         cuts = Cuts(said=[f"there are more than {limit} rows; give a larger `limit`"] if found.more else [])
-        shown = cuts.cut(rows, _fitting(rows), "rows", "they are too long: ask for fewer columns")
+        shown = cuts.cut(rows, _fitting(rows), "rows", "they are too long: select fewer columns")
         return answer(
             StoreAnswer,
             store=name,
@@ -145,8 +145,7 @@ class StoreTools:
             rows=shown,
             tables=[],
             left_out=". ".join(cuts.said) or None,
-            next="a median is known no better than low_ms to high_ms; null times were emulated and "
-            "mean nothing",
+            next="the median lies between low_ms and high_ms; times are null if the run was emulated",
         )
 
     @tool(
@@ -166,7 +165,7 @@ class StoreTools:
         experiment: Annotated[str | None, arg("Only this experiment.")] = None,
         threads: Annotated[int | None, arg("Only this number of threads.", ge=1)] = None,
         since: Annotated[date | None, arg("Only runs since this day, in UTC.")] = None,
-        limit: Annotated[int, limit(50, "List at most so many series.")] = 10,
+        limit: Annotated[int, limit(50, "List at most this many series.")] = 10,
     ) -> HistoryAnswer:
         """A model's latency over all runs of a store, each device, format, experiment and thread count by
         itself, with the runs and commits where its level changed, found by a method with a stated rate of

@@ -34,8 +34,8 @@ from model_profiling.workflow.view import run_row
 Json = Mapping[str, Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-SEE_DOCTOR = "`doctor` says whether this machine lacks something"
-_SEE_RUNS = "`runs` lists the run directories there are"
+SEE_DOCTOR = "`doctor` says whether something is missing on this machine"
+_SEE_RUNS = "`runs` lists the run directories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def limit(most: int, about: str) -> Any:
 RunPath = Annotated[
     str,
     arg(
-        "Run directory relative to the root, as `runs` and `profile` name it; a folder that holds "
-        "exactly one run is that run.",
+        "Run directory relative to the root, as in the answers of `runs` and `profile`; a folder with "
+        "exactly one run stands for that run.",
         examples=["out_toy_cnn/runs/xnnpack_fp16/linux"],
     ),
 ]
@@ -91,16 +91,16 @@ class MachineTools:
             targets=found.targets,
             cpu_features=found.cpu_features,
             root=str(self.root.folder),
-            next="`models` lists what can be profiled, `runs` what was profiled already"
+            next="`models` lists what can be profiled, `runs` what was already profiled"
             if found.ok
-            else "tell the user the fixes of what failed; runs that are there can still be read",
+            else "tell the user the fixes of the failed checks; existing runs can still be read",
         )
 
     @tool("List known models")
     def models(
         self,
         contains: Annotated[str, arg("Only names that contain this text.")] = "",
-        limit: Annotated[int, limit(200, "List at most so many.")] = 40,
+        limit: Annotated[int, limit(200, "List at most this many.")] = 40,
     ) -> answers.ModelsAnswer:
         """The models that `export` and `profile` know by name, with their inputs and number formats. Not
         needed for a model of the user's own, which is named path/file.py:factory."""
@@ -108,8 +108,8 @@ class MachineTools:
             answers.ModelsAnswer,
             limit,
             models=[entry for entry in list_models() if contains.lower() in entry.name.lower()],
-            next="any other PyTorch model is named by path/file.py:factory, where factory() returns "
-            "(module, example_inputs)",
+            next="for any other PyTorch model, give path/file.py:factory, where factory() returns (module, "
+            "example_inputs)",
         )
 
 
@@ -122,7 +122,7 @@ class RunTools:
         self,
         folder: Annotated[str, arg("Folder to look in, relative to the root.")] = ".",
         contains: Annotated[str, arg("Only runs whose path contains this text.")] = "",
-        limit: Annotated[int, limit(200, "List at most so many, the latest first.")] = 20,
+        limit: Annotated[int, limit(200, "List at most this many, the latest first.")] = 20,
     ) -> answers.RunsAnswer:
         """The run directories in the root, the latest first, each with model, device, latency and verdict.
         Call it to find the `run` that the other tools ask for."""
@@ -137,7 +137,7 @@ class RunTools:
             next="`summary` of one of them",
         )
 
-    @tool("What a run says", on_error=_SEE_RUNS)
+    @tool("The answers of a run", on_error=_SEE_RUNS)
     def summary(self, run: RunPath) -> answers.SummaryAnswer:
         """The three answers of a run (where the time goes, what SME2 changes, what next), its experiments
         with the time in each category, its comparisons, and what was not tested. Start here for any question
@@ -160,7 +160,7 @@ class RunTools:
             not_tested=data.not_tested,
             warnings=(line.text for line in data.warnings),
             report=self.root.shown(report) if report.is_file() else None,
-            next="`top_operators` for where the time goes, `kernel_evidence` for what proves SME2, "
+            next="`top_operators` for where the time goes, `kernel_evidence` for whether SME2 ran, "
             "`headroom` for what SME2 could bring, `advice` for what to change",
         )
 
@@ -171,10 +171,10 @@ class RunTools:
         after: RunPath,
         regression_limit_pct: Annotated[
             float | None,
-            arg("Name experiments that are slower beyond chance and by more than this.", ge=0, le=1000),
+            arg("Report experiments that are significantly slower, by more than this.", ge=0, le=1000),
         ] = None,
         across_machines: Annotated[
-            bool, arg("Compare although the CPUs differ: then the machines are the question.")
+            bool, arg("Compare even if the CPUs differ, to compare the machines.")
         ] = False,
         limit: Annotated[int, limit(50, "Operators to list for each experiment.")] = 10,
     ) -> answers.CompareAnswer:
@@ -191,8 +191,8 @@ class RunTools:
         for series in facts["series"]:
             series["operators"].sort(key=_moved, reverse=True)
         facts["next"] = (
-            "`advice` of the run that is slower says what to change; not comparable means: measure "
-            "both again on one machine"
+            "`advice` of the slower run says what to change; if not comparable, measure both again on one "
+            "machine"
         )
         return answer(answers.CompareAnswer, limit, **facts)
 
@@ -201,11 +201,11 @@ class RunTools:
         self,
         run: RunPath,
         experiment: Annotated[
-            str | None, arg("Experiment of the run, as `summary` names it; left out, its main one.")
+            str | None, arg("Experiment of the run, as in `summary`. Default: its main one.")
         ] = None,
         threads: Annotated[int | None, arg("Thread count of the experiment.", ge=1)] = None,
         category: Annotated[Category | None, arg("Only operators of this category.")] = None,
-        limit: Annotated[int, limit(100, "List at most so many, the longest first.")] = 10,
+        limit: Annotated[int, limit(100, "List at most this many, the longest first.")] = 10,
     ) -> answers.OperatorsAnswer:
         """The operators that take longest in one experiment of a run, with share, shapes, arithmetic, module
         and source line. Use it to say where in the model the time goes. Where times mean nothing (emulated),
@@ -247,8 +247,8 @@ class RunTools:
             places=data.evidence,
             coverage=outlook_facts(data.outlook)["sme2_coverage"],
             not_tested=data.not_tested,
-            next="claim SME2 only where `answer` proves it; `headroom` says what it could bring "
-            "where it was not measured",
+            next="claim SME2 only if `answer` proves it; `headroom` says what it could bring if it was not "
+            "measured",
         )
 
     @tool("What SME2 could bring", on_error=_SEE_RUNS)
@@ -267,8 +267,8 @@ class RunTools:
             projections=found["per_series"] if found else [],
             factors_from=found["inputs"]["factors"] if found else None,
             coverage=outlook["sme2_coverage"],
-            next="call it a projection with its range, never a measurement; `advice` says what "
-            "limits it after SME2"
+            next="call it a projection and give its range, never a measurement; `advice` says what limits "
+            "the model after SME2"
             if found
             else "`summary` says what was measured instead, or what is missing",
         )
@@ -289,7 +289,7 @@ class RunTools:
             what_next=answers_of(data).what_next,
             advice=[{**finding.as_dict(), "first_step": finding.first_step} for finding in data.findings],
             not_tested=data.not_tested,
-            next="change the model at the named lines, `profile` it again, then `compare` the two runs",
+            next="change the model at these lines, `profile` it again, then `compare` the two runs",
         )
 
     def _name(self, data: ReportData) -> str:

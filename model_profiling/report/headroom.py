@@ -37,7 +37,7 @@ def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
     coverage = outlook.coverage
     blocks: list[doc.Block] = []
     if not coverage.tested:
-        words = f"Not tested which operators run on SME2: {coverage.reason}. Next: "
+        words = f"It was not tested which operators run on SME2: {coverage.reason}. Next: "
         return [doc.Paragraph((words, doc.Code(coverage.next_command), "."))]
     if coverage.operators:
         blocks.append(doc.Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
@@ -53,9 +53,9 @@ def _projections(outlook: Outlook) -> Iterator[doc.Block]:
         yield doc.Paragraph(f"No projection: {outlook.reason}.")
         return
     yield doc.Paragraph(
-        "A projection, not a measurement: Amdahl's law on the times measured here, with the operators that "
-        f"were proven to run on SME2 made faster by a range of factors ({outlook.factors.origin}) and all "
-        "else left as it is."
+        "This is a projection, not a measurement. It applies Amdahl's law to the times measured here: the "
+        f"operators proven to run on SME2 become faster by a range of factors ({outlook.factors.origin}), "
+        "everything else stays the same."
     )
     if chart := headroom_chart(outlook.projections):
         yield chart
@@ -74,13 +74,13 @@ def _projections(outlook: Outlook) -> Iterator[doc.Block]:
     )
     yield doc.table_of(outlook.projections, _BOTTLENECKS)
     yield doc.Paragraph(
-        "Shares of time are of typical runs with the event tracer on; the latency is the median without it, "
-        "and projected latencies are that divided by the factors' outcome. Ceiling: those operators taking "
-        "no time at all."
+        "Shares of time come from typical runs with the event tracer on. The latency is the median without "
+        "the tracer; projected latencies are this median divided by the projected speedup. The ceiling "
+        "assumes that those operators take no time at all."
     )
     yield from doc.make_list(
-        f"{found.series}: {plural(len(found.unmatched), 'proven operator')} could not be found again in this "
-        f"series and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
+        f"{found.series}: {plural(len(found.unmatched), 'proven operator')} could not be found in this "
+        f"experiment and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
         f"{', '.join(found.unmatched[:5])}{' ...' if len(found.unmatched) > 5 else ''}"
         for found in outlook.projections
         if found.unmatched
@@ -116,11 +116,11 @@ _BOTTLENECKS: tuple[doc.Column[Projection], ...] = (
 
 def _missing(coverage: Coverage) -> Iterator[doc.Block]:
     if coverage.uncounted:
-        words = "The arithmetic of {} is not known and in no share."
+        words = "The arithmetic of {} is not known, so the shares do not include it."
         yield doc.Paragraph(words.format(plural(coverage.uncounted, "matrix operator")))
     for backend, calls in Counter(coverage.unseen).items():
         yield doc.Paragraph(
-            f"{plural(calls, 'call')} of {backend} reported no operators: what it computes is in no share."
+            f"{plural(calls, 'call')} of {backend} reported no operators, so the shares do not include it."
         )
     if not coverage.missing:
         return
@@ -132,11 +132,11 @@ def _missing(coverage: Coverage) -> Iterator[doc.Block]:
     table = doc.table_of(shown, _MISSING)
     rest = len(coverage.missing) - len(shown)
     more = (
-        [doc.Paragraph(f"{plural(rest, 'more operator')}, smaller, in analysis_summary.json.")]
+        [doc.Paragraph(f"{plural(rest, 'more operator')}, all smaller, in analysis_summary.json.")]
         if rest
         else []
     )
-    yield doc.Folded(f"Which they are ({largest} with its share)", (table, *more))
+    yield doc.Folded(f"The operators ({largest} with its share)", (table, *more))
 
 
 _MISSING: tuple[doc.Column[MissingOperator], ...] = (

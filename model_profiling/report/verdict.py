@@ -30,7 +30,7 @@ _WIDE_SPREAD = 1.5
 """A 95th percentile above this multiple of the 5th is reported: the median then says little."""
 _WIDE_INTERVAL = 0.10
 """A speedup with a wider interval than this on either side is called uncertain."""
-_AROUND = "time in no operator"
+_AROUND = "time outside operators"
 _TOLD = 12
 """The most comparisons in one sentence."""
 _WORTH_NAMING = 0.05
@@ -172,7 +172,10 @@ class _Asked:
         data, found = self.data, self.spoken_of
         series = found.dumps if found else None
         if data.times is Times.UNKNOWN:
-            yield "Not known: nothing says on what machine these dumps were made, so no time is a latency."
+            yield (
+                "Not known: the machine that made these dumps is not recorded, so its times may not be "
+                "latencies."
+            )
             if series is not None:
                 yield f"As recorded: {_largest(series)}."
             return
@@ -187,7 +190,7 @@ class _Asked:
         if pair is not None:
             yield change_text(pair)
             if outputs_differ(self.data, pair):
-                yield "But the outputs differ by more than rounding: do not trust this speed."
+                yield "But the outputs differ by more than rounding: do not rely on this speed."
             elif none := self._no_kernel():
                 yield none
             elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
@@ -215,7 +218,7 @@ class _Asked:
         elif self.data.timed and (pairs := _sme2_pairs(self.data)):
             yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
         elif not coverage.tested and not self._proof():
-            yield "Not known: nothing here compares SME2 on and off."
+            yield "Not known: no experiments with SME2 on and off were compared."
 
     def _why_not(self) -> str:
         """Why little or nothing runs on SME2: the reason of most of the arithmetic; empty if enough does."""
@@ -241,9 +244,9 @@ class _Asked:
                 break
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
-            yield "Continue the run, which was interrupted, with --resume."
+            yield "Continue the interrupted run with --resume."
         if any(_mismatched(data)) or self._wrong_outputs():
-            yield "Find out why outputs differ before trusting any speed."
+            yield "Find out why the outputs differ before you rely on any speed."
         on_arm = data.timed and data.is_arm is not False
         # If times show what is worth doing, a finding without a bound is not the first advice.
         first = [found for found in data.findings if found.max_gain_pct is not None or not on_arm][:1]
@@ -254,13 +257,13 @@ class _Asked:
         measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
-            yield "No change of the model stands out: nothing found would save 2% of the time or more."
+            yield "No advice: no change that was found would save 2% of the time or more."
 
     def _nothing_next(self) -> str:
         """Return the advice if times do not show what is worth doing and no question is open."""
         data = self.data
         if data.analysis is None:
-            return "Nothing: no dump shows what the time is spent on."
+            return "Nothing: there is no dump that shows where the time goes."
         hint = " If these dumps were measured on real hardware, say so with --times hardware."
         return "No change of the model stands out." + (hint if data.times is Times.UNKNOWN else "")
 
@@ -286,7 +289,9 @@ class _Asked:
     def _doubts(self) -> Iterator[str]:
         pair, found = self.sme2_pair, self.spoken_of
         if pair and (width := pair.speedup.half_width) is not None and width > _WIDE_INTERVAL:
-            yield (f"{pair.label}: the times are so noisy that the ratio is only known to {percent(width)}.")
+            yield (
+                f"{pair.label}: the times are noisy, so the speedup is known only to within {percent(width)}."
+            )
         summary = found.summary if found else None
         if found and summary and not pair and summary.p95 > _WIDE_SPREAD * summary.p5:
             took_turns = found.latency is not None and found.latency.measured == "lockstep"
@@ -345,8 +350,10 @@ class _Asked:
         tested = [place for place, kernels in left_on if kernels.sme.answer == "none"]
         if tested and (tested[0].emulated or self.data.has_sme2):
             where = "Under emulation no" if tested[0].emulated else "No"
-            return f"{where} SME or SME2 kernel ran although SME2 was on."
-        return "No SME or SME2 kernel ran, and nothing says whether this CPU has SME2." if tested else ""
+            return f"{where} SME or SME2 kernel ran, although SME2 was on."
+        return (
+            "No SME or SME2 kernel ran, and it is not recorded whether this CPU has SME2." if tested else ""
+        )
 
 
 def finding_text(found: Finding) -> str:
@@ -388,11 +395,11 @@ def _largest(series: SeriesAnalysis) -> str:
     if named:
         other, share = named[0]
         said = other in OVERHEADS and tracers >= 100 * _WORTH_NAMING
-        part = f", {tracers:.1f} of them the tracer's" if said else ""
+        part = f", {tracers:.1f} of them for the tracer" if said else ""
         text += f", then {other} ({share:.1f}%{part})"
     if series.distorted:
         longer = f"with the event tracer on it takes {cost_text(series)} longer"
-        text = f"Tracing distorts this model: {longer}. Without what the tracer takes, {text}"
+        text = f"Tracing distorts this model: {longer}. Without the tracer's own time, {text}"
     return f"{text}. {name} is {why(series, name)}" if name in OVERHEADS else text
 
 
@@ -433,7 +440,7 @@ def _mismatches(data: ReportData) -> Iterator[str]:
         top1 = ", in their top-1 too" if found.parity and found.parity.another_top1 else ""
         yield (
             f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
-            f"rounding{top1} ({source}): do not trust its speed before that is understood."
+            f"rounding{top1} ({source}): find out why before you rely on its speed."
         )
 
 

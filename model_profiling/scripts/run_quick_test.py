@@ -37,7 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     usual = Path("model_profiling" if Path("model_profiling").is_dir() else "", "out_toy_cnn")
     parser = tool_parser(__doc__)
     parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
-    parser.add_argument("--platform", choices=tuple(_SYSTEMS.values()), help="the system this must be")
+    parser.add_argument(
+        "--platform", choices=tuple(_SYSTEMS.values()), help=("the system that this must run on")
+    )
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
     parser.add_argument("--outdir", type=output_folder, default=usual, help="default: %(default)s")
     return run_tool(_test, parser.parse_args(argv))
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 def _test(options: argparse.Namespace) -> int:
     here = _SYSTEMS.get(sys.platform, sys.platform)
     if options.platform not in (None, here):
-        fix = "leave --platform out: it tests the machine it runs on"
+        fix = "leave --platform out: this tests the machine on which it runs"
         raise InputError(f"this is {here}, not {options.platform}", fix)
     with shown_progress(lines=True) as progress:
         target = parse_target(options.target)

@@ -25,14 +25,14 @@ except ModuleNotFoundError as missing:
 def main() -> int:
     parser = ArgumentParser(description="Check that this machine can profile; the same as `sme2prof doctor`.")
     parser.add_argument(
-        "--prerequisites", action="store_true", help="only what must be there before installing"
+        "--prerequisites", action="store_true", help="check only what is needed before installing"
     )
     parser.add_argument("--model", type=Path, help="also check that this .pte and its record are there")
     parser.add_argument(
-        "--android-run", action="store_true", help="with --prerequisites: also look for what phones need"
+        "--android-run", action="store_true", help="with --prerequisites: also check what phones need"
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="also say of each optional thing what it is for and its fix"
+        "--verbose", action="store_true", help="also show what each optional item is for, and its fix"
     )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()

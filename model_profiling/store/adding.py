@@ -24,7 +24,7 @@ _MOST_RUNS = 256
 _MOST_ROWS = 100_000
 """Limits of one change, which is held in memory until it is written."""
 
-Outcome = Literal["added", "continued", "already there", "an earlier state of one that is there"]
+Outcome = Literal["added", "continued", "already there", "an earlier state of a run in the store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Adder:
 
     def _read(self, place: int, run_dir: Path) -> None:
         if run_dir.is_file():
-            raise InputError(f"{run_dir} is a file", "name the run directory that it is in")
+            raise InputError(f"{run_dir} is a file", "give its run directory")
         run = Run.open(run_dir)
         mine = identity_of(run)
         earlier = self._waiting.get(mine.begun)
@@ -148,7 +148,7 @@ class Adder:
     def _settle(self, place: int, run_dir: Path, mine: Identity, found: Identity) -> None:
         """Record that the store already has everything of `run_dir`."""
         same = found.run_id == mine.run_id
-        outcome: Outcome = "already there" if same else "an earlier state of one that is there"
+        outcome: Outcome = "already there" if same else "an earlier state of a run in the store"
         self._done[place] = AddedRun(run_dir, found.run_id, outcome)
 
     def _write(self) -> None:

@@ -213,7 +213,7 @@ def _details(run: Run, name: str | None) -> dict[_Place, _Details]:
             place = row["method"], int(row["call"]), int(row["position"]), row["name"]
             found[place] = {name: _cell(row[name], _ONLY_IN_CSV[name]) for name in wanted}
         except (KeyError, ValueError) as problem:
-            raise FormatError(f"{path}, row {number} is not of an operator", _FIX) from problem
+            raise FormatError(f"{path}, row {number} does not describe an operator", _FIX) from problem
     return found
 
 

@@ -61,7 +61,7 @@ def ask_confined(store: Store, sql: str, limits: Limits) -> Answer:
         said, problem = child.communicate(json.dumps(request).encode(), timeout=limits.seconds)
     except subprocess.TimeoutExpired as late:
         raise InputError(
-            f"the question took longer than {limits.seconds:g} s and was ended", "ask for less"
+            f"the query took longer than {limits.seconds:g} s and was stopped", "query fewer rows"
         ) from late
     finally:
         process.end(child)
@@ -73,8 +73,8 @@ def ask_confined(store: Store, sql: str, limits: Limits) -> Answer:
         raise _ERRORS[kind](*told)
     if child.returncode:
         raise RunError(
-            f"DuckDB ended in the middle of the question (exit code {child.returncode})",
-            "ask for less",
+            f"DuckDB crashed during the query (exit code {child.returncode})",
+            "query fewer rows",
             log_tail=" ".join(problem.decode("utf-8", "replace").split()),
         )
     with ipc.open_stream(arrow.py_buffer(said)) as reader:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 INDEX = "store.json"
 _LOCK = ".lock"
 _PATH = re.compile(r"data/([a-z]+)/month=[0-9]{4}-(?:0[1-9]|1[0-2])/[0-9a-f]{32}\.parquet")
-FIX = "see what is damaged: sme2prof store check --store FOLDER"
-_ANOTHER = "name a folder that holds a store"
+FIX = "find the damage: sme2prof store check --store FOLDER"
+_ANOTHER = "give a folder that contains a store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ def read_index(root: Path) -> Index:
     content = read_json_object(path, _ANOTHER)
     version = content.get("schema_version")
     if isinstance(version, int) and version > 2:
-        raise FormatError(f"{path} is of version {version}, which a later kit made", "update the kit")
+        raise FormatError(f"{path} has version {version}, which a later kit wrote", "update the kit")
     if version == 1:
         raise FormatError(
-            f"{path} is of version 1, which an earlier kit made",
+            f"{path} has version 1, which an earlier kit wrote",
             "add the runs to a new store: sme2prof store add RUN_DIR... --store NEW_FOLDER",
         )
     index = parse_flat(Index, content, str(path), _ANOTHER)
     for found in index.files:
         named = _PATH.fullmatch(found.path)
         if named is None or named[1] not in TABLES:
-            raise FormatError(f"{path}: {found.path[:120]!r} is no file of a store", FIX)
+            raise FormatError(f"{path}: {found.path[:120]!r} is not a file of a store", FIX)
     return index
 
 
@@ -137,7 +137,7 @@ def checked_path(root: Path, found: DataFile) -> Path:
     if kind := kind_of(seen.st_mode):
         raise FormatError(f"{path} is {kind}, not a regular file", FIX)
     if seen.st_size != found.bytes:
-        raise FormatError(f"{path} has {seen.st_size} bytes, not {found.bytes}: it is damaged", FIX)
+        raise FormatError(f"{path} is damaged: it has {seen.st_size} bytes instead of {found.bytes}", FIX)
     return path
 
 
@@ -173,7 +173,7 @@ def batch_of(table: Table, rows: Sequence[Row], where: str) -> pyarrow.RecordBat
             arrays.append(arrow.array([row[place] for row in rows], column.type))
         except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError, UnicodeEncodeError) as problem:
             raise FormatError(
-                f"{where}: {column.name} of {table.name} is not what it should be: {problem}",
+                f"{where}: wrong value in column {column.name} of {table.name}: {problem}",
                 "analyse the run again: sme2prof analyze RUN_DIR",
             ) from problem
     return arrow.record_batch(arrays, schema=schema)

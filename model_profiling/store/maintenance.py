@@ -95,7 +95,7 @@ def _data_on_disk(root: Path) -> Iterator[Path]:
 
 # Checking that every file is as it was written and every run has all its rows.
 
-_REPAIR = "the same with --repair leaves out what is damaged; add those runs again after it"
+_REPAIR = "run it with --repair to remove the damaged runs, then add them again"
 _ROWS = " UNION ALL BY NAME ".join(f"FROM {name}" for name in TABLES if name not in ("runs", "tags"))
 _INCOMPLETE = f"""
     SELECT run_id, any_value(run_dir) AS run_dir, count(run_dir) AS times, any_value(row_count) AS promised,
@@ -128,7 +128,7 @@ def check_store(root: Path, progress: Progress | None = None) -> CheckList:
     bad_files, bad_runs, runs = _examine(root, index, progress or Silent())
     size = sum(one.bytes for one in index.files)
     rows = {name: sum(one.rows for one in index.of_table(name)) for name in TABLES}
-    written = f"{plural(len(index.files), 'file')}, {size:,} bytes, as they were written"
+    written = f"{plural(len(index.files), 'file')}, {size:,} bytes, unchanged since they were written"
     complete = f"{plural(runs, 'run')}, each with all its rows"
     return CheckList(
         (
@@ -178,9 +178,9 @@ def _examine(
         for row in rows_of(made, _INCOMPLETE):
             run, counted = LeftOut(row["run_id"], row["run_dir"] or ""), row["counted"] or 0
             bad_runs[run] = (
-                f"run {run.run_id} is there twice"
+                f"run {run.run_id} is in the store twice"
                 if row["times"] > 1
-                else f"run {run.run_id} has {plural(counted, 'row')}, not {row['promised'] or 0}"
+                else f"run {run.run_id} has {plural(counted, 'row')} instead of {row['promised'] or 0}"
             )
         return bad_files, bad_runs, rows_of(made, "SELECT count(*) AS n FROM runs")[0]["n"]
 
@@ -188,6 +188,6 @@ def _examine(
 def _damage(root: Path, found: DataFile) -> str:
     path = checked_path(root, found)
     if (told := files.sha256(path)) != found.sha256:
-        return f"{path} is damaged: its hash is {told[:12]}..., not {found.sha256[:12]}..."
+        return f"{path} is damaged: its hash is {told[:12]}... instead of {found.sha256[:12]}..."
     rows = sum(batch.num_rows for batch in batches_in(root, found))
-    return "" if rows == found.rows else f"{path} has {plural(rows, 'row')}, not {found.rows}"
+    return "" if rows == found.rows else f"{path} has {plural(rows, 'row')} instead of {found.rows}"

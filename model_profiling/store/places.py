@@ -132,7 +132,7 @@ def is_remote(address: str) -> bool:
 # (see `sme2prof clean`). Files never change, so each is downloaded once.
 
 KIND = "stores"
-_FIX = "see that the address is right, and that DuckDB may read it"
+_FIX = "check the address, and that DuckDB may read it"
 
 
 def fetch_store(address: str) -> Path:
@@ -160,7 +160,7 @@ def _fetch(made: duckdb.DuckDBPyConnection, address: str, root: Path) -> None:
             continue
         content = _read(made, f"{address}/{found.path}", min(found.bytes, MOST_MAPPED))
         if hashlib.sha256(content).hexdigest() != found.sha256:
-            raise FormatError(f"{address}/{found.path} is damaged: its hash is not that of the index", _FIX)
+            raise FormatError(f"{address}/{found.path} is damaged: its hash differs from the index", _FIX)
         files.write_bytes(path, content)
 
 
@@ -170,6 +170,6 @@ def _read(made: duckdb.DuckDBPyConnection, path: str, most: int) -> bytes:
     if size is None:
         raise FormatError(f"there is no {path}", _FIX)
     if size > most:
-        raise FormatError(f"{path} has {size} bytes, more than the {most} that it may have", _FIX)
+        raise FormatError(f"{path} has {size} bytes, more than the limit of {most}", _FIX)
     (content,) = made.execute("SELECT content FROM read_blob(?)", given).fetchone() or (b"",)
     return bytes(content)

@@ -160,15 +160,15 @@ def check_question(sql: str) -> None:
     """Refuse anything but one statement that only reads."""
     engine = needed("duckdb", "store")
     if len(sql) > _LONGEST_SQL:
-        raise InputError(f"the question has {len(sql):,} characters", f"ask in at most {_LONGEST_SQL:,}")
+        raise InputError(f"the query has {len(sql):,} characters", f"use at most {_LONGEST_SQL:,}")
     try:
         kinds = [found.type.name for found in engine.extract_statements(sql)]
     except engine.Error as problem:
         raise worded(problem, sql) from problem
     if len(kinds) == 1 and kinds[0] in _READS:
         return
-    wrong = f"{kinds[0].replace('_', ' ')} does not only read" if len(kinds) == 1 else "it is empty"
-    told = f"it is {len(kinds)} statements" if len(kinds) > 1 else wrong
+    wrong = f"{kinds[0].replace('_', ' ')} is not read-only" if len(kinds) == 1 else "this is empty"
+    told = f"this has {len(kinds)} statements" if len(kinds) > 1 else wrong
     raise InputError(f"only a single read-only statement is allowed: {told}", _ONLY_READS)
 
 
@@ -189,7 +189,7 @@ def asking(
             asked = done(lambda: made.sql(sql, params=params or None))
             if asked is None:
                 raise InputError(
-                    "only a single read-only statement is allowed: this one answers nothing", _ONLY_READS
+                    "only a single read-only statement is allowed: this one returns no rows", _ONLY_READS
                 )
             reader = done(lambda: asked.to_arrow_reader(_ROWS))
             names = _told_apart(reader.schema.names)
@@ -199,8 +199,8 @@ def asking(
             yield AnswerStream(arrow.schema(fields), types, batches, limits.rows)
         except LateError as problem:
             raise InputError(
-                f"the question took longer than {limits.seconds:g} s and was ended",
-                "ask for less, or allow more: sme2prof query --time-limit SECONDS",
+                f"the query took longer than {limits.seconds:g} s and was stopped",
+                "query fewer rows, or raise the limit: sme2prof query --time-limit SECONDS",
             ) from problem
         except (engine.Error, arrow.ArrowException, OSError, MemoryError) as problem:
             raise worded(problem, sql, limits.memory) from problem
@@ -223,7 +223,7 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 # DuckDB's errors as one line with a fix.
 
 _LIST = "`sme2prof query --views` lists them"
-_ONLY_READS = "a question is one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT or EXPLAIN"
+_ONLY_READS = "write one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT or EXPLAIN"
 _NO_TABLE = re.compile(r'Table with name "?(.+?)"? does not exist')
 _NO_COLUMN = re.compile(
     r'(?:Referenced column|Column) "(.+?)"(?: in \w+ list)? (?:not found|that was)'
@@ -241,17 +241,18 @@ def worded(problem: Exception, sql: str, memory: int = DEFAULT_LIMITS.memory) ->
     match kind:
         case "Out of Memory":
             return InputError(
-                f"the question needs more than {memory / (1 << 20):.0f} MB of memory",
-                "ask for fewer rows or columns, or allow more: sme2prof query --memory MB",
+                f"the query needs more than {memory / (1 << 20):.0f} MB of memory",
+                "query fewer rows or columns, or raise the limit: sme2prof query --memory MB",
             )
         case "Permission":
             return InputError(
-                "a question reads the tables of the store, and no other file or setting", f"tables: {_LIST}"
+                "a query may read only the tables of the store, not other files or settings",
+                f"tables: {_LIST}",
             )
         case "":
             return RunError(
                 f"the answer could not be sent: {type(problem).__name__}: {_one_line(message)}",
-                "write what is asked for as text: column::VARCHAR",
+                "convert the column to text: column::VARCHAR",
             )
     example = "; an example: FROM latest_latencies ORDER BY median_ms LIMIT 10"
     cure = f"correct the SQL{example if kind == 'Parser' else f'; tables and columns: {_LIST}'}"
@@ -288,7 +289,7 @@ def _said(message: str) -> str:
     first = _KIND.sub("", message.strip().split("\n\n")[0].split("\n\t")[0])
     line = _LINE.search(message)
     where = f" in line {line[1]}" if line and int(line[1]) > 1 else ""
-    return f"DuckDB cannot answer{where}: {_one_line(first).rstrip('.')}"
+    return f"DuckDB cannot run the query{where}: {_one_line(first).rstrip('.')}"
 
 
 # Values of an answer for JSON, CSV and terminals; whatever DuckDB may return has a form here.
@@ -399,6 +400,6 @@ def _check_types(arrow: Any, parquet: Any, coming: AnswerStream) -> None:
                 pass
         except arrow.ArrowException as problem:
             raise InputError(
-                f"a Parquet file cannot hold {field.name}, which is {kind}",
-                f'write it as text: "{field.name}"::VARCHAR',
+                f"{field.name} has the type {kind}, which a Parquet file cannot store",
+                f'convert it to text: "{field.name}"::VARCHAR',
             ) from problem

@@ -261,7 +261,9 @@ class Labels:
     def __post_init__(self) -> None:
         for told in (self.commit, self.branch, self.device, self.sweep, self.name):
             if told is not None and (len(told) > _LONGEST or not told.isprintable()):
-                raise InputError(f"{told[:40]!r} cannot label a run", f"give up to {_LONGEST} plain letters")
+                raise InputError(
+                    f"{told[:40]!r} is not a valid label", f"give up to {_LONGEST} plain letters"
+                )
         for tag in self.tags:
             check_tag(tag)
 
@@ -269,7 +271,7 @@ class Labels:
 def check_tag(tag: str) -> str:
     """Return `tag` if it is one word: it is typed on command lines, where `-` before it removes it."""
     if not tag or tag.startswith("-") or len(tag) > _LONGEST or not tag.isprintable() or " " in tag:
-        raise InputError(f"{tag[:40]!r} is no tag", "give one word that does not begin with '-'")
+        raise InputError(f"{tag[:40]!r} is not a valid tag", "give one word that does not begin with '-'")
     return tag
 
 

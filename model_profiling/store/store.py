@@ -52,7 +52,8 @@ class Store:
         if is_remote(named):
             if make:
                 raise InputError(
-                    f"{named} can only be read", "add to a folder of this machine, and copy that there"
+                    f"{named} is read-only",
+                    ("add runs to a store on this machine, then copy that store there"),
                 )
             return cls(named, fetch_store(named))
         root = as_path(named)
@@ -60,9 +61,9 @@ class Store:
             _make_store(root)
         if not is_store(root):
             if is_there(root) and not root.is_dir():
-                raise InputError(f"{root} is no folder, so no store", "name the folder of a store")
+                raise InputError(f"{root} is not a folder", "give the folder of a store")
             raise InputError(
-                f"there is no store in {root}", f"make one: sme2prof store add RUN_DIR --store {root}"
+                f"there is no store in {root}", f"create one: sme2prof store add RUN_DIR --store {root}"
             )
         read_index(root)
         return cls(named, root.resolve())
@@ -100,7 +101,7 @@ class Store:
 
     def _check_writable(self) -> None:
         if is_remote(self.address):
-            raise InputError(f"{self.address} can only be read", "change the store that it was copied from")
+            raise InputError(f"{self.address} is read-only", "change the original store")
 
     def tag(
         self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
@@ -116,7 +117,7 @@ class Store:
         if unknown := [run_id for run_id in run_ids if run_id not in known]:
             raise InputError(
                 f"there is no run {unknown[0]} in {self.address}",
-                f"see: {store_command('list', self.address)}",
+                f"list the runs: {store_command('list', self.address)}",
             )
         add_tags(self.root, [(run_id, tag, now(), note) for run_id in run_ids for tag in named])
 
@@ -144,7 +145,8 @@ class Store:
         if len(found) != 1:
             problem = f"{plural(len(found), 'run')} are called" if found else "there is no run"
             raise InputError(
-                f"{problem} {word} in {self.address}", f"see: {store_command('list', self.address)}"
+                f"{problem} {word} in {self.address}",
+                (f"list the runs: {store_command('list', self.address)}"),
             )
         return str(found[0])
 
@@ -177,7 +179,7 @@ def is_store(folder: Path) -> bool:
 def _make_store(root: Path) -> None:
     """Create an empty store, unless another process has just done so."""
     if root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()) and not is_store(root):
-        raise InputError(f"{root} holds other files, and no store", "name another folder for the store")
+        raise InputError(f"{root} contains other files, not a store", "choose another folder for the store")
     files.make_folder(root)
     with lock(root):
         if not is_store(root):

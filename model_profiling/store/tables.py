@@ -48,41 +48,41 @@ RUNS = Table(
     "runs",
     "a row for every run",
     (
-        Column("run_id", "text", "told from what was measured, wherever the run lies"),
-        Column("name", "text", "what people call it: the program and the place, toy_cnn_xnnpack_fp16/linux"),
+        Column("run_id", "text", "computed from what was measured, independent of the folder"),
+        Column("name", "text", "its name: the program and the place, toy_cnn_xnnpack_fp16/linux"),
         Column("added_at", "moment", "when it was added, in UTC"),
-        Column("measured_at", "moment", "when its measuring began, in UTC; null where nothing says"),
-        Column("model", "text", "the model's name; unknown where nothing tells"),
-        Column("dtype", "text", "fp32, fp16 or int8; empty where neither name nor record tells"),
-        Column("backend", "text", "xnnpack or portable; empty where the program's name does not tell"),
-        Column("program_sha256", "text", "of the .pte file; empty where it is not known"),
+        Column("measured_at", "moment", "when its measuring began, in UTC; null if unknown"),
+        Column("model", "text", "the model's name; `unknown` if not recorded"),
+        Column("dtype", "text", "fp32, fp16 or int8; empty if unknown"),
+        Column("backend", "text", "xnnpack or portable; empty if unknown"),
+        Column("program_sha256", "text", "of the .pte file; empty if unknown"),
         Column("program_bytes", "whole", "its size"),
-        Column("device", "text", "names one device: what histories and baselines go by"),
+        Column("device", "text", "identifies one device: histories and baselines use it"),
         Column("device_name", "text", "the device in words"),
-        Column("target", "text", "where it ran, as `--target` names it; a phone without its serial"),
+        Column("target", "text", "where it ran, as in `--target`; a phone without its serial"),
         Column("platform", "text", "linux, mac, android or emulated"),
         Column("cpu", "text", "the CPU"),
         Column("cores", "whole", "how many"),
         Column("has_sme2", "flag", "whether the CPU has SME2, real or emulated; null where nothing says"),
         Column("is_arm", "flag", "whether it is an Arm CPU, real or emulated; null where nothing says"),
         TIMES,
-        Column("state", "text", "finished, or how far it came: running, interrupted, partial, failed"),
+        Column("state", "text", "finished, running, interrupted, partial or failed"),
         Column("executorch", "text", "the version of ExecuTorch"),
         Column("kit", "text", "the version of the kit that measured"),
         Column("runner_build", "text", "the runner's build"),
         Column("os", "text", "the operating system"),
-        Column("commit", "text", "of the code that was measured; empty where it is not known"),
+        Column("commit", "text", "of the measured code; empty if unknown"),
         Column("branch", "text", "its branch"),
-        Column("dirty", "flag", "whether it had changes that are in no commit"),
-        Column("sweep", "text", "the sweep that it belongs to; empty for none"),
-        Column("run_dir", "text", "where it lay when it was added"),
-        Column("report", "text", "its report's file name in there; empty where there was none"),
-        Column("supersedes", "text", "the run_id that it had before it was continued; empty for none"),
-        Column("warnings", "texts", "what its report warns of"),
+        Column("dirty", "flag", "whether it had uncommitted changes"),
+        Column("sweep", "text", "the sweep that it belongs to; empty if none"),
+        Column("run_dir", "text", "its folder when it was added"),
+        Column("report", "text", "its report's file name in that folder; empty if none"),
+        Column("supersedes", "text", "the run_id that it had before it was continued; empty if none"),
+        Column("warnings", "texts", "the warnings of its report"),
         Column("begun", "text", "the same for a run and what it was before it was continued"),
-        Column("processes", "whole", "how many processes had ended in it"),
-        Column("row_count", "whole", "how many rows it has in the other tables, tags left out"),
-        Column("run_dir_from_store", "text", "where it lay, seen from the store: they may be moved together"),
+        Column("processes", "whole", "how many of its processes had ended"),
+        Column("row_count", "whole", "how many rows it has in the other tables, without tags"),
+        Column("run_dir_from_store", "text", "its folder relative to the store: both may be moved together"),
     ),
 )
 EXPERIMENTS = Table(
@@ -113,7 +113,7 @@ KERNELS = Table(
     "a row for every kernel or operator family that ran, or was only configured",
     (_RUN, *KERNEL_FACTS),
 )
-SPEEDUPS = Table("speedups", "a row for every comparison that a run makes", (_RUN, *SPEEDUP_FACTS))
+SPEEDUPS = Table("speedups", "a row for every comparison in a run", (_RUN, *SPEEDUP_FACTS))
 ENVIRONMENT = Table(
     "environment",
     "a row for every fact of the machine, before and after measuring",
@@ -122,12 +122,12 @@ ENVIRONMENT = Table(
         Column("taken", "text", "before or after"),
         Column("name", "text", "governor, versions.compiler, device.battery.percent and so on"),
         Column("value", "text", "as text"),
-        Column("number", "number", "as a number; null where it is none"),
+        Column("number", "number", "as a number; null if it is not one"),
     ),
 )
 TAGS = Table(
     "tags",
-    "what people call runs; the newest row of a run and a tag counts, `-tag` takes it away",
+    "tags of runs; the newest row of a run and a tag counts, `-tag` removes it",
     (
         _RUN,
         Column("tag", "text", "the tag"),
@@ -216,21 +216,24 @@ _ALL = (
     ),
     _view(
         "latest_latencies",
-        "the same, of each model, dtype, backend, device, experiment and number of threads the newest",
+        (
+            "the same, but only the newest of each model, dtype, backend, device, experiment and number of "
+            "threads"
+        ),
         _LATENCIES,
         f"{_TIMED} QUALIFY row_number() OVER (PARTITION BY {_SAME}, experiments.experiment, "
         f"experiments.threads {_NEWEST}) = 1",
     ),
     _view(
         "latest_runs",
-        "of each model, dtype, backend and device the newest run that is finished",
+        "the newest finished run of each model, dtype, backend and device",
         _of("runs", *TABLES["runs"].names),
         f"FROM runs WHERE runs.state = 'finished' "
         f"QUALIFY row_number() OVER (PARTITION BY {_SAME} {_NEWEST}) = 1",
     ),
     _view(
         "sme2_gains",
-        "what SME2 brought: every comparison of an experiment without SME2 with one that had it",
+        "what SME2 gained: every comparison of an experiment without SME2 with one that has it",
         _GAINS,
         f"{_JOINED.format('speedups')} "
         "JOIN experiments without_it ON without_it.run_id = runs.run_id AND NOT without_it.sme2 "
@@ -241,14 +244,14 @@ _ALL = (
     ),
     _view(
         "operator_times",
-        "every operator, with the run that it is of; where times mean nothing it has none",
+        "every operator, with its run; without times if they are not latencies",
         (
             *_WHOSE,
             *_of("operators", "experiment", "threads"),
             _made(
                 "place",
                 "whole",
-                "1 for the one that takes longest in its experiment; null without times",
+                "1 for the longest in its experiment; null without times",
                 "CASE WHEN operators.ms IS NOT NULL THEN row_number() OVER (PARTITION BY operators.run_id, "
                 "operators.experiment, operators.threads ORDER BY operators.ms DESC NULLS LAST) END",
             ),
@@ -265,13 +268,13 @@ _ALL = (
     ),
     _view(
         "category_times",
-        "where the time goes: every category and overhead, with the run that it is of",
+        "where the time goes: every category and overhead, with its run",
         (*_WHOSE, *_rest_of("categories"), *_of("runs", "commit", "branch")),
         _JOINED.format("categories"),
     ),
     _view(
         "kernels_seen",
-        "which kernels a program ran (or only configured) where, since when and until when",
+        "which kernels each program ran (or only configured), on which device, first and last seen",
         (
             *_of("runs", "model", "dtype", "backend", "device"),
             *_of("kernels", "experiment", "threads", "kernel", "is_sme2", "evidence", "proven_by"),
@@ -295,7 +298,7 @@ _ALL = (
     ),
     _view(
         "devices",
-        "every device that something was measured on",
+        "every device with measurements",
         (
             *_of("runs", "device", "device_name", "platform", "cpu", "cores", "has_sme2", "is_arm"),
             _RUNS,

@@ -94,9 +94,9 @@ class Cluster:
         except concurrent.futures.CancelledError as problem:
             raise WorkerLost("the connection was lost") from problem
         except (TimeoutError, asyncio.TimeoutError) as problem:
-            raise WorkerLost("its answer does not arrive") from problem
+            raise WorkerLost("its answer did not arrive") from problem
         if packed is None:
-            raise WorkerLost("it was no worker of the kit's")
+            raise WorkerLost("it was not a worker of this kit")
         return pickle.loads(packed)  # noqa: S301  Dask has unpacked it once: docs/how-to/sweeps.md says who is trusted
 
     def send(self, worker: str, method: str, *arguments: object) -> None:
@@ -149,7 +149,7 @@ def connected(scheduler: Scheduler | None, targets: Sequence[str]) -> Iterator[C
     except (OSError, TimeoutError, ValueError) as problem:
         raise SetupError(
             f"no scheduler answers at {scheduler.address}",
-            "start it (dask scheduler), and correct the address or the certificates",
+            "start it (dask scheduler), or correct the address or the certificates",
         ) from problem
     with client:
         yield Cluster(client, own=False)
@@ -187,8 +187,8 @@ def check_versions(offers: Sequence[Offer]) -> None:
     for offer in offers:
         if offer.versions != own:
             raise InputError(
-                f"worker {offer.name} runs {offer.versions}, this sweep {own}",
-                "install the same on both, or end that worker",
+                f"worker {offer.name} runs {offer.versions}, but this sweep runs {own}",
+                "install the same versions on both, or stop that worker",
             )
 
 
@@ -201,8 +201,8 @@ def device_of(target: str, offers: Sequence[Offer], known: str | None = None) ->
     hosts = sorted(device for device in offered if device.startswith(HOST))
     if len(hosts) > 1:
         raise InputError(
-            f'several machines offer themselves as "host": {", ".join(hosts)}',
-            "name one of them in the sweep",
+            f'several machines offer the target "host": {", ".join(hosts)}',
+            "write one of them in the sweep",
         )
     return hosts[0] if hosts else None
 
@@ -220,7 +220,9 @@ def workers_for(
 
 def other_versions(device: str, offers: Sequence[Offer], versions: Versions) -> tuple[str, str]:
     offer = next(offer for offer in offers if device in offer.devices)
-    return f"worker {offer.name} runs {offer.versions}, this sweep {versions}", "install the same on both"
+    return f"worker {offer.name} runs {offer.versions}, but this sweep runs {versions}", (
+        "install the same versions on both"
+    )
 
 
 def how_to_offer(scheduler: Scheduler | None, target: str) -> str:

@@ -279,8 +279,8 @@ class Programs:
             name.startswith(wanted) for name in (wanted, *answer.files.listing)
         ):
             raise FormatError(
-                f"worker {answer.name} exported something else than {wanted}",
-                "end that worker; then continue the sweep with --resume",
+                f"worker {answer.name} exported something other than {wanted}",
+                "stop that worker, then continue the sweep with --resume",
             )
         answer.files.lay_out(self.artifacts, self.hashes, f"worker {answer.name}", exactly=False)
         self.add(program, self.artifacts / wanted)

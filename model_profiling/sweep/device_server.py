@@ -146,7 +146,7 @@ class DeviceServer:
 
     def _home(self, sweep: str) -> Path:
         if not sweep.isalnum():
-            raise InputError(f"{sweep!r} names no sweep", "both sides are to run the same version of the kit")
+            raise InputError(f"{sweep!r} is not a sweep", "use the same version of the kit on both sides")
         return self.folder / "sweeps" / sweep
 
     def export(self, ask: messages.ExportAsk) -> messages.Exported | messages.Failed:
@@ -221,8 +221,8 @@ class DeviceServer:
         self._exporters.close()
 
     def _other_versions(self, theirs: messages.Versions) -> messages.Failed:
-        problem = f"worker {self.name} runs {self.versions}, the sweep {theirs}"
-        return messages.Failed(self.name, problem, "install the same on both", device_gone=True)
+        problem = f"worker {self.name} runs {self.versions}, but the sweep runs {theirs}"
+        return messages.Failed(self.name, problem, "install the same versions on both", device_gone=True)
 
     def _measure(
         self, bench: _Bench, ask: messages.VisitAsk, program: Path, run_dir: Path

@@ -131,7 +131,9 @@ class _Coordinator:
                 queue.drop()
                 for work in queue.left:  # interrupted, or unable to continue
                     with contextlib.suppress(ProfilingError):
-                        self._put_aside(work, "the sweep ended before it", _RESUME.removeprefix("then "))
+                        self._put_aside(
+                            work, "the sweep ended before it was measured", _RESUME.removeprefix("then ")
+                        )
             self._pool.shutdown(wait=True, cancel_futures=True)
             self.programs.close()
             self.cluster.tell_all("forget", self.id)
@@ -143,8 +145,8 @@ class _Coordinator:
             own = {device for offer in self.cluster.offers() for device in offer.devices}
             if known is not None and self.cluster.own and queue.device not in own:
                 raise InputError(
-                    f"{queue.target} of this sweep is {known}, and this is another machine",
-                    "continue it with the --scheduler it was begun with, or on that machine",
+                    f"{queue.target} of this sweep is {known}, but this is another machine",
+                    "continue it with the same --scheduler as before, or on that machine",
                 )
         self._begin_exports()
         exporting = True
@@ -211,7 +213,7 @@ class _Coordinator:
                 raise WorkerLost(answer.problem)
             raise SetupError(answer.problem, answer.fix)
         if not isinstance(answer, messages.Exported):
-            raise WorkerLost("it answered something else")
+            raise WorkerLost("it gave another answer than expected")
         self.programs.take(program, answer)
 
     # Visits.
@@ -287,7 +289,9 @@ class _Coordinator:
                 elif isinstance(answer, messages.Failed):
                     self._failed(answer, queue, work)
                 else:
-                    raise FormatError("its worker answered something else", "end that worker; " + _RESUME)
+                    raise FormatError(
+                        "its worker gave another answer than expected", "stop that worker; " + _RESUME
+                    )
             except SchedulerLost:
                 raise
             except WorkerLost as problem:
@@ -300,12 +304,12 @@ class _Coordinator:
                 self._fail(queue, work, problem.problem, problem.fix)
             except Exception as problem:  # noqa: BLE001  Dask's own, or a defect: one job's, not the sweep's
                 self.cluster.check()
-                self._fail(queue, work, _of_dask(problem), "see what the worker says; " + _RESUME)
+                self._fail(queue, work, _of_dask(problem), "look at the worker's output; " + _RESUME)
 
     def _send(self, answer: messages.Lacking, queue: DeviceQueue, work: Work) -> None:
         queue.lacked += 1
         if queue.lacked > _MOST_LACKED:
-            raise FormatError("its worker asks for the same files again and again", "end it; " + _RESUME)
+            raise FormatError("its worker asks for the same files again and again", "stop it; " + _RESUME)
         ask, program = self._ask(queue, work), self.programs.ready[work.job.program]
         self.cluster.send(
             answer.worker,
@@ -398,7 +402,7 @@ class _Coordinator:
                 continue
             if queue.future is not None and there.isdisjoint(queue.workers):
                 queue.drop()
-                why = f"the worker that offered {queue.target} went away"
+                why = f"the worker that offered {queue.target} is gone"
                 queue.lost(why, how_to_offer(self.options.scheduler, queue.device or queue.target))
             if queue.future is None and queue.waited_s() > self.options.device_wait_s:
                 self._give_up(queue)
@@ -427,5 +431,5 @@ class _Coordinator:
 
 def _of_dask(problem: Exception) -> str:
     if type(problem).__name__ == "KilledWorker":
-        return "every worker that was to measure it ended in the middle of it"
+        return "every worker that tried to measure it ended too early"
     return f"unexpected {type(problem).__name__}: {problem}"

@@ -52,7 +52,7 @@ class Exporter:
             if not line:
                 self._end()
                 raise ExportError(
-                    f"exporting {program.model} ended the process that did it",
+                    f"exporting {program.model} crashed its process",
                     _CRASHED.format(model=program.model),
                 )
         answer = json.loads(line)

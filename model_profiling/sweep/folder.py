@@ -151,7 +151,7 @@ def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path
     if not is_there(path / CELLS):
         if path.is_dir() and any(path.iterdir()):
             raise InputError(
-                f"{path} holds files and no sweep", "choose another --outdir, or an empty folder"
+                f"{path} contains files, but no sweep", "choose another --outdir, or an empty folder"
             )
         return None
     record = read_sweep_record(path)

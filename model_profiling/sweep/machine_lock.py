@@ -72,7 +72,7 @@ def _locked(*, exclusive: bool, cpus: Iterable[int], waiting: Told | None) -> It
 
 def _opened(until: contextlib.ExitStack, name: str) -> int:
     path = state_root() / "devices" / name
-    elsewhere = "set XDG_STATE_HOME to a folder of yours that can be written to"
+    elsewhere = "set XDG_STATE_HOME to a folder where you can write"
     try:
         files.make_folder(path.parent)
         handle = files.open_in_place(path)
@@ -108,7 +108,7 @@ def _take(handle: int, start: int, length: int, *, exclusive: bool, tell: Told) 
         except OSError as problem:
             raise SetupError(
                 f"cannot lock a file in {state_root() / 'devices'}: {system_reason(problem)}",
-                "set XDG_STATE_HOME to a folder on a file system with locks",
+                "set XDG_STATE_HOME to a folder on a file system that supports locks",
             ) from problem
         time.sleep(_POLL_S)
 

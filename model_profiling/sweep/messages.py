@@ -72,13 +72,13 @@ class SentFiles:
         interruption, and the journal never lists files that are not there yet."""
         for name in self.listing:
             if any(part.startswith(".") for part in Path(stays_inside(name, where)).parts):
-                raise FormatError(f"{where}: {name!r} is hidden", "a run names only files of its own")
+                raise FormatError(f"{where}: {name!r} is hidden", "a run may contain only its own files")
         have = hashes.listing(folder)
         changed = [name for name, sha256 in self.listing.items() if have.get(name) != sha256]
         for name in changed:
             content = self.contents.get(name)
             if content is None or hashlib.sha256(content).hexdigest() != self.listing[name]:
-                raise FormatError(f"{where}: what arrived as {name} is not what was sent", "send it again")
+                raise FormatError(f"{where}: {name} was damaged on the way", "send it again")
         for name in sorted(changed, key=lambda name: (_LAST.index(name) + 1 if name in _LAST else 0, name)):
             target = inside(folder, name)
             files.real_folder(folder, target.parent)

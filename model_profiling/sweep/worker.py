@@ -78,7 +78,7 @@ def parse_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | Non
         raise InputError("TLS needs three files", "give --tls-ca, --tls-cert and --tls-key together")
     for path in given:
         if not path.is_file():
-            raise InputError(f"there is no file {path}", "name a certificate or key in PEM format")
+            raise InputError(f"there is no file {path}", "give a certificate or key in PEM format")
     return Tls(ca.absolute(), cert.absolute(), key.absolute())
 
 
@@ -86,7 +86,9 @@ def parse_scheduler(text: str, tls: Tls | None = None) -> Scheduler:
     """Parse `HOST:PORT`, with `tcp://` or `tls://` before it if wanted."""
     found = _ADDRESS.fullmatch(text)
     if found is None or not 0 < int(found.group(3)) < 65536:
-        raise InputError(f"{text!r} is no scheduler's address", "write HOST:PORT, as 127.0.0.1:8786")
+        raise InputError(
+            f"{text!r} is not the address of a scheduler", "write HOST:PORT, such as 127.0.0.1:8786"
+        )
     scheme = found.group(1) or ("tls" if tls else "tcp")
     if (scheme == "tls") != (tls is not None):
         fix = (
@@ -94,7 +96,7 @@ def parse_scheduler(text: str, tls: Tls | None = None) -> Scheduler:
             if tls is None
             else "write tls://, or leave the files out"
         )
-        raise InputError(f"{text} is asked for {'without' if tls is None else 'with'} certificates", fix)
+        raise InputError(f"{text} was given {'without' if tls is None else 'with'} certificates", fix)
     return Scheduler(f"{scheme}://{found.group(2)}:{found.group(3)}", tls)
 
 
@@ -139,8 +141,8 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
     needed("distributed", EXTRA)
     if options.listen is None and not options.scheduler.is_loopback:
         raise InputError(
-            f"{options.scheduler.address} is another machine, and this worker listens on loopback alone",
-            "say with --listen at which of this machine's addresses it is reached",
+            f"{options.scheduler.address} is another machine, but this worker listens only on loopback",
+            "give the address of this machine that the scheduler can reach with --listen",
         )
     with _opened_server(options) as server:
         try:
@@ -153,7 +155,7 @@ def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
 def _opened_server(options: WorkerOptions) -> Iterator[DeviceServer]:
     for name in filter(None, (options.name, options.machine)):
         if not _NAME.fullmatch(name):
-            raise InputError(f"{name!r} names no worker or machine", "use letters, digits, '.', '_' and '-'")
+            raise InputError(f"{name!r} is not a valid name", "use letters, digits, '.', '_' and '-'")
     with _name_held(options.name) as name:
         folder = state_root() / "workers" / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -203,7 +205,7 @@ def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
     """Return `cores` if this machine has each of them and this process may use it."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if cores and not usable:
-        raise InputError("this system pins nothing to a core", "leave --quiet-cores out")
+        raise InputError("this system cannot pin processes to cores", "leave --quiet-cores out")
     for core in cores:
         if core not in usable:
             raise InputError(f"there is no CPU {core} to use here", f"choose from {ranges(usable)}")
@@ -223,7 +225,7 @@ async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[s
             why = "no scheduler answers" if isinstance(problem, TimeoutError | OSError) else str(problem)
             raise SetupError(
                 f"cannot join {address}: {why.splitlines()[0] if why else type(problem).__name__}",
-                "start it first (dask scheduler), and correct the address or the certificates",
+                "start it first (dask scheduler), or correct the address or the certificates",
             ) from problem
         offered = ", ".join((*server.devices, *(["exports"] if server.exports else [])))
         said(f"worker {server.name} serves {address}: {offered}")
@@ -232,7 +234,7 @@ async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[s
         finally:
             with contextlib.suppress(Exception):
                 await worker.close(timeout=2, executor_wait=False)
-        said(f"the scheduler {address} went away; waiting for it")
+        said(f"the scheduler {address} is gone; waiting for it")
         patience = _AGAIN_S
 
 

@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> None:
     written: list[Path] = []
     for dump, stem in zip(dumps, stems, strict=True):
         if not dump.times.are_latencies:
-            say(f"{dump.series}: nothing says on what machine it was measured; times are shown as recorded")
+            say(f"{dump.series}: the machine is not recorded; times are shown as recorded")
         say(render_terminal(series_blocks(series_of([dump]), most=10 if options.verbose else 3)))
         if options.output_dir:
             written += write_bottlenecks(dump, options.output_dir, stem)
@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
 def _one(option: str, paths: list[Path]) -> Path:
     """A shell pattern may match several files, one per thread count."""
     if len(paths) > 1:
-        raise InputError(f"{option} was given {len(paths)} files", f"name one of them: {paths[0]}")
+        raise InputError(f"{option} was given {len(paths)} files", f"give one of them: {paths[0]}")
     return paths[0]
 
 
@@ -100,10 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__)
     parser.add_argument("--timeline-csv", type=Path, nargs="+", required=True, help="a timeline CSV file")
     parser.add_argument("--compare", type=Path, nargs="+", help="a second one to compare it with")
-    parser.add_argument("--name1", default="first", help="what to call the first")
-    parser.add_argument("--name2", default="second", help="what to call the second")
+    parser.add_argument("--name1", default="first", help="name of the first")
+    parser.add_argument("--name2", default="second", help="name of the second")
     parser.add_argument("--output-dir", type=output_folder, help="folder for the summaries as CSV")
-    parser.add_argument("--model-name", help="begin the written files' names with this")
+    parser.add_argument("--model-name", help="prefix of the names of written files")
     parser.add_argument("-v", "--verbose", action="store_true", help="also list the longest operators")
     return parser
 

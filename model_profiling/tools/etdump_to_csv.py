@@ -49,7 +49,7 @@ def _convert(options: argparse.Namespace) -> None:
     for path in _write(options, dump):
         say_wrote(path)
     if not dump.times.are_latencies:
-        warn(f"the times are from {dump.times.origin}: they are not latencies")
+        warn(f"the times are from {dump.times.origin}, so they are not latencies")
 
 
 def _readable(etrecord: Path | None, *, strict: bool) -> Path | None:
@@ -60,7 +60,7 @@ def _readable(etrecord: Path | None, *, strict: bool) -> Path | None:
     except ProfilingError as problem:
         if strict:
             raise
-        warn(f"{problem.problem}; going on without it")
+        warn(f"{problem.problem}; continuing without it")
         return None
     return etrecord
 
@@ -87,7 +87,7 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
 
 def _as_json(path: Path) -> Path:
     """Write the rows as a plain JSON list, as readers of such tables expect; hence no schema_version."""
-    _, read = read_table(path.read_bytes().decode(), path, "make it again")
+    _, read = read_table(path.read_bytes().decode(), path, "write it again")
     rows = [{name: _value(name, text) for name, text in row.items()} for row in read]
     beside = path.with_suffix(".json")
     files.write_text(beside, json.dumps(rows, indent=1) + "\n")
@@ -108,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", type=Path, help="the .pte that was run, for categories by graph")
     parser.add_argument("--etrecord", type=Path, help="its record, for places in the model")
     parser.add_argument(
-        "--strict-etrecord", action="store_true", help="fail where the record cannot be read; else do without"
+        "--strict-etrecord",
+        action="store_true",
+        help=("fail if the record cannot be read, instead of continuing without it"),
     )
     parser.add_argument("--run-index", type=int, default=0, help="the run of the timeline (default 0)")
     parser.add_argument("--all-runs", action="store_true", help="a timeline of all runs, and one of run 0")

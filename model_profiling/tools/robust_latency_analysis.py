@@ -55,22 +55,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if (options.file is None) == (options.timeline_csv is None):
-        parser.error("name one file, as FILE or with --timeline-csv")
+        parser.error("give one file, as FILE or with --timeline-csv")
     if options.output and options.output_dir:
         parser.error("give --output or --output-dir")
     if options.name and options.name1:
-        parser.error("--name and --name1 both name the first file; give one of them")
+        parser.error("--name and --name1 mean the same; give one of them")
     return run_tool(_analyse, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__)
-    parser.add_argument("file", type=Path, nargs="?", help="where the latencies are")
-    parser.add_argument("--timeline-csv", type=Path, metavar="FILE", help="the same; writes only if asked to")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="another file, the candidate")
-    parser.add_argument("--name", help="what to call the only file")
-    parser.add_argument("--name1", help="what to call the first file")
-    parser.add_argument("--name2", help="what to call the second")
+    parser.add_argument("file", type=Path, nargs="?", help="file with the latencies")
+    parser.add_argument(
+        "--timeline-csv",
+        type=Path,
+        metavar="FILE",
+        help=("the same; nothing is written unless --output or --output-dir is given"),
+    )
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="a second file, the candidate")
+    parser.add_argument("--name", help="name of the only file")
+    parser.add_argument("--name1", help="name of the first file")
+    parser.add_argument("--name2", help="name of the second file")
     parser.add_argument("--output", type=output_file, help="the JSON file to write")
     parser.add_argument("--output-dir", type=output_folder, help="folder for <name>_robust_stats.json")
     parser.add_argument("--verbose", action="store_true", help="also print every latency")
@@ -103,7 +108,7 @@ def _analyse(options: argparse.Namespace) -> int:
         for warning in found:
             say(f"warning: {name}: {warning}")
     if speedup:
-        say(f"{names[1]} against {names[0]}: {speedup.verdict.value} ({speedup.reason})")
+        say(f"{names[1]} compared with {names[0]}: {speedup.verdict.value} ({speedup.reason})")
     if output is None:
         return 0
     _write(output, {"name": names[0], **_content(ours, described[0][2], warnings[names[0]], speedup, theirs)})
@@ -132,7 +137,7 @@ def _output(options: argparse.Namespace, path: Path) -> Path | None:
 def _latencies(path: Path) -> Latencies:
     times, warmup_runs, turn_length = check_latencies(path)
     if times is Times.UNKNOWN:
-        say(f"{path.name}: nothing says on what machine it was measured")
+        say(f"{path.name}: the machine is not recorded")
     return read_latencies(path, warmup_runs=warmup_runs, turn_length=turn_length)
 
 
@@ -142,7 +147,7 @@ def _check_free(output: Path, *, force: bool) -> None:
     run = Run.around(output)
     for result in run.results if run else ():
         if run and result.latency and (run.path / result.latency).resolve() == output.resolve():
-            raise InputError(f"{output} holds the latencies of the run", "give --output")
+            raise InputError(f"{output} contains the latencies of the run", "give --output")
     if not force:
         raise InputError(f"{output} exists", "give --output, or --force to replace it")
 

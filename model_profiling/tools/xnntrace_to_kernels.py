@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
     parser.add_argument("--etdump", type=Path, help="dump of the same run, to match operators with")
     parser.add_argument("--operators", type=output_file, help="also write the operators in order to this csv")
-    parser.add_argument("--pid", type=int, help="process to take from a logcat that holds several")
+    parser.add_argument("--pid", type=int, help="process to take from a logcat with several")
     return parser
 
 

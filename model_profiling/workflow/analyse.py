@@ -55,7 +55,7 @@ def analyse(
     """
     run = source if isinstance(source, Run) else open_source(source, times)
     if not run.dumps:
-        raise InputError(f"{run.path} holds no .etdump file", "name a folder that dumps were written into")
+        raise InputError(f"{run.path} contains no .etdump file", "give a folder with dumps")
     named = (None if path is None else as_path(path) for path in (model, etrecord))
     # In a folder, other dumps still count; a dump that the user named must be readable.
     folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
@@ -149,7 +149,9 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
     """Return the pairs of a run directory that have kernel evidence, from its `_kernels.csv` files. These are
     the run's pairs; without a manifest, names tell which side is SME2 on and which off."""
     if not run_dir.is_dir():
-        raise InputError(f"there is no run directory {run_dir}", "name a folder a pipeline wrote into")
+        raise InputError(
+            f"there is no run directory {run_dir}", ("use a folder written by sme2prof profile or run")
+        )
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
     known = manifest is not None and not manifest.version_0
@@ -157,7 +159,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
     if not sections:
         raise InputError(
             f"{run_dir} has no pair of *{names.KERNELS_CSV} from experiments that are compared",
-            "run such a pair, or name the files with --sme2-on and --sme2-off",
+            "measure such a pair, or give the files with --sme2-on and --sme2-off",
         )
     return sections
 

@@ -55,7 +55,7 @@ _MEANING = {
 }
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]+", re.ASCII)
 _LONGEST_HOME = 120
-_WITHOUT_PROGRAM = "it holds the model's weights; --with-program packs it"
+_WITHOUT_PROGRAM = "it has the model's weights; --with-program packs it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ def _program(copy: Copied, scrubber: Scrubber, *, wanted: bool) -> Iterable[tupl
     if program is None or manifest is None:
         raise InputError(
             f"the program of {copy.source.path} is not beside it",
-            "put the .pte into the run directory or into the folder artifacts beside runs, or leave out "
-            "--with-program",
+            "put the .pte into the run directory or into the folder `artifacts` beside `runs`, or leave "
+            "out --with-program",
         )
     if manifest.model_sha256 and files.sha256(program) != manifest.model_sha256:
-        raise InputError(f"{program} is not the program that was run", "leave out --with-program")
+        raise InputError(f"{program} is not the program of this run", "leave out --with-program")
     to = files.make_folder(copy.path / PROGRAM) / scrubber.text(program.name)
     shutil.copyfile(program, to)
     return []

@@ -62,7 +62,7 @@ def trim_runs(folders: Sequence[Path], limits: Limits, *, dry_run: bool = False)
     for folder in folders:
         runs = [run_dir for run_dir in runs_in(folder) if holds_run(run_dir)] if folder.is_dir() else []
         if not runs:
-            raise InputError(f"there is no run in {folder}", "name a run directory or a folder of runs")
+            raise InputError(f"there is no run in {folder}", "give a run directory or a folder of runs")
         found |= {run_dir.resolve(): _run(run_dir) for run_dir in runs}
     return _trim(found.values(), limits, dry_run=dry_run)
 
@@ -106,7 +106,7 @@ def _why_it_stays(run_dir: Path, others: Collection[Path]) -> str:
     if run_dir.is_symlink():
         return f"a link, {NOT_OURS}"
     if others:
-        return "holds other runs"
+        return "contains other runs"
     try:
         manifest = read_manifest(run_dir)
     except ProfilingError:
@@ -114,7 +114,7 @@ def _why_it_stays(run_dir: Path, others: Collection[Path]) -> str:
     if manifest is None:
         return "has no manifest that can be read"
     if (stranger := next(strangers(run_dir, manifest), None)) is not None:
-        return f"holds {stranger}, which is {NOT_OURS}"
+        return f"contains {stranger}, which is {NOT_OURS}"
     try:
         check_free(run_dir)
     except InputError:

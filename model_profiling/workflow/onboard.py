@@ -52,8 +52,8 @@ class NewModelFolder:
     def files(self) -> dict[str, str]:
         return {
             "__init__.py": "registers the model under its name",
-            "model.py": "a network that works as it stands; what to replace is marked with Replace",
-            f"test_{self.name}.py": "holds the wrapper against the network, and exports it",
+            "model.py": "a network that already works; replace what is marked with Replace",
+            f"test_{self.name}.py": "compares the wrapper with the network, and exports it",
         }
 
     @property
@@ -71,7 +71,7 @@ class NewModelFolder:
         )
         return (
             *naming,
-            (sme2prof("onboard", self.name, "--check"), "exports it, runs it, says what is left to do"),
+            (sme2prof("onboard", self.name, "--check"), "exports it, runs it, and says what is left to do"),
             (f"$EDITOR {shlex.quote(str(shown / 'model.py'))}", "make it your model, and check again"),
             (python("-m", "pytest", str(shown)), "its own test (needs pytest)"),
             (sme2prof("profile", self.name, "--dtype", "all"), "the whole answer"),
@@ -91,7 +91,7 @@ def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
     folder = place / name
     _check_name(name, place)
     if folder.exists() or folder.is_symlink():
-        raise InputError(f"{folder} is there already", "choose another name; nothing was overwritten")
+        raise InputError(f"{folder} already exists", "choose another name; nothing was overwritten")
     with files.no_empty_folder(place), _whole_folder(folder) as part:
         for source in sorted(_TEMPLATE.glob("*.py")):
             text = source.read_text(encoding="utf-8")
@@ -103,7 +103,7 @@ def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
 def find_model_folder(name: str, place: Path) -> None:
     """Let the kit find the model `name` in a folder that the user named."""
     if not (place / name / "__init__.py").is_file():
-        raise InputError(f"{place} holds no model folder '{name}'", f"make it: {sme2prof('onboard', name)}")
+        raise InputError(f"{place} has no model folder '{name}'", (f"create it: {sme2prof('onboard', name)}"))
     registry.add_place(place.expanduser().resolve())
 
 
@@ -115,13 +115,13 @@ def check_is_found(name: str) -> None:
     registry.check_not_skipped(name)
     for folder in registry.searched_for(name):
         raise InputError(
-            f"{folder} registers no model named '{name}'",
+            f"{folder} does not register a model '{name}'",
             f"call register_model('{name}', ...) in its __init__.py",
         )
     if (Path(name) / "__init__.py").is_file():
         raise InputError(
-            f"no model is named '{name}', but there is a folder {name} here",
-            f"name the place it lies in: --dir . or export {registry.VARIABLE}=$PWD",
+            f"there is no model '{name}', but there is a folder {name} here",
+            f"give the folder that contains it: --dir . or export {registry.VARIABLE}=$PWD",
         )
 
 
@@ -139,24 +139,22 @@ def _in_clone() -> bool:
 def _check_name(name: str, place: Path) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or not name.isascii():
         raise InputError(
-            f"'{name}' cannot name a model", "use letters, digits and underscores, such as my_model"
+            f"'{name}' is not a valid model name", "use letters, digits and underscores, such as my_model"
         )
     own = registry.discover()
     if name in own:
-        raise InputError(
-            f"a model is named '{name}' already, by {own[name].reference}", "choose another name"
-        )
+        raise InputError(f"the name '{name}' is already used by {own[name].reference}", "choose another name")
     if name in upstream_table():
-        raise InputError(f"one of ExecuTorch's models is named '{name}'", "choose another name")
+        raise InputError(f"the name '{name}' is already used by a model of ExecuTorch", "choose another name")
     for skipped in registry.skipped_folders():
         if name in skipped.names:
-            raise InputError(f"'{name}' is a model of {skipped.folder} already", "choose another name")
+            raise InputError(f"the name '{name}' is already used by {skipped.folder}", "choose another name")
     if (registry.KIT / f"{name}.py").exists():
-        raise InputError(f"a part of the kit is called {name}.py", "choose another name")
+        raise InputError(f"the kit has a file {name}.py", "choose another name")
     with contextlib.suppress(ImportError, ValueError):
         found = importlib.util.find_spec(name)
         if found is not None and Path(found.origin or "").parent.parent != place:
-            raise InputError(f"a Python package is named '{name}'", "choose another name")
+            raise InputError(f"the name '{name}' is already used by a Python package", "choose another name")
 
 
 @contextlib.contextmanager
@@ -167,7 +165,8 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as problem:
         raise InputError(
-            f"cannot write {folder}: {system_reason(problem)}", "choose a folder you may write to (--dir)"
+            f"cannot write {folder}: {system_reason(problem)}",
+            ("choose a folder where you can write (--dir)"),
         ) from problem
     try:
         yield part
@@ -314,7 +313,7 @@ def _run_checks(found: DtypeCheck, run: RunOutcome) -> Iterator[Check]:
     if found.median_ms is None:
         return
     data = run.data
-    about = "" if data.is_arm is not False else ", no Arm CPU: its times say nothing about Arm"
+    about = "" if data.is_arm is not False else ", which is not an Arm CPU: its times say nothing about Arm"
     said = f"{milliseconds(found.median_ms)} ms for one inference on {data.cpu or 'this CPU'}{about}"
     yield Check(f"{found.dtype} run", "pass", said)
     series = data.headline.dumps if data.headline else None
@@ -325,7 +324,7 @@ def _run_checks(found: DtypeCheck, run: RunOutcome) -> Iterator[Check]:
 def _time_checks(found: DtypeCheck, series: SeriesAnalysis, outside: float) -> Iterator[Check]:
     inside = series.spent_by([operator for operator in series.operators if operator.delegated]).share
     parts = rounded_parts([100 * inside, 100 * outside, 100 * (1 - inside - outside)], 100.0, 1)
-    where = f"{parts[0]}% inside delegates, {parts[1]}% in operators outside, {parts[2]}% in no operator"
+    where = f"{parts[0]}% inside delegates, {parts[1]}% in operators outside, {parts[2]}% outside operators"
     yield Check(f"{found.dtype} time", "pass", f"{where} (with the tracer on)")
     for line in found.outside[:_NAMED]:
         place = f" at {line.place}" if line.place else ""

@@ -180,7 +180,10 @@ def _refuse_leaks(scrubber: Scrubber, path: Path, name: str) -> None:
     leaks = [*scrubber.leaks(name), *leaks]
     if leaks:
         raise InputError(
-            f"{path.name} would still hold {leaks[0].original!r} ({leaks[0].kind}); nothing was written",
+            (
+                f"{path.name} would still contain {leaks[0].original!r} ({leaks[0].kind}), so nothing was "
+                "written"
+            ),
             f"if that is not private, add --keep {leaks[0].original!r}",
         )
 
@@ -236,11 +239,11 @@ def _learn_targets(manifest: Manifest, scrubber: Scrubber) -> None:
 def _rename(run: Run, scrubber: Scrubber, name: str) -> None:
     model, _ = names.variant_of(Path(f"{run.model_name}.pte"))
     if not run.model_name:
-        raise InputError(f"nothing in {run.path} names a model", "leave out --rename")
+        raise InputError(f"the model of {run.path} has no name", "leave out --rename")
     if not _NAME.fullmatch(name):
-        raise InputError(f"{name!r} cannot be a file's name", "use letters, digits, '_', '-' and '.'")
+        raise InputError(f"{name!r} is not a valid file name", "use letters, digits, '_', '-' and '.'")
     if re.search(rf"(?<![a-z0-9]){re.escape(model)}(?![a-z0-9])", name, re.IGNORECASE):
-        raise InputError(f"{name!r} has the model's name in it", "choose another name")
+        raise InputError(f"{name!r} contains the model's name", "choose another name")
     scrubber.add_word("model name", model, name)
 
 

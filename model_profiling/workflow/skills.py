@@ -102,8 +102,8 @@ def install_skills(folder: Path, *, force: bool = False) -> Installed:
     ]
     if changed and not force:
         raise InputError(
-            f"in {folder} somebody changed {', '.join(changed)}; nothing was written",
-            "save the changes elsewhere, or replace them with --force",
+            f"{', '.join(changed)} in {folder} was edited, so nothing was written",
+            "save your changes elsewhere, or overwrite them with --force",
         )
     # Remove files that only an earlier version had, unless somebody changed them.
     gone = [
@@ -134,7 +134,9 @@ def _header(source: str, text: str) -> dict[str, str]:
     pairs = (line.partition(": ")[::2] for line in found[1].splitlines()) if found else ()
     header = {key: value.strip() for key, value in pairs}
     if not (header.get("name") and header.get("description")):
-        raise FormatError(f"{source} opens without a name and a description", f"install {DISTRIBUTION} again")
+        raise FormatError(
+            f"{source} has no name and description at its start", f"install {DISTRIBUTION} again"
+        )
     return header
 
 
@@ -223,7 +225,9 @@ def _is_below(path: str) -> bool:
 def _content(folder: Path, path: str) -> str | None:
     file = folder / path
     if not file.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{file} leads out of {folder} by a link", "remove the link, or give another --dir")
+        raise InputError(
+            f"{file} is a link to a place outside {folder}", "remove the link, or give another --dir"
+        )
     try:
         return file.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:

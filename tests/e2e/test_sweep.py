@@ -290,7 +290,7 @@ def test_a_scheduler_that_dies_costs_no_launch_that_ended(exported, tmp_path: Pa
             record = read_sweep_record(outdir)
             assert [each.state for each in record.cells] == ["running"]
             assert record.devices == {"host": "host@here"}
-            assert "went away; waiting" in workers.said("host")
+            assert "is gone; waiting" in workers.said("host")
             schedulers.append(scheduler_process(port))
             outcome = run_sweep(asked, replace(options, resume=True))
         assert outcome.record.counts() == {"done": 1}

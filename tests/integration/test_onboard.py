@@ -48,12 +48,12 @@ def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -
 @pytest.mark.parametrize(
     "name, error",
     [
-        ("3d", "cannot name a model"),
-        ("my-net", "cannot name a model"),
-        ("class", "cannot name a model"),
-        ("../up", "cannot name a model"),
+        ("3d", "not a valid model name"),
+        ("my-net", "not a valid model name"),
+        ("class", "not a valid model name"),
+        ("../up", "not a valid model name"),
         ("toy_cnn", "'toy_cnn' already"),
-        ("mv2", "ExecuTorch's models"),
+        ("mv2", "a model of ExecuTorch"),
         ("registry", "registry.py"),
         ("json", "Python package"),
     ],

@@ -134,8 +134,8 @@ def test_a_worker_that_lies_costs_its_own_cells(exported: Callable[..., Artifact
     reasons = {name: each.reason for name, each in found.items()}
     assert all(each.state == "failed" for each in found.values()), found
     assert "../../../evil" in reasons["outside"] and "hidden" in reasons["hidden"]
-    assert all("is not what was sent" in reasons[name] for name in ("forged", "missing"))
-    assert "again and again" in reasons["insatiable"] and "something else" in reasons["nonsense"]
+    assert all("was damaged on the way" in reasons[name] for name in ("forged", "missing"))
+    assert "again and again" in reasons["insatiable"] and "another answer" in reasons["nonsense"]
     assert not list((tmp_path / "a").rglob("evil")) and not list(outdir.rglob(".lock"))
     (stored,) = store.rows("SELECT run_dir FROM runs")
     assert Path(stored["run_dir"]) == outdir / "runs" / "good" / "host-here"

@@ -153,7 +153,7 @@ WRONG = {
     "SELECT sum(run_id) FROM runs": ("'sum(VARCHAR)'",),
     "SELECT 'x'::INTEGER": ("'x'", "INT32", "correct the SQL"),
     "SELECT ?": ("DuckDB", "Values were not provided"),
-    "FROM read_csv('/etc/hostname')": ("tables of the store", "no other file"),
+    "FROM read_csv('/etc/hostname')": ("tables of the store", "not other files"),
     "SELECT length(repeat('x', 3_000_000_000))": ("1024 MB of memory",),
 }
 """Questions, and what is made of what DuckDB says of them. The last takes far more than DuckDB counts: there

@@ -252,7 +252,7 @@ def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -
     assert data.analysis is not None
     fine = replace(data, analysis=replace(data.analysis, findings=()))
     assert "--times hardware" in answers(fine).what_next
-    assert answers(replace(data, analysis=None)).what_next.startswith("Nothing: no dump")
+    assert answers(replace(data, analysis=None)).what_next.startswith("Nothing: there is no dump")
     said = gather_report(bare, times=Times.HARDWARE)
     assert said.timed and said.headline is not None and said.headline.latency is None
 

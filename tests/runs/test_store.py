@@ -221,7 +221,7 @@ def test_tags_the_later_wins(store: Store) -> None:
     store.tag([run_id], ["good"])
     assert store.rows("SELECT count(*) AS n FROM tags WHERE run_id = ?", [run_id]) == [{"n": 2}]
     for word in ("-bad", "", "two words", "a\x1b[31m", "x" * 300):
-        with pytest.raises(InputError, match="is no tag"):
+        with pytest.raises(InputError, match="not a valid tag"):
             store.tag([run_id], [word])
     with pytest.raises(InputError, match=r"store list --store "):
         store.tag(["f" * 32], ["good"])
@@ -242,7 +242,7 @@ def test_where_the_commit_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GITHUB_REF_NAME", "feature/x")
     assert with_commit(Labels(), tmp_path) == Labels(commit="abc123", branch="feature/x")
     assert with_commit(Labels(commit="mine"), tmp_path) == Labels(commit="mine", branch="")
-    with pytest.raises(InputError, match="cannot label a run"):
+    with pytest.raises(InputError, match="not a valid label"):
         Labels(commit="a\nb")
 
 

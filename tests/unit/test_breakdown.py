@@ -200,7 +200,7 @@ def test_most_is_said_of_more_than_half_and_of_the_largest_alone(operators, insi
     parts = {"Convolution": operators[CONV], "Elementwise": operators[SIGMOID], "GEMM": operators[LINEAR]}
     if series.distorted:
         tracer = round(series.tracing.ms * 1e3, 6)
-        parts |= {"time in no operator": inside + outside - tracer}
+        parts |= {"time outside operators": inside + outside - tracer}
         whole -= tracer
     else:
         parts |= {"Unattributed": inside, "Framework overhead": outside}
