@@ -86,8 +86,8 @@ class JobTools:
         time_limit_s: TimeLimit = 3600,
     ) -> ExportAnswer:
         """Lower a PyTorch model to a .pte program, run it once and compare it with PyTorch: what was
-        delegated, what stayed outside and why, whether outputs agree. Use it to see how a model lowers;
-        `profile` exports by itself. Takes 10 s to minutes. Runs the factory's code. Writes into the root and
+        delegated, what was not and why, whether outputs agree. Use it to see how a model is lowered;
+        `profile` exports too. Takes 10 s to minutes. Runs the factory's code. Writes into the root and
         replaces an earlier export of the same name."""
         word = self.root.model(model)
         if word.endswith(".pte"):
@@ -174,8 +174,8 @@ class JobTools:
         out_dir: OutDir = None,
         time_limit_s: TimeLimit = 3600,
     ) -> ProfileAnswer:
-        """Measure a model: latency, where the time goes, and SME2 on against off where the CPU has it;
-        elsewhere a baseline, with SME2 kernels proven under emulation. Exports first where needed. Takes
+        """Measure a model: latency, where the time goes, and SME2 on and off if the CPU has it;
+        otherwise a baseline, and emulation shows which SME2 kernels run. Exports first if needed. Takes
         about a minute (budget_s), longer under emulation; one job at a time. Do not use the machine for
         anything else meanwhile. An earlier finished run is kept under its date. Then call `summary`."""
         word = self.root.model(model)

@@ -112,9 +112,9 @@ class StoreTools:
         ] = None,
         limit: Annotated[int, limit(500, "Return at most this many rows.")] = 50,
     ) -> StoreAnswer:
-        """Ask a store of many runs in SQL: which dtype, device or thread count is fastest, which operators or
-        kernels changed, what failed. Without `sql` it lists the tables and views with their columns: call it
-        so first. It only reads; what takes longer than 20 s is ended. For one run use `summary`."""
+        """Query a store of many runs with SQL: which dtype, device or thread count is fastest, which operators or
+        kernels changed, what failed. Without `sql` it lists the tables and views with their columns: start
+        with that. It only reads; a query is stopped after 20 s. For one run use `summary`."""
         opened = Store.open(self.root.place(store))
         name = self.root.shown(opened.root)
         if sql is None:
@@ -167,9 +167,9 @@ class StoreTools:
         since: Annotated[date | None, arg("Only runs since this day, in UTC.")] = None,
         limit: Annotated[int, limit(50, "List at most this many series.")] = 10,
     ) -> HistoryAnswer:
-        """A model's latency over all runs of a store, each device, format, experiment and thread count by
-        itself, with the runs and commits where its level changed, found by a method with a stated rate of
-        false alarms. Call it when the user asks whether or since when something became slower."""
+        """A model's latency over all runs of a store, separately for each device, format, experiment and
+        thread count, with the runs and commits where it changed. The rate of false alarms is stated. Call it
+        when the user asks whether or since when something became slower."""
         opened = Store.open(self.root.place(store))
         question = HistoryQuestion(
             model=model,

@@ -81,7 +81,7 @@ class MachineTools:
     @tool("Check this machine")
     def doctor(self) -> answers.DoctorAnswer:
         """What this machine can measure and what is missing, each with its fix. Call it first in a session,
-        and when `export` or `profile` fails for want of something. Takes seconds, changes nothing."""
+        and when `export` or `profile` fails because something is missing. Takes seconds, changes nothing."""
         found = examine()
         return answer(
             answers.DoctorAnswer,
@@ -103,7 +103,7 @@ class MachineTools:
         limit: Annotated[int, limit(200, "List at most this many.")] = 40,
     ) -> answers.ModelsAnswer:
         """The models that `export` and `profile` know by name, with their inputs and number formats. Not
-        needed for a model of the user's own, which is named path/file.py:factory."""
+        needed for the user's own model: give path/file.py:factory."""
         return answer(
             answers.ModelsAnswer,
             limit,
@@ -125,7 +125,7 @@ class RunTools:
         limit: Annotated[int, limit(200, "List at most this many, the latest first.")] = 20,
     ) -> answers.RunsAnswer:
         """The run directories in the root, the latest first, each with model, device, latency and verdict.
-        Call it to find the `run` that the other tools ask for."""
+        Call it to find the `run` that the other tools need."""
         found = [run for run in self.root.listing(folder) if contains in self.root.shown(run)]
         cuts = answers.Cuts()
         shown = cuts.cut(found, limit, "runs", "give `folder`, `contains` or a larger `limit`")
@@ -179,7 +179,7 @@ class RunTools:
         limit: Annotated[int, limit(50, "Operators to list for each experiment.")] = 10,
     ) -> answers.CompareAnswer:
         """What changed from one run to another, with confidence intervals and verdicts, down to operators.
-        Use it after a change of the model, or to look for a regression. Measures nothing. For SME2 on against
+        Use it after a change of the model, or to look for a regression. Measures nothing. For SME2 on and
         off within one run use `summary`."""
         found = compare_runs(
             self.root.run_dir(before),
@@ -208,7 +208,7 @@ class RunTools:
         limit: Annotated[int, limit(100, "List at most this many, the longest first.")] = 10,
     ) -> answers.OperatorsAnswer:
         """The operators that take longest in one experiment of a run, with share, shapes, arithmetic, module
-        and source line. Use it to say where in the model the time goes. Where times mean nothing (emulated),
+        and source line. Use it to say where in the model the time goes. If times are not latencies (emulated),
         they are ordered by arithmetic and have no times."""
         data = gather_report(self.root.run_dir(run))
         series = _chosen(data, experiment, threads)
@@ -280,7 +280,7 @@ class RunTools:
         limit: Annotated[int, limit(30, "Pieces of advice, the largest gain first.")] = 5,
     ) -> answers.AdviceAnswer:
         """What to change in the model or its export, the largest possible gain first, with operators, source
-        lines and the most it could save. Call it when the user asks how to make the model faster."""
+        lines and the most that it could save. Call it when the user asks how to make the model faster."""
         data = gather_report(self.root.run_dir(run))
         return answer(
             answers.AdviceAnswer,

@@ -1,4 +1,4 @@
-"""Makes a config: `python model_profiling/scripts/generate_config.py --model FILE.pte --output DIR_OR_FILE`.
+"""Writes a config: `python model_profiling/scripts/generate_config.py --model FILE.pte --output DIR_OR_FILE`.
 
 Takes the options of `sme2prof config new`; on a terminal it asks for those that are missing.
 """

@@ -1,4 +1,4 @@
-"""Put the kit's CMake presets into a checkout of ExecuTorch; `build_runners.sh` does it by itself.
+"""Put the kit's CMake presets into a checkout of ExecuTorch; `build_runners.sh` does this too.
 
 example:
   python model_profiling/scripts/merge_cmake_presets.py --executorch executorch

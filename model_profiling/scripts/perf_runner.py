@@ -1,4 +1,4 @@
-"""Was: run one experiment with a runner of one's own. A config does that now; this says what to type.
+"""Ran one experiment with your own runner. A config does that now; this says what to type.
 
 example:
   python model_profiling/scripts/perf_runner.py --model m.pte --quiet-runner executor_runner --timing-runs 20

@@ -1,4 +1,4 @@
-"""Smoke test: export a small model, run a minimal pipeline on this machine, validate what came out.
+"""Smoke test: export a small model, run it briefly on this machine, validate the results.
 
 example:
   python model_profiling/scripts/run_quick_test.py

@@ -1,4 +1,4 @@
-"""Check a config, the model and runners it names, where results go and, once it has run, the results.
+"""Check a config, its model and runners, the output folder and, after a run, the results.
 
 example:
   python model_profiling/scripts/validate_pipeline.py --config my_run.json

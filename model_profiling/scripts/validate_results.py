@@ -1,4 +1,4 @@
-"""Check that a run directory holds what it promises and that it makes sense.
+"""Check that a run directory is complete and consistent.
 
 example:
   python model_profiling/scripts/validate_results.py --results out_toy_cnn/runs/xnnpack_fp16/linux

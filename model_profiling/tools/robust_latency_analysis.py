@@ -1,12 +1,12 @@
-"""Statistics of end-to-end latency: centre, spread, outliers, drift, groups; and two files compared.
+"""Statistics of end-to-end latency: centre, spread, outliers, drift, groups; also compares two files.
 
 Takes an ETDump, a timeline CSV, a runner's result or `_robust_stats.json`, or a list of milliseconds. Writes
 `<name>_robust_stats.json` beside the file. With --compare, the first file is the baseline.
 
-With --timeline-csv FILE in place of FILE, nothing is written unless --output-dir names a folder; there, files
-of an earlier call are replaced, and a comparison gets a file of its own.
+With --timeline-csv FILE instead of FILE, nothing is written unless --output-dir is given; files of an earlier
+call in that folder are replaced, and a comparison gets its own file.
 
-Dumps and timelines were measured with the tracer on, which is said. Files of emulated runs and of runs that
+Dumps and timelines were measured with the tracer on, and the output says so. Files of emulated runs and of runs that
 trace kernels are refused: their times are not latencies.
 
 example: python model_profiling/tools/robust_latency_analysis.py off_exec_all_runs_timeline.csv \\
