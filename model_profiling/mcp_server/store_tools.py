@@ -112,8 +112,8 @@ class StoreTools:
         ] = None,
         limit: Annotated[int, limit(500, "Return at most this many rows.")] = 50,
     ) -> StoreAnswer:
-        """Query a store of many runs with SQL: which dtype, device or thread count is fastest, which operators or
-        kernels changed, what failed. Without `sql` it lists the tables and views with their columns: start
+        """Query a store of runs with SQL: which dtype, device or thread count is fastest, which operators
+        or kernels changed, what failed. Without `sql` it lists the tables and views with their columns: start
         with that. It only reads; a query is stopped after 20 s. For one run use `summary`."""
         opened = Store.open(self.root.place(store))
         name = self.root.shown(opened.root)

@@ -208,8 +208,8 @@ class RunTools:
         limit: Annotated[int, limit(100, "List at most this many, the longest first.")] = 10,
     ) -> answers.OperatorsAnswer:
         """The operators that take longest in one experiment of a run, with share, shapes, arithmetic, module
-        and source line. Use it to say where in the model the time goes. If times are not latencies (emulated),
-        they are ordered by arithmetic and have no times."""
+        and source line. Use it to say where in the model the time goes. Without latencies
+        (emulated), they are ordered by arithmetic and have no times."""
         data = gather_report(self.root.run_dir(run))
         series = _chosen(data, experiment, threads)
         (analysed,) = (one.dumps for one in data.experiments if one.series == series and one.dumps)

@@ -25,10 +25,10 @@ def bottleneck_text(found: Projection) -> str:
     if low.name == high.name:
         shares = span(percent(low.share), percent(high.share))
         word = "still" if low.name == found.before.name else "then"
-        return f"{low.name} would {word} be the largest part of the time ({shares}, projected)."
+        return f"With SME2, {low.name} would {word} be the largest part of the time ({shares}, projected)."
     return (
-        f"The largest part of the time would then be {low.name} ({percent(low.share)}) or {high.name} "
-        f"({percent(high.share)}), projected with the lowest and the highest factors."
+        f"With SME2, the largest part of the time would be {low.name} ({percent(low.share)}, lowest factors) or "
+        f"{high.name} ({percent(high.share)}, highest factors), projected."
     )
 
 

@@ -1,4 +1,4 @@
-"""Find bottlenecks in timeline CSV files: categories, operators, portable and delegated; and compare two files.
+"""Find bottlenecks in timeline CSV files: categories, operators, portable and delegated; compare two files.
 
 examples:
   python model_profiling/tools/analyze_etdump_csv.py --timeline-csv off/m_all_runs_timeline.csv --verbose

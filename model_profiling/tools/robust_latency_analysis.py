@@ -6,8 +6,8 @@ Takes an ETDump, a timeline CSV, a runner's result or `_robust_stats.json`, or a
 With --timeline-csv FILE instead of FILE, nothing is written unless --output-dir is given; files of an earlier
 call in that folder are replaced, and a comparison gets its own file.
 
-Dumps and timelines were measured with the tracer on, and the output says so. Files of emulated runs and of runs that
-trace kernels are refused: their times are not latencies.
+Dumps and timelines were measured with the tracer on, and the output says so. Files of emulated runs and of
+runs that trace kernels are refused: their times are not latencies.
 
 example: python model_profiling/tools/robust_latency_analysis.py off_exec_all_runs_timeline.csv \\
            --compare on_exec_all_runs_timeline.csv --name1 SME2-off --name2 SME2-on

@@ -1,7 +1,8 @@
 """Turn the log of a trace runner (XNNPACK logging built in) into a kernels.csv.
 
-Kernels that the log announces become `configured` rows, without a count: they are candidates. Matrix operators that
-ran become `executed` rows. With --etdump the operators are also matched, in order, to the dump of that run.
+Kernels that the log announces become `configured` rows, without a count: they are candidates. Matrix
+operators that ran become `executed` rows. With --etdump the operators are also matched, in order, to the dump
+of that run.
 
 example: python model_profiling/tools/xnntrace_to_kernels.py --xnntrace run_xnntrace.log --out run_kernels.csv
 """
