@@ -27,8 +27,8 @@ def bottleneck_text(found: Projection) -> str:
         word = "still" if low.name == found.before.name else "then"
         return f"With SME2, {low.name} would {word} be the largest part of the time ({shares}, projected)."
     return (
-        f"With SME2, the largest part of the time would be {low.name} ({percent(low.share)}, lowest factors) or "
-        f"{high.name} ({percent(high.share)}, highest factors), projected."
+        f"With SME2, the largest part of the time would be {low.name} ({percent(low.share)}, lowest factors) "
+        f"or {high.name} ({percent(high.share)}, highest factors), projected."
     )
 
 

@@ -184,7 +184,7 @@ def files_exist(run: CheckedRun, wrong: list[str]) -> str:
     ]
     if not run.promises_little and not is_regular(run.path / names.JOURNAL):
         wrong.append(f"missing: {names.JOURNAL}")
-    found = f"all {len(promised)} are there"
+    found = f"all {len(promised)} files are there"
     if not wrong and not is_there(run.path / names.METRICS):
         fix = "" if run.promises_little else COMPUTE_AGAIN
         raise NoVerdict(f"{found}, but no {names.METRICS}: its figures are not checked", "optional", fix)
