@@ -129,7 +129,7 @@ def adb() -> tuple[Check, tuple[str, ...]]:
         found = find_adb(fetch=False)
         devices = found.devices()
     except SetupError as problem:
-        return Check("adb", "optional", f"{problem.problem}; needed only for phones", problem.fix), ()
+        return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
     ready = tuple(serial for serial, state in devices.items() if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
     named = f"{found.version} at {found.path}"

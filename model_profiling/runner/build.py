@@ -55,7 +55,7 @@ def installed_sdk() -> Sdk:
     """Return the wheel in this Python's environment, found without importing it."""
     folder = wheel_folder()
     if folder is None:
-        raise SetupError("ExecuTorch is not installed in this Python", install_extra("executorch"))
+        raise SetupError("the ExecuTorch wheel is not installed in this Python", install_extra("executorch"))
     # The real path, so that environments that share a wheel share its runner.
     return sdk_at(folder.resolve(), this_platform().machine)
 

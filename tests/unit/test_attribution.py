@@ -300,7 +300,7 @@ def test_without_boundaries_or_delegates_a_dump_is_what_it_was() -> None:
 def test_a_call_that_does_not_fit_keeps_its_own_times_and_that_is_said(told: Told) -> None:
     found = fitted(WHOLE, told)
     (remark,) = found.remarks
-    says(remark.seen, "not fit", "1 of 4 delegate calls")
+    says(remark.seen, "not match", "1 of 4 delegate calls")
     says(found.clock, EXACT, "3 of 4 delegate calls", CUT)
     alone = operators_in(read_etdump(dump_of(told)))
     count = len(told[0][0])
@@ -312,11 +312,11 @@ def test_a_call_that_does_not_fit_keeps_its_own_times_and_that_is_said(told: Tol
 
 def test_boundaries_of_another_run_are_not_used() -> None:
     fewer = fitted(file_of(LOOKS, INVOCATIONS[:2]))
-    says(fewer.remarks[0].seen, "2 invocations", "4 calls")
+    says(fewer.remarks[0].seen, "2 delegate calls", "4 calls")
     late = fitted(
         file_of(LOOKS, [(which, [time + 50_000 for time in times]) for which, times in INVOCATIONS])
     )
-    says(late.remarks[0].seen, "not fit", "4 of 4 delegate calls")
+    says(late.remarks[0].seen, "not match", "4 of 4 delegate calls")
     for found in (fewer, late):
         assert found.clock == CUT and operators_in(found.table) == operators_in(read_etdump(dump_of()))
 

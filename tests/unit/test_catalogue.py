@@ -216,7 +216,7 @@ def test_a_permute_that_lowering_reverses_is_told_with_its_line() -> None:
     undone = findings["cancelling-transposes"].concerns
     assert len(undone) == 2 and {concern.where for concern in undone} == {"embed, net.py:7"}
     for concern in undone:
-        says(concern.note, "model's", "lowering")
+        says(concern.note, "the model has one", "lowering")
     (added,) = findings["layout-changes"].concerns
     says(added.where, "between the model's input")
     assert "channels-last example input" in findings["layout-changes"].action
@@ -300,7 +300,7 @@ def test_an_island_names_what_causes_it_and_the_edges_are_none() -> None:
     untimed = found(_quantized("Softmax"), Times.EMULATED)["quantize-dequantize"]
     assert untimed.max_gain_pct is None and untimed.concerns[0].note == "around Softmax"
     finding = found(_quantized(""))["quantize-dequantize"]
-    assert finding.evidence["islands"] == 0 and "at the model's edges" in finding.title
+    assert finding.evidence["islands"] == 0 and "at the model's input or output" in finding.title
     assert "quantize-dequantize" not in found(_quantized(""), Times.EMULATED), (
         "nothing can be done about them"
     )

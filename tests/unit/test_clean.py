@@ -115,7 +115,9 @@ def test_what_the_kit_has_not_made_stays_and_no_link_is_followed(root, tmp_path,
     (root / "music/song").write_bytes(b"x" * 100)
     (root / "notes.txt").write_text("mine")
     shown = sme2prof("clean").stdout
-    assert shown.count("(a link, not the kit's)") == 2 and shown.count("(not the kit's)") == 5
+    assert (
+        shown.count("(a link, not written by the kit)") == 2 and shown.count("(not written by the kit)") == 5
+    )
     clean("--keep", "0")
     left = sorted(
         str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()

@@ -237,7 +237,7 @@ def test_another_program_is_known_by_what_ran(nodes, events, proof):
     check = same_program(SimpleNamespace(whole_dumps=[dump]))
     assert check.status == "fail"
     proven = analysed_calls(program(nodes), events, proven=True)
-    says(proven.misfits[0], "dump is not", "made.pte", *proof)
+    says(proven.misfits[0], "dump was not", "made.pte", *proof)
 
 
 def test_calls_and_kernels_that_a_program_does_not_have() -> None:

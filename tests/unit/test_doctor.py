@@ -62,7 +62,7 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     check, _ = _emulator()
     assert check.status == "optional" and "the first build gets one from the ziglang wheel, or" in check.fix
-    assert check.found == "no C++ compiler for aarch64 Linux is at hand (none is installed)"
+    assert check.found == "no C++ compiler for aarch64 Linux was found (none is installed)"
     compiler = tmp_path / "aarch64-linux-gnu-g++"
     compiler.write_text("#!/bin/sh\necho a cross compiler\n")
     compiler.chmod(0o755)
@@ -148,7 +148,7 @@ def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(monkeypa
     found = {check.name: check for check in checks.packages()}
     torch, torchao = found["torch"], found["torchao"]
     assert (torch.status, torch.fix) == ("fail", f"{sys.executable} -m pip install torch==2.13.0")
-    assert "2.0.0 does not fit ==2.13.0" in torch.found
+    assert "2.0.0 is not ==2.13.0" in torch.found
     assert (torchao.status, torchao.found) == ("fail", "not installed")
 
 

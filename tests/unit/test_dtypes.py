@@ -176,7 +176,7 @@ def test_what_stays_outside_is_explained_once_by_call_and_line() -> None:
     assert ["gelu" in text for text, _ in lines] == [True, True, True, False]
     assert [bool(details) for _, details in lines] == [False, False, True, True]
     says("\n".join(lines[2][1]), "mlp", GELU.source, GELU.code, GELU.replacement)
-    says("\n".join(lines[3][1]), "mlp", other.source, other.code, "nothing")
+    says("\n".join(lines[3][1]), "mlp", other.source, other.code, "no cure")
     below = replace(GELU, source="model.py:9", code="x = F.gelu(x)", module_path="head")
     index = replace(GELU, operator="aten.add.Tensor", call="add", dtype="int64", replacement="")
     lines = list(described(group_outside([GELU, below, below, index])))
@@ -184,7 +184,7 @@ def test_what_stays_outside_is_explained_once_by_call_and_line() -> None:
         says(text, count, what.operator, what.reason)
         says("\n".join(details), what.module_path, what.source, what.code)
     assert [GELU.replacement in "\n".join(details) for _, details in lines] == [False, True, False]
-    says("\n".join(lines[2][1]), "nothing", "XNNPACK", "integers")
+    says("\n".join(lines[2][1]), "no cure", "XNNPACK", "integers")
 
 
 @settings(deadline=None, max_examples=60)

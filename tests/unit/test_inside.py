@@ -132,7 +132,7 @@ def test_what_has_no_name_gets_none_and_multiplies_only_where_that_is_known() ->
 def test_samples_of_other_operators_are_given_to_none() -> None:
     made = made_series(2)
     found = inside_series(made.series, samples((0, 0, 0, 0, 40), operators=3), made)
-    assert found.operators[0].operator is None and "other operators" in found.note
+    assert found.operators[0].operator is None and "differ" in found.note
     assert found.operators[0].name == "call 0, operator 0" and found.moving is None
     doubted = replace(samples((0, 0, 0, 0, 40)), unknown_operators="it read the clock more often than others")
     found = inside_series(made.series, doubted, made)

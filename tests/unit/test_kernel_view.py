@@ -87,7 +87,7 @@ def test_the_view_separates_what_ran_from_what_was_configured() -> None:
     text = view(FILES)
     says_together(text, "SME2 on", "SME2 ran", "1 kernel", "12 calls")
     says_together(text, "1 of 1 operators", "SME path")
-    says_together(text, "SME2 off", "no operator", "SME2 path")
+    says_together(text, "SME2 off", "no operator", "SME2 kernel")
     executed, configured = text.split("## Configured only")
     assert row(executed, MOPA) == ["12 calls", "-", "SME2", "matmul", "f16"]
     assert row(executed, PACK) == ["ran", "-", "SME", "packing", "x16"]

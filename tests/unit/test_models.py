@@ -355,7 +355,7 @@ def test_a_folder_is_tried_again_not_imported_or_hidden(place: Path) -> None:
     assert "ToyCNN" in discover()["toy_cnn"].reference
     (hidden,) = skipped_folders()
     assert hidden.folder == str(place / "toy_cnn") and hidden.names == ("toy_cnn",)
-    says(hidden.text, "another name")
+    says(hidden.text, "rename")
 
 
 def test_a_file_that_fails_when_it_is_loaded_is_blamed_on_its_line(place: Path) -> None:

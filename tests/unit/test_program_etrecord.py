@@ -154,14 +154,14 @@ def test_many_members_are_bounded_together() -> None:
     """Each is below the limit; all of them took 2.9 GB."""
     spaces = b"[" + b" " * (17 * 2**20) + b"]"
     content = record({f"{GRAPH}{number}": spaces for number in range(4)}, zipfile.ZIP_DEFLATED)
-    with refused(FormatError, "too much"):
+    with refused(FormatError, "too large"):
         read_etrecord(content)
 
 
 def test_a_member_that_lies_about_its_size_takes_no_memory() -> None:
     bomb = bytearray(record({GRAPH: b" " * (40 * 2**20)}, zipfile.ZIP_DEFLATED))
     at = bomb.rindex(b"PK\1\2")
-    for claimed, said in ((12, "damaged"), (2**31 - 1, "too much"), (2**32 - 1, "too much")):
+    for claimed, said in ((12, "damaged"), (2**31 - 1, "too large"), (2**32 - 1, "too large")):
         bomb[at + 24 : at + 28] = struct.pack("<I", claimed)
         tracemalloc.start()
         with refused(FormatError, said):
@@ -270,7 +270,7 @@ def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Pat
     summary.write_text(json.dumps(own))
     graph = made(program)
     why = graph.why_outside("forward", 1)
-    assert why is not None and why.reason == left["reason"] and "nothing" in why.remedy
+    assert why is not None and why.reason == left["reason"] and "no cure" in why.remedy
     assert graph.why_outside("forward", 0) is None and graph.why_outside("other", 1) is None
     everything_taken = {**own, "coverage": {"undelegated": []}}
     for content, known in (

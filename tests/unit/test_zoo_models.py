@@ -168,8 +168,8 @@ def test_options_are_in_the_name_and_reach_the_model() -> None:
         ("edgetam_image_encoder@checkpoint=nowhere.pt", "nowhere.pt"),
         ("transformer_encoder@tokens=513", "tokens 513 512"),
         ("decoder_lm@tokens=256", "tokens context"),
-        ("toy_cnn@size=64", "toy_cnn alone"),
-        ("linear@size=64", "linear alone"),
+        ("toy_cnn@size=64", "only toy_cnn"),
+        ("linear@size=64", "only linear"),
         ("unett@size=64", "'unett'"),
     ],
 )

@@ -167,7 +167,7 @@ def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, 
         helped.sort(key=lambda line: -len(line.operators))
         first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
         said = f"bring the operators between the calls into the delegate{first}"
-        yield f"data between delegate calls is channels-first: {said}"
+        yield f"data between delegate calls is channels-first, so {said}"
     if "edge" in counts:
         yield (
             "export with a channels-last example input (only the input, not the weights), and pass such "
