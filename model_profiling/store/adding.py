@@ -24,7 +24,7 @@ _MOST_RUNS = 256
 _MOST_ROWS = 100_000
 """Limits of one change, which is held in memory until it is written."""
 
-Outcome = Literal["added", "continued", "already there", "an earlier state of a run in the store"]
+Outcome = Literal["added", "continued", "already there", "an earlier state of one that is there"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Adder:
     def _settle(self, place: int, run_dir: Path, mine: Identity, found: Identity) -> None:
         """Record that the store already has everything of `run_dir`."""
         same = found.run_id == mine.run_id
-        outcome: Outcome = "already there" if same else "an earlier state of a run in the store"
+        outcome: Outcome = "already there" if same else "an earlier state of one that is there"
         self._done[place] = AddedRun(run_dir, found.run_id, outcome)
 
     def _write(self) -> None:

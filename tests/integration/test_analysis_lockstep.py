@@ -211,4 +211,4 @@ def test_dumps_must_hold_whole_turns_and_launches_as_many_for_all(launched, tmp_
     assert longer.status == "fail"
     says(longer.found, "15 runs", "turns of 4")
     single = spoilt(launched, tmp_path / "b", lambda result: replace(result, etdump_turn_length=1))
-    assert single.status == "fail" and "one launch" in single.found
+    assert single.status == "fail" and "same launch" in single.found

@@ -227,7 +227,7 @@ def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> N
             {"model": "toy_cnn", "target": "android", "device": "10.0.0.1:5555"},
             "'device' cannot be",
         ),
-        ("profile", {"model": "--debug"}, "no model is named"),
+        ("profile", {"model": "--debug"}, "there is no model"),
         ("profile", {"model": "toy_cn"}, "'toy_cnn'? the tool `models`"),
         ("profile", {"model": "none.pte"}, "no file none.pte"),
         ("profile", {"model": "toy_cnn", "dtype": "fp8"}, "'fp32', 'fp16'"),
@@ -310,7 +310,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     assert _processes(program.name)
     refusal = client.refused("export", model="toy_cnn")
     assert f"profile {program.name}" in refusal
-    assert "is running" in refusal
+    assert "has been running" in refusal
 
     first.cancel()
     _until(lambda: not _processes(program.name), 20)
@@ -319,7 +319,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     (left,) = client.ask("runs", folder="jobs")["runs"]
     assert "interrupted" in left["verdict"]
     limited = {**asked, "resume": True, "time_limit_s": 0.2}
-    _until(lambda: "is running" not in client.refused("profile", **limited), 20)
+    _until(lambda: "has been running" not in client.refused("profile", **limited), 20)
     assert "larger time_limit_s" in client.refused("profile", **limited)
 
     heard.clear()

@@ -39,7 +39,7 @@ def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -
     assert sorted(path.name for path in here.iterdir()) == ["my_net"]
 
     again = sme2prof("onboard", "my_net")
-    assert again.returncode == 2 and "is there already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
     elsewhere = json.loads(sme2prof("onboard", "other", "--dir", here / "mine", "--json").stdout)
     assert elsewhere["folder"] == str(here / "mine" / "other") and not elsewhere["in_kit"]
     assert f"export SME2PROF_MODELS={here / 'mine'}" in elsewhere["next"]

@@ -325,7 +325,7 @@ def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: P
     ("spoil", "said"),
     [
         (lambda folder: folder / "none", "none"),
-        (lambda folder: folder, "holds no run"),
+        (lambda folder: folder, "contains no run"),
         (lambda folder: _written(folder / "x.txt", "1"), "x.txt"),
         (lambda folder: _written(folder / "x.json", "{"), "not JSON(?!.*pipeline).*; .*run directory"),
         (lambda folder: _written(folder / "x.json", "[1, 2]"), "x.json(?!.*pipeline).*; .*run directory"),

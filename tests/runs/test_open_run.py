@@ -313,7 +313,7 @@ def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypat
     kept.write_text("steal()")
     assert html.vega_script() == kept.read_text() == "draw()"
     told = sme2prof("models")
-    assert re.search(r"^warning: .*cache.*\(vega\.js .*\).*made again$", told.stderr, re.MULTILINE)
+    assert re.search(r"^warning: .*cache.*\(vega\.js .*\).*created again$", told.stderr, re.MULTILINE)
     (tmp_path / "cache").chmod(0o777)
     kept.write_text("steal()")
     assert html.vega_script() == "draw()", "a page is made without the cache, too"

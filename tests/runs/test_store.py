@@ -272,7 +272,7 @@ def test_from_the_command_line(tmp_path: Path, capsys, monkeypatch) -> None:
     says(capsys.readouterr().err, f"no store in {tmp_path / 'store'}", "store add")
     (tmp_path / "a file").write_text("")
     assert main(["store", "list", "--store", str(tmp_path / "a file")]) == 2
-    assert "is no folder" in (said := capsys.readouterr().err) and "store add" not in said
+    assert "is not a folder" in (said := capsys.readouterr().err) and "store add" not in said
     runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(3)]
     (runs[1] / names.METRICS).write_text("{")
     assert main(["store", "add", str(tmp_path / "runs"), "--tag", "night", "--commit", "c0ffee"]) == 1
@@ -297,7 +297,7 @@ def test_from_the_command_line(tmp_path: Path, capsys, monkeypatch) -> None:
 
 def test_a_folder_of_other_things_becomes_no_store(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match=rf"{tmp_path} .*no store"):
+    with pytest.raises(InputError, match=rf"{tmp_path} .*not a store"):
         Store.open(tmp_path, make=True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
