@@ -207,7 +207,7 @@ def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path)
     assert isinstance(coverage, dict) and coverage["operators"] is None and not coverage["missing"]
     assert coverage["operators_total"] == 5, "how many there are is the program's word"
     (line,) = lines(section(run_document(gather_report(arm)), "What runs on SME2"))
-    assert line.startswith("Not tested") and found.coverage.next_command in line
+    assert line.startswith("It was not tested") and found.coverage.next_command in line
 
 
 def test_without_any_evidence_nothing_is_projected(arm: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest
 def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, capsys) -> None:
     run_dir = shutil.copytree(X86_64, tmp_path / "linux")
     assert main(["report", str(run_dir), "--sme2-factor", "2:4"]) == 0
-    says(capsys.readouterr().err, "--sme2-factor", "not an Arm CPU")
+    says(capsys.readouterr().err, "--sme2-factor", "not from an Arm CPU")
     assert main(["report", str(run_dir), "--sme2-factor", "4:2"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -255,7 +255,7 @@ def test_what_an_assistant_asks_is_answered_alike(store: Store) -> None:
     assert (few.rows, few.more) == ([(0,), (1,), (2,), (3,)], True)
     for sql, said in (
         ("FROM lattencies", "did you mean 'latencies'"),
-        ("SELECT 1; SELECT 2", "it is 2 statements"),
+        ("SELECT 1; SELECT 2", "this has 2 statements"),
         (f"COPY runs TO '{store.root}/x.csv'", "COPY does not only read"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
