@@ -239,7 +239,7 @@ def export_model(
     made_with = versions()
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
         wrong = InputError if type(seed) is int else WrongTypeError
-        raise wrong(f"the seed {seed} cannot be used", f"give a whole number from 0 to {_LARGEST_SEED}")
+        raise wrong(f"the seed {seed} is out of range", f"give a whole number from 0 to {_LARGEST_SEED}")
     folder = None if outdir is None else as_path(outdir)
     if folder is not None:
         _check_writable(folder)
@@ -352,9 +352,11 @@ def _check_options(dtype: str, backend: str, name: str | None, calibration: obje
             f"use --backend xnnpack, or --dtype {' or '.join(_SUPPORTED[backend])}",
         )
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", str(name)):
-        raise InputError(f"'{name}' cannot name a model", "use letters, digits and underscores")
+        raise InputError(f"'{name}' is not a valid model name", "use letters, digits and underscores")
     if calibration is not None and dtype != "int8":
-        raise InputError(f"calibration is for int8, not for {dtype}", "add --dtype int8, or leave it out")
+        raise InputError(
+            f"calibration is for int8, not for {dtype}", ("add --dtype int8, or remove the calibration")
+        )
     if not isinstance(calibration, Iterable | None):
         raise WrongTypeError(
             f"calibration is of type {type(calibration).__name__}",

@@ -88,7 +88,7 @@ def load_upstream(name: str) -> EagerModelBase:
         said = (
             f"ExecuTorch's model '{name}' cannot be loaded here: {str(problem).splitlines()[0].rstrip('.')}"
         )
-        fix = "repair the package it names, or choose another model"
+        fix = "repair that package, or choose another model"
         raise InputError(said, DOWNLOAD_FIX if failed_download(problem) else fix) from problem
     return AdaptedModel(made)
 

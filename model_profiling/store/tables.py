@@ -63,7 +63,7 @@ RUNS = Table(
         Column("platform", "text", "linux, mac, android or emulated"),
         Column("cpu", "text", "the CPU"),
         Column("cores", "whole", "how many"),
-        Column("has_sme2", "flag", "whether the CPU has SME2, real or emulated; null where nothing says"),
+        Column("has_sme2", "flag", "whether the CPU has SME2, real or emulated; null if unknown"),
         Column("is_arm", "flag", "whether it is an Arm CPU, real or emulated; null where nothing says"),
         TIMES,
         Column("state", "text", "finished, running, interrupted, partial or failed"),

@@ -227,6 +227,6 @@ def other_versions(device: str, offers: Sequence[Offer], versions: Versions) -> 
 
 def how_to_offer(scheduler: Scheduler | None, target: str) -> str:
     if scheduler is None:
-        return "it is not this machine's: name one that is, or give --scheduler"
+        return "this machine does not have it: choose one that it has, or give --scheduler"
     option = {"host": "--host", EMULATED: "--emulated"}.get(target.partition("@")[0], f"--target {target}")
     return f"start it there: sme2prof worker --scheduler {scheduler.address} {option}"

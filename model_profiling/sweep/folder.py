@@ -158,14 +158,14 @@ def settle(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> Path
     if resume:
         if changed := _changed(path, sweep):
             raise InputError(
-                f"{path} holds a sweep with other settings ({', '.join(changed)})",
+                f"{path} contains a sweep with other settings ({', '.join(changed)})",
                 "continue it with its own file, start again with --restart, or choose another --outdir",
             )
         return None
     if not record.has_ended and not force:
         left = sum(not each.ended for each in record.cells)
         raise InputError(
-            f"{path} holds an unfinished sweep ({left} of {len(record.cells)} cells are left)",
+            f"{path} contains an unfinished sweep ({left} of {len(record.cells)} cells are left)",
             "continue it with --resume, or start again with --restart, which keeps it under its date",
         )
     kept = earlier_name(path, record.began)
