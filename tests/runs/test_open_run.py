@@ -300,7 +300,7 @@ def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
         run.measure()
     kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
     (remark,) = (remark for remark in kept if remark["code"] == "cache")
-    says(remark["seen"], "the runner", "(more is not as it was made)")
+    says(remark["seen"], "the runner", "(more has changed since it was created)")
     assert take_repair_notes() == ()
 
 

@@ -256,7 +256,7 @@ def test_what_an_assistant_asks_is_answered_alike(store: Store) -> None:
     for sql, said in (
         ("FROM lattencies", "did you mean 'latencies'"),
         ("SELECT 1; SELECT 2", "this has 2 statements"),
-        (f"COPY runs TO '{store.root}/x.csv'", "COPY does not only read"),
+        (f"COPY runs TO '{store.root}/x.csv'", "COPY is not read-only"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             ask_confined(store, sql, Limits())

@@ -68,7 +68,7 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
     compiler.chmod(0o755)
     check, _ = _emulator()
     assert (
-        "(a cross compiler cannot build a C++17 program for aarch64 Linux: what it made is not one)"
+        "(a cross compiler cannot build a C++17 program for aarch64 Linux: its output is not such a program)"
         in check.found
     )
     assert not (tmp_path / "cache").exists()

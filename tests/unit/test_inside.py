@@ -136,7 +136,7 @@ def test_samples_of_other_operators_are_given_to_none() -> None:
     assert found.operators[0].name == "call 0, operator 0" and found.moving is None
     doubted = replace(samples((0, 0, 0, 0, 40)), unknown_operators="it read the clock more often than others")
     found = inside_series(made.series, doubted, made)
-    assert found.operators[0].operator is None and "not known: it read the clock" in found.note
+    assert found.operators[0].operator is None and "worked for: it read the clock" in found.note
 
 
 def test_the_interval_is_wilsons() -> None:
