@@ -30,7 +30,7 @@ from model_profiling.export import export_model
 from model_profiling.program.category import Category
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOptions, RunOutcome
-from model_profiling.workflow.profile import ProfileOptions, profile
+from model_profiling.workflow.profile import ProfileOptions, profile_one
 
 ZOO = Path(__file__).resolve().parents[1] / "tests" / "zoo"
 NOT_MODELS = ("test_", "expected")
@@ -83,10 +83,10 @@ def worked(asked: Asked) -> Row:
         host = ProfileOptions(
             target=TargetChoice("host"), runs=asked.runs, rounds=asked.rounds, mode="rounds", outdir=home
         )
-        row = with_run(row, profile(made.pte, host, RunOptions(force=True)).main)
+        row = with_run(row, profile_one(str(made.pte), host, RunOptions(force=True)).main)
         if asked.emulate:
             there = ProfileOptions(target=TargetChoice("emulated"), outdir=home)
-            row = replace(row, sme2=proof(profile(made.pte, there, RunOptions(force=True)).main))
+            row = replace(row, sme2=proof(profile_one(str(made.pte), there, RunOptions(force=True)).main))
     except ProfilingError as problem:
         row = replace(row, failed=str(problem))
     # A failure of the kit's own is what the campaign looks for.
