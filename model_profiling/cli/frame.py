@@ -20,6 +20,7 @@ import click
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import in_short, no_command, printable
+from model_profiling.core.number_formats import parse_keep
 from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
@@ -154,6 +155,12 @@ def _as_factors(_context: click.Context, _option: click.Parameter, text: str | N
 
 
 PATH = _NamedPath(readable=False, path_type=Path)
+
+
+def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
+    return parse_keep(pairs)
+
+
 times_option = click.option(
     "--times",
     type=click.Choice(["hardware", "emulated"]),
@@ -177,6 +184,21 @@ budget_option = click.option(
     metavar="SECONDS",
     show_default="30",
     help="Time limit for measuring, in seconds (at least six launches are made).",
+)
+calibrate_option = click.option(
+    "--calibrate",
+    "--calibration",
+    "calibration",
+    metavar="FILE.py:FUNCTION|FILE.npz",
+    show_default="the example inputs",
+    help="Real inputs: int8 takes its ranges from them, and outputs are compared with PyTorch on them.",
+)
+keep_option = click.option(
+    "--keep",
+    multiple=True,
+    callback=_as_keep,
+    metavar="MODULE=fp32",
+    help="Keep a layer in fp32; may be given several times.",
 )
 sample_option = click.option(
     "--sample",

@@ -14,11 +14,12 @@ import click
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural
+from model_profiling.core.number_formats import FORMATS, FORMATS_HELP
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models
 from model_profiling.models.options import MARK
-from model_profiling.models.registry import DTYPES, ModelEntry, skipped_folders
+from model_profiling.models.registry import ModelEntry, skipped_folders
 from model_profiling.program.graph_file import described
 
 
@@ -67,7 +68,7 @@ def _said_of(entry: ModelEntry) -> Iterator[str]:
     facts = [f"inputs {_inputs(entry)}", f"options {MARK}{options}" if options else ""]
     facts.append(f"needs {', '.join(entry.missing)} (not installed)" if entry.missing else "")
     yield "; ".join(filter(None, facts))
-    for dtype in (dtype for dtype in DTYPES if dtype not in entry.dtypes):
+    for dtype in (dtype for dtype in FORMATS if dtype not in entry.dtypes):
         yield f"no {dtype}: {entry.not_supported.get(dtype, 'not registered for it')}"
 
 
@@ -138,22 +139,19 @@ def _check(name: str, place: Path | None, *, as_json: bool) -> int:
 @frame.command(
     "export",
     example="""sme2prof export mobilenet_v3_small --dtype fp16
-    sme2prof export my_model.py:make --dtype int8 --calibration my_data.py:batches""",
+    sme2prof export my_model.py:make --dtype int8 --calibrate my_data.py:batches
+    sme2prof export my_model.py:make --dtype fp16 --keep head=fp32""",
     facts=True,
 )
 @click.argument("model")
-@click.option("--dtype", type=click.Choice(DTYPES), default="fp32", show_default=True, help="Number format.")
+@click.option("--dtype", default="fp32", show_default=True, help=f"Number format: {FORMATS_HELP}.")
+@frame.keep_option
+@frame.calibrate_option
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="What runs it."
 )
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL/artifacts", help="Folder for the files.")
 @click.option("--name", show_default="the model's name", help="Name for the files.")
-@click.option(
-    "--calibration",
-    metavar="FILE.py:FUNCTION",
-    show_default="the example inputs",
-    help="Function that yields inputs for int8 calibration.",
-)
 @click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
 def export_command(

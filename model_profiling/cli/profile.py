@@ -12,9 +12,9 @@ from model_profiling.cli import for_tools, frame
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import measuring
 from model_profiling.config.settings import ScheduleMode
+from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
 from model_profiling.export.records import BACKENDS
-from model_profiling.models.registry import DTYPES
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
@@ -129,9 +129,11 @@ def print_place(outcome: RunOutcome, what: str = "Report", *, quiet: bool) -> No
 def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    words = tuple(word.strip() for word in text.split(",")) if text != "all" else DTYPES
-    if not set(words) <= set(DTYPES) or len(set(words)) != len(words):
-        raise click.BadParameter(f"give {', '.join(DTYPES)}, several of them with commas, or all")
+    if text == "all":
+        return FORMATS
+    words = tuple(parse_format(word.strip()).text for word in text.split(","))
+    if len(set(words)) != len(words):
+        raise click.BadParameter("name each number format once")
     return words
 
 
@@ -152,8 +154,10 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     callback=_dtypes,
     show_default="fp32",
     metavar="DTYPE,...",
-    help=f"Number format: {', '.join(DTYPES)}; several with commas, or all, to compare them.",
+    help=f"Number format: {FORMATS_HELP}; several with commas, or all that suit the model, to compare them.",
 )
+@frame.keep_option
+@frame.calibrate_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
 @click.option(
     "--runs",

@@ -16,8 +16,8 @@ from model_profiling.config.sweep import OWN_RUNGS, SweepConfig, parse_sweep
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream, json_text, write_out
 from model_profiling.core.formatting import plural
+from model_profiling.core.number_formats import USUAL
 from model_profiling.models import registry
-from model_profiling.models.registry import DTYPES
 from model_profiling.run.names import default_run_dir
 from model_profiling.runner.machine import TargetChoice, TargetKind, place_of
 
@@ -162,12 +162,12 @@ class NewSweep:
     def dtypes(self) -> list[str]:
         """All dtypes that any of the models supports; an exported program has its own."""
         found = {dtype for model in self.models if not model.endswith(".pte") for dtype in _dtypes(model)}
-        return [dtype for dtype in DTYPES if dtype in found]
+        return [dtype for dtype in USUAL if dtype in found]
 
 
 def _dtypes(model: str) -> Iterable[str]:
     chosen = registry.choose(model)
-    return registry.discover()[chosen.model].dtypes if chosen else DTYPES
+    return registry.discover()[chosen.model].dtypes if chosen else USUAL
 
 
 def write_new_sweep(wanted: NewSweep, output: Path, *, force: bool = False) -> Path:

@@ -27,7 +27,7 @@ from model_profiling.config.settings import (
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean, plural
 from model_profiling.core.hints import build_runners
-from model_profiling.core.stdio import under_either_name
+from model_profiling.core.number_formats import under_either_name
 from model_profiling.run.remarks import Diagnostic, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.runner.machine import TargetChoice

@@ -35,6 +35,7 @@ from model_profiling.config.values import (
 )
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.models.catalog import file_name_of
 from model_profiling.run.names import variant_of
 from model_profiling.run.series import switch_in_name
@@ -48,7 +49,15 @@ ON, OFF, LADDER = "on", "off", "ladder"
 OWN_RUNGS = {ON: (), OFF: ("sme2",), LADDER: ()}
 """The predefined rungs and what each switches off; what a ladder switches off depends on the CPU."""
 
-Dtype = Literal["fp32", "fp16", "int8"]
+
+def _known_format(text: str) -> str:
+    try:
+        return parse_format(text).text
+    except InputError as problem:
+        raise refuse(f"is {text!r}: {problem.problem}", problem.fix) from problem
+
+
+Dtype = Annotated[str, AfterValidator(_known_format)]
 Backend = Literal["xnnpack", "portable"]
 HOSTS_MARK = "@"
 """Separates `host` from the name of one of several machines: `host@lab-3`."""
@@ -302,9 +311,8 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
 def _of_programs(sweep: SweepConfig, name: str) -> list[str]:
     """The dtypes or backends in the names of exported programs."""
     variants = [variant_of(Path(model)) for model in sweep.models if model.endswith(".pte")]
-    return [
-        variant.partition("_")[2 if name == "dtype" else 0] for stem, variant in variants if stem != variant
-    ]
+    known = [variant for stem, variant in variants if stem != variant]
+    return [format_of_name(f"_{each}") if name == "dtype" else each.partition("_")[0] for each in known]
 
 
 def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Problem]:
@@ -319,7 +327,8 @@ def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Proble
                 names = [Path(model).stem]
             else:
                 name = file_name_of(model)
-                names = [f"{name}_{backend}_{dtype}" for backend in sweep.backends for dtype in sweep.dtypes]
+                words = [parse_format(dtype).word() for dtype in sweep.dtypes]
+                names = [f"{name}_{backend}_{word}" for backend in sweep.backends for word in words]
         except InputError as problem:
             yield Problem(where, f"is {as_written!r}: {problem.problem}", problem.fix)
             continue

@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, ParamSpec
 
@@ -211,24 +210,3 @@ def defer_signals() -> Iterator[None]:
             signal.signal(number, old)
         if came:
             signal.raise_signal(came[0])
-
-
-# int8 programs are named `_int8` here and `_q8` by older tools; either name finds the other's file.
-
-_TWINS = (("_q8", "_int8"), ("_int8", "_q8"))
-_DTYPES = {"fp32": "fp32", "fp16": "fp16", "int8": "int8", "q8": "int8"}
-
-
-def exported_dtype(stem: str) -> str:
-    """Return a program's precision from its name `<model>_<backend>_<dtype>`; empty if the name has none."""
-    return _DTYPES.get(stem.rpartition("_")[2], "")
-
-
-def under_either_name(path: Path) -> Path:
-    if not path.exists():
-        for mine, other in _TWINS:
-            if path.stem.endswith(mine):
-                twin = path.with_name(path.stem.removesuffix(mine) + other + path.suffix)
-                if twin.is_file():
-                    return twin
-    return path

@@ -10,19 +10,22 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError
+from model_profiling.core.number_formats import NumberFormat
 from model_profiling.export.records import Accuracy, Deviation
-from model_profiling.export.tracing import Eager, Traced, flatten, module_of, operator_name, quoted_line
+from model_profiling.export.tracing import Eager, Traced, flatten, like, module_of, operator_name, quoted_line
 from model_profiling.statistics.parity import OutputParity, compare_arrays, together
 
 if TYPE_CHECKING:
     import torch
     from torch.fx import Node
+
+    from model_profiling.models.base import ExampleInputs
 
     Tensors = list[torch.Tensor]
 
@@ -151,21 +154,38 @@ def quietly(enabled: bool = True) -> Iterator[Captured]:
             captured.text = sink.read().decode("utf-8", "replace")
 
 
-LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2, "int8": 0.1}
+LOWERING_TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2, "int8": 0.1, "int8-dynamic": 0.1, "int4": 0.1, "own": 0.1}
 """Against PyTorch in the same dtype: only the order of rounding may differ. In fp16 a correct
 MobileNetV3-small differs by 0.015 on aarch64 and by 0.0235 on x86_64."""
-PRECISION_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-2, "int8": 0.25}
+PRECISION_TOLERANCE = {
+    "fp32": 1e-4,
+    "fp16": 5e-2,
+    **dict.fromkeys(("int8", "int8-dynamic", "int4", "own"), 0.25),
+}
 """Against float32: beyond this the dtype probably harms the model's answers."""
 _MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")
 
 
 def check_outputs(
-    name: str, pte: Path, traced: Traced, eager: Eager, *, dtype: str, written_inputs: int
+    name: str,
+    pte: Path,
+    traced: Traced,
+    eager: Eager,
+    *,
+    wanted: NumberFormat,
+    written_inputs: int,
+    batches: Sequence[ExampleInputs] = (),
 ) -> Accuracy:
-    """Compare the program with eager PyTorch; if it does not run or gives no numbers, `problem` says so."""
+    """Compare the program with eager PyTorch, with float32 on `batches` if there are some; if it does not run
+    or gives no numbers, `problem` says so."""
     same_dtype, float32 = traced.eager.run(), eager.run()
+    dtype, kind = wanted.text, wanted.kind
+
+    def run(given: Eager) -> Tensors:
+        return _run_program(name, pte, given)[written_inputs:]
+
     try:
-        produced = _run_program(name, pte, traced.eager)[written_inputs:]
+        produced = run(traced.eager)
         got, want = ([tuple(t.shape) for t in side] for side in (produced, same_dtype))
         if got != want:
             raise ExportError(
@@ -175,15 +195,46 @@ def check_outputs(
         # If PyTorch overflows and the backend, with wider sums, does not, compare with float32.
         overflowed = _odd(same_dtype) and not _odd(produced)
         compared = Accuracy(
-            lowering=deviation(produced, float32, PRECISION_TOLERANCE[dtype])
+            lowering=deviation(produced, float32, PRECISION_TOLERANCE[kind])
             if overflowed
-            else deviation(produced, same_dtype, LOWERING_TOLERANCE[dtype]),
-            precision=deviation(produced, float32, PRECISION_TOLERANCE[dtype]),
+            else deviation(produced, same_dtype, LOWERING_TOLERANCE[kind]),
+            precision=deviation(produced, float32, PRECISION_TOLERANCE[kind]),
         )
+        if batches and kind != "fp32":
+            some = batches[:_MOST_BATCHES]
+            compared = replace(
+                compared,
+                precision=_on_real_inputs(run, traced.eager, eager, some, PRECISION_TOLERANCE[kind]),
+                real_inputs=len(some),
+            )
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
     problem, fix = _not_finite(name, dtype, traced, produced=produced, same_dtype=same_dtype, float32=float32)
     return replace(compared, problem=problem, fix=fix)
+
+
+_MOST_BATCHES = 32
+"""More inputs take longer and change a worst case little."""
+
+
+def _on_real_inputs(
+    run: Callable[[Eager], Tensors],
+    traced: Eager,
+    eager: Eager,
+    batches: Iterable[ExampleInputs],
+    tolerance: float,
+) -> Deviation:
+    """Compare the program, run by `run`, with float32 on `batches`, all of an output's values together."""
+    import torch
+
+    rows: list[tuple[Tensors, Tensors]] = []
+    for batch in batches:
+        given = replace(traced, args=like(batch, traced.args))
+        rows.append((run(given), replace(eager, args=batch).run()))
+    produced, wanted = (
+        [torch.stack(each) for each in zip(*side, strict=True)] for side in zip(*rows, strict=True)
+    )
+    return deviation(produced, wanted, tolerance)
 
 
 def _run_program(name: str, pte: Path, eager: Eager) -> Tensors:
@@ -226,7 +277,7 @@ def _not_finite(
         values = "1 output value is" if count == 1 else f"{count} output values are"
         return (
             f"'{name}' overflows in {dtype}: {values} NaN or infinite{first_not_finite(traced)}",
-            "export fp32, or scale the activations down",
+            "keep that layer in float32 (--keep MODULE=fp32), export fp32, or scale the activations down",
         )
     if count > 0:
         return (

@@ -9,7 +9,8 @@ import platform
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.core.errors import ExportError, InputError, SetupError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
 from model_profiling.core.hints import install_extra
+from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, parse_format
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly
@@ -25,7 +27,7 @@ from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, C
 from model_profiling.export.tracing import module_of, operator_name, place_named_in, quoted_line
 from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_attribute, load_model
 from model_profiling.models.options import blaming, passed_through
-from model_profiling.models.registry import DTYPES, choose, discover
+from model_profiling.models.registry import choose, discover
 from model_profiling.program import read_program
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ class Lowered:
     coverage: Coverage
     written_inputs: int
     """How many inputs the model writes into; the program returns them before its outputs."""
+
+
+_MARKS = ("quantized_decomposed.", "torchao.")
+"""Quantizing and dequantizing, as the two ways to quantize write them."""
 
 
 def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
@@ -84,7 +90,7 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
     outside = with_instructions(left, program.debug_handle_map["forward"], written.methods[0])
     coverage = Coverage(
         # Inside a delegate, a quantize or dequantize step only marks the dtype and costs nothing.
-        delegated=sum(not operator_name(node).startswith("quantized_decomposed.") for node in inside),
+        delegated=sum(not operator_name(node).startswith(_MARKS) for node in inside),
         partitions=len(parts),
         undelegated=tuple(map(refusals.with_replacement, outside)),
         inserted_transposes=sum(
@@ -174,7 +180,6 @@ def _tensors(value: object) -> list[dict[str, object]]:
 
 _LARGEST_SEED = 2**32 - 1
 """Numpy's limit; torch takes more."""
-_SUPPORTED = {"xnnpack": ("fp32", "fp16", "int8"), "portable": ("fp32", "fp16")}
 
 
 @contextlib.contextmanager
@@ -211,6 +216,7 @@ def export_model(
     save_graph: bool = False,
     name: str | None = None,
     calibration: str | Iterable[ExampleInputs] | None = None,
+    keep: Sequence[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
     verbose: bool = False,
@@ -223,16 +229,20 @@ def export_model(
 
         export(module, torch.rand(1, 3, 224, 224), dtype="fp16").pte
 
-    Writes `<name>_<backend>_<dtype>.pte`, its `.etrecord` and `.json` summary into `outdir` (by default
+    Writes `<name>_<backend>_<format>.pte`, its `.etrecord` and `.json` summary into `outdir` (by default
     `out_<name>/artifacts`). The same model and seed give the same `.pte`, byte for byte.
 
-    `dtype` is fp32, fp16 or int8, `backend` xnnpack or portable; `calibration` gives an int8 model real
-    inputs: `file.py:function`, or an iterable of tuples of tensors. A model that cannot be lowered is an
-    `ExportError` with the operator and line that prevent it.
+    `dtype` is fp32, fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`, `backend` xnnpack or
+    portable. `calibration` gives real inputs, for the ranges of int8 and to compare with PyTorch:
+    `file.py:function`, `file.npz`, or an iterable of tuples of tensors. Modules in `keep` stay in float32.
+    A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
     progress = progress or Silent()
-    _check_options(dtype, backend, name, calibration)
+    if not isinstance(dtype, str):
+        raise WrongTypeError(f"dtype is of type {type(dtype).__name__}", f"choose from {FORMATS_HELP}")
+    wanted = parse_format(dtype)
+    _check_options(wanted, backend, name, calibration)
     given = given_model(model, inputs, name)
     if isinstance(given, str) and (chosen := choose(given)):
         discover()[chosen.model].check_dtype(dtype)
@@ -250,11 +260,11 @@ def export_model(
             eager = tracing.eager_model(named.name, named.model)
         folder = folder or Path(f"out_{named.name}") / "artifacts"
         _check_writable(folder)
-        batches = _calibration_batches(named, calibration) if dtype == "int8" else None
+        batches = _calibration_batches(named, calibration, eager.args)
         progress.stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
-            traced = tracing.trace(named.name, eager, dtype, batches)
-        pte = folder / f"{named.name}_{backend}_{dtype}.pte"
+            traced = tracing.trace(named.name, eager, wanted, batches, keep)
+        pte = folder / f"{named.name}_{backend}_{wanted.word(kept=bool(keep))}.pte"
         progress.stage(f"lowering {pte.stem}")
         with quietly(not verbose):
             lowered = lower(named.name, traced.program, backend)
@@ -267,7 +277,13 @@ def export_model(
             pte_part.write_bytes(lowered.program.buffer)
             progress.stage(f"checking {pte.stem} against PyTorch")
             accuracy = check_outputs(
-                named.name, pte_part, traced, eager, dtype=dtype, written_inputs=lowered.written_inputs
+                named.name,
+                pte_part,
+                traced,
+                eager,
+                wanted=wanted,
+                written_inputs=lowered.written_inputs,
+                batches=batches or (),
             )
             etrecord_part = files.enter_context(replacing(etrecord))
             with (
@@ -298,10 +314,11 @@ def export_model(
                 accuracy=accuracy,
                 seconds=round(time.monotonic() - began, 3),
                 versions=made_with,
-                calibration=_calibration(dtype, calibration, batches),
+                calibration=_calibration(wanted, calibration, batches),
+                keep=tuple(keep),
                 warnings=(
                     *(named.entry.remarks(dtype, backend) if named.entry else ()),
-                    *accuracy_warnings(dtype, accuracy, calibrated=batches is not None),
+                    *accuracy_warnings(wanted, accuracy, calibrated=batches is not None),
                 ),
             )
             if graph is not None:
@@ -337,30 +354,21 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _check_options(dtype: str, backend: str, name: str | None, calibration: object) -> None:
-    word: object
-    for kind, word, known in (("dtype", dtype, DTYPES), ("backend", backend, BACKENDS)):
-        if not isinstance(word, str):
-            raise WrongTypeError(
-                f"{kind} is of type {type(word).__name__}", f"choose from {', '.join(known)}"
-            )
-        if word not in known:
-            raise InputError(f"there is no {kind} '{word}'", f"choose from {', '.join(known)}")
-    if dtype not in _SUPPORTED[backend]:
+def _check_options(wanted: NumberFormat, backend: str, name: str | None, calibration: object) -> None:
+    if backend not in BACKENDS:
+        wrong = InputError if isinstance(backend, str) else WrongTypeError
+        raise wrong(f"there is no backend '{backend}'", f"choose from {', '.join(BACKENDS)}")
+    if wanted.quantized and backend == "portable":
         raise InputError(
-            f"the {backend} backend does not run {dtype}",
-            f"use --backend xnnpack, or --dtype {' or '.join(_SUPPORTED[backend])}",
+            f"the portable backend does not run {wanted.text}",
+            "use --backend xnnpack, or --dtype fp32 or fp16",
         )
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", str(name)):
         raise InputError(f"'{name}' is not a valid model name", "use letters, digits and underscores")
-    if calibration is not None and dtype != "int8":
-        raise InputError(
-            f"calibration is for int8, not for {dtype}", ("add --dtype int8, or remove the calibration")
-        )
     if not isinstance(calibration, Iterable | None):
         raise WrongTypeError(
             f"calibration is of type {type(calibration).__name__}",
-            "give file.py:function, or an iterable of tuples of tensors",
+            "give file.py:function, file.npz, or an iterable of tuples of tensors",
         )
 
 
@@ -374,12 +382,33 @@ def _check_writable(outdir: Path) -> None:
 
 
 def _calibration_batches(
-    named: NamedModel, source: str | Iterable[ExampleInputs] | None
-) -> Iterable[ExampleInputs] | None:
-    if source is None:
-        return tracing.ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
-    if not isinstance(source, str):
-        return source
+    named: NamedModel, source: str | Iterable[ExampleInputs] | None, example: ExampleInputs
+) -> list[ExampleInputs] | None:
+    """The inputs for ranges and for the comparison with PyTorch; None if there are only example inputs."""
+    batches = (
+        tracing.ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
+        if source is None
+        else _batches_of(source, example)
+        if isinstance(source, str)
+        else source
+    )
+    if batches is None:
+        return None
+    found: list[ExampleInputs] = []
+    with blaming(f"calibration of '{named.name}' failed at batch {len(found)}", _BATCHES):
+        for batch in batches:
+            found.append(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,))
+    if not found:
+        raise InputError(f"the calibration of '{named.name}' yields no inputs", _BATCHES)
+    return found
+
+
+_BATCHES = "yield tuples shaped like the example inputs, at least one"
+
+
+def _batches_of(source: str, example: ExampleInputs) -> Iterable[ExampleInputs]:
+    if source.endswith(".npz"):
+        return _batches_in_file(Path(source), example)
     _, _, made = load_attribute(source)
     with blaming(f"{source} failed", "make it work when called without arguments"):
         batches = cast("Callable[[], object]", made)() if callable(made) else made
@@ -391,10 +420,42 @@ def _calibration_batches(
     return cast("Iterable[ExampleInputs]", batches)
 
 
+def _batches_in_file(path: Path, example: ExampleInputs) -> list[ExampleInputs]:
+    """Inputs from an .npz: an array for each input, in their order; the first dimension counts inferences."""
+    import numpy as np
+    import torch
+
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = [torch.from_numpy(held[name]) for name in held.files]
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as problem:
+        raise InputError(
+            f"{path} cannot be read as .npz: {problem}", "write it with numpy.savez"
+        ) from problem
+    wanted = [leaf for leaf in example if isinstance(leaf, torch.Tensor)]
+    fits = [
+        array[0].numel() == leaf.numel() for array, leaf in zip(arrays, wanted, strict=False) if len(array)
+    ]
+    if (
+        len(arrays) != len(example)
+        or len(wanted) != len(example)
+        or len(fits) != len(example)
+        or not all(fits)
+    ):
+        shapes = ", ".join(f"Nx{'x'.join(map(str, leaf.shape))}" for leaf in wanted)
+        raise InputError(f"the arrays in {path} do not fit the model's inputs", f"give arrays of {shapes}")
+    return [
+        tuple(part.reshape(leaf.shape).to(leaf.dtype) for part, leaf in zip(parts, wanted, strict=True))
+        for parts in zip(*arrays, strict=False)
+    ]
+
+
 def _calibration(
-    dtype: str, source: str | Iterable[ExampleInputs] | None, batches: Iterable[ExampleInputs] | None
+    wanted: NumberFormat,
+    source: str | Iterable[ExampleInputs] | None,
+    batches: Iterable[ExampleInputs] | None,
 ) -> str:
-    if dtype != "int8":
+    if not wanted.has_ranges:
         return ""
     if batches is None:
         return EXAMPLE_INPUTS
@@ -403,7 +464,7 @@ def _calibration(
     return source if isinstance(source, str) else "inputs given by the caller"
 
 
-def accuracy_warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
+def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
     lowering, precision = accuracy.lowering, accuracy.precision
     if accuracy.problem or lowering is None or precision is None:
         return  # the problem itself is reported
@@ -414,13 +475,13 @@ def accuracy_warnings(dtype: str, accuracy: Accuracy, *, calibrated: bool) -> It
             "or other inputs"
         )
     if not lowering.ok:
-        far = f"outputs differ from PyTorch in {dtype} by {lowering.distance}"
+        far = f"outputs differ from PyTorch in {wanted.text} by {lowering.distance}"
         yield f"{far}: compare with --backend portable"
     if not precision.ok:
         yield (
-            f"outputs in {dtype} differ from float32 by {precision.distance}: check the model's accuracy "
-            "on real data"
-            + ("" if calibrated or dtype != "int8" else ", and calibrate on real inputs (--calibration)")
+            f"outputs in {wanted.text} differ from float32 by {precision.distance}: check the model's"
+            " accuracy on real data"
+            + (", and give real inputs with --calibrate" if wanted.has_ranges and not calibrated else "")
         )
 
 

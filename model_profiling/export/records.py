@@ -91,12 +91,14 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The program's outputs on the example inputs compared with PyTorch, twice; None if it gave none."""
+    """The program's outputs compared with PyTorch, twice; None if it gave none."""
 
     lowering: Deviation | None = None
     """Against eager PyTorch in the program's dtype: the effect of lowering and of the backend."""
     precision: Deviation | None = None
     """Against eager PyTorch in float32: the cost of the dtype itself."""
+    real_inputs: int = 0
+    """How many calibration inputs `precision` was computed on; 0 for the example inputs."""
     problem: str = ""
     """Why the program cannot be used as it is: it does not run, or gives no numbers."""
     fix: str = ""
@@ -129,8 +131,10 @@ class ExportResult:
     seconds: float
     versions: dict[str, str]
     calibration: str
-    """What the ranges of an int8 program were observed on; empty for other dtypes."""
+    """The inputs that ranges of activations were observed on; empty for formats without them."""
     warnings: tuple[str, ...]
+    keep: tuple[str, ...] = ()
+    """The modules that stayed in float32."""
 
     def __repr__(self) -> str:
         taken = f"{self.coverage.delegated} of {plural(self.coverage.operators, 'operator')} delegated"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from model_profiling.core.errors import InputError, system_reason
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.stdio import under_either_name
+from model_profiling.core.number_formats import under_either_name
 from model_profiling.models import list_models
 from model_profiling.models.registry import unknown_model
 from model_profiling.run import names

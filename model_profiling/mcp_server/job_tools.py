@@ -35,6 +35,7 @@ from model_profiling.runner.machine import TargetKind
 
 Json = Mapping[str, Any]
 Backend = Literal["xnnpack", "portable"]
+Format = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Client = Context[Any, Any]
 
 OutDir = Annotated[
@@ -70,7 +71,7 @@ class JobTools:
                 examples=["toy_cnn", "my_model.py:make"],
             ),
         ],
-        dtype: Annotated[Literal["fp32", "fp16", "int8"], arg("Number format of the program.")] = "fp32",
+        dtype: Annotated[Format, arg("Number format of the program.")] = "fp32",
         backend: Annotated[
             Backend, arg("xnnpack: optimized, with SME2; portable: reference kernels, slow.")
         ] = "xnnpack",
@@ -79,7 +80,10 @@ class JobTools:
             arg("Name for the files, instead of the model's name.", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
         ] = None,
         calibration: Annotated[
-            str | None, arg("int8 only: path/file.py:function relative to the root that yields real inputs.")
+            str | None,
+            arg(
+                "path/file.py:function relative to the root that yields real inputs, for ranges and accuracy."
+            ),
         ] = None,
         seed: Annotated[int, arg("Seed for weights and example inputs.", ge=0, le=2**31 - 1)] = 0,
         out_dir: OutDir = None,
@@ -96,7 +100,7 @@ class JobTools:
             "--dtype": dtype,
             "--backend": backend,
             "--name": name,
-            "--calibration": calibration and self.root.factory(calibration),
+            "--calibrate": calibration and self.root.factory(calibration),
             "--seed": seed or None,
             "--outdir": self.root.outputs(name or word, out_dir),
         }
@@ -126,10 +130,10 @@ class JobTools:
             ),
         ],
         dtype: Annotated[
-            Literal["fp32", "fp16", "int8", "all"] | None,
+            Literal[Format, "all"] | None,
             arg(
-                "Number format to export to [fp32]; `all` measures all three and says which to ship; leave "
-                "it out for a .pte."
+                "Number format to export to [fp32]; `all` measures those that suit the model and says which "
+                "to ship; leave it out for a .pte."
             ),
         ] = None,
         backend: Annotated[

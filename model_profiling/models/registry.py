@@ -21,14 +21,19 @@ from typing import cast
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.hints import pip_install
+from model_profiling.core.number_formats import FORMATS, parse_format
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, chosen_options
 
-DTYPES = ("fp32", "fp16", "int8")
+DTYPES = FORMATS
 PACKAGE = "model_profiling.models"
 XNNPACK_QUANTIZATION = ("NONE", "STATIC_PER_TENSOR", "STATIC_PER_CHANNEL", "DYNAMIC_PER_CHANNEL")
 """ExecuTorch's names for the ways in which its own scripts quantize a model."""
 _OURS = "STATIC_PER_CHANNEL"
+
+
+class FormatNotForModel(InputError):
+    """A number format that a model does not support, or that would change nothing in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,11 @@ class ModelEntry:
     xnnpack_delegation: bool = True
 
     def check_dtype(self, dtype: str) -> None:
-        if dtype in self.dtypes:
+        kind = parse_format(dtype).kind
+        if kind == "own" or kind in self.dtypes:
             return
-        why = self.not_supported.get(dtype)
-        raise InputError(
+        why = self.not_supported.get(kind)
+        raise FormatNotForModel(
             f"'{self.name}' does not support {dtype}{f': {why}' if why else ''}",
             f"use --dtype {' or '.join(self.dtypes)}",
         )

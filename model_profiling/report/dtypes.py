@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +35,10 @@ class Accuracy:
     calibration: str = ""
     """The data that int8 was calibrated on."""
     against: str = "eager PyTorch in float32, on the example inputs, as a share of the output range"
+    real_inputs: int = 0
+    """How many calibration inputs `error` was computed on; 0 for the example inputs."""
+    top1: str = ""
+    """How often the highest score is the same as in float32: `31 of 32`; empty if outputs are no scores."""
     wrong: str = ""
     """What the outputs differ from, and by how much, if that is too much."""
 
@@ -150,6 +154,8 @@ class Dtypes:
     machine: Machine = "unknown"
     sides: tuple[DtypeSide, ...]
     pairs: tuple[DtypePair, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Formats that do not suit the model, with the reason."""
     ship: str | None = None
     """The format to ship; None if the evidence does not decide."""
     verdict: str = ""
@@ -182,12 +188,12 @@ def decide(found: Dtypes) -> tuple[str | None, str]:
     if not fit:
         return None, " ".join(("Ship none of them yet:", "; ".join(why_not) + "."))
     timed = [side for side in fit if side.latency is not None]
-    excluded = [f"{each}." for each in why_not]
+    excluded = [f"{each}." for each in (*why_not, *_left_out(found))]
     if not (found.judged_by_time and timed):
-        facts = (f"{side.dtype}: {_work_facts(side)}." for side in fit)
+        facts = (f"{side.dtype}: {_work_facts(side, found)}." for side in fit)
         return None, " ".join(("No recommendation: no Arm latency.", *facts, *excluded))
     chosen, sentences = _by_latency(found, timed)
-    return chosen.dtype, " ".join([*sentences, *excluded, *_caution(chosen)])
+    return chosen.dtype, " ".join([*sentences, *_reach(chosen, fit), *excluded, *_caution(chosen)])
 
 
 def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
@@ -249,13 +255,42 @@ def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
     yield f"{said}."
 
 
-def _work_facts(side: DtypeSide) -> str:
+def _work_facts(side: DtypeSide, found: Dtypes) -> str:
     share, outside = _share(side), plural(side.operators_outside, "operator")
     facts = [] if share is None else [f"{percent(share)} of the matrix arithmetic runs on SME2"]
     facts.append(f"{outside} outside the delegates")
     if side.size_bytes is not None:
-        facts.append(size(side.size_bytes))
+        facts.append(f"{size(side.size_bytes)}{_smaller(side, found)}")
     return ", ".join(facts)
+
+
+def _smaller(side: DtypeSide, found: Dtypes) -> str:
+    whole = next((each.size_bytes for each in found.worked if each.dtype == "fp32"), None)
+    ratio = whole / side.size_bytes if whole and side.size_bytes else 1.0
+    return f" ({ratio:.1f}x smaller than fp32)" if ratio >= 1.05 else ""
+
+
+_LITTLE = 0.1
+"""Less of the matrix arithmetic on SME2 is next to nothing."""
+
+
+def _reach(chosen: DtypeSide, fit: Sequence[DtypeSide]) -> Iterator[str]:
+    """Say if next to nothing of the chosen format runs on SME2, and which format does."""
+    share = _share(chosen)
+    if share is None or share >= _LITTLE:
+        return
+    more = [side for side in fit if (_share(side) or 0.0) >= _LITTLE and side.sme2]
+    better = (f"{side.dtype} with {side.sme2.operators} of {side.sme2.operators_total} matrix operators"
+              for side in more if side.sme2)  # fmt: skip
+    little = (
+        "none of it reaches SME2" if not share else f"only {percent(share)} of its arithmetic reaches SME2"
+    )
+    yield f"But {little}" + (f"; {listing(better)} does." if more else ".")
+
+
+def _left_out(found: Dtypes) -> Iterator[str]:
+    for dtype, reason in found.left_out.items():
+        yield f"{dtype} was left out: {reason}"
 
 
 def _excluded(found: Dtypes) -> Iterator[str]:
@@ -279,8 +314,12 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
     if accuracy is None:
         return
     off = f"{accuracy.error:.2g} of their range"
+    said = f"Its outputs differ from PyTorch in float32 by {off}"
+    if accuracy.real_inputs:
+        yield f"{said}, on {plural(accuracy.real_inputs, 'calibration input')}."
+        return
     checks = "accuracy and int8 calibration" if accuracy.calibration == EXAMPLE_INPUTS else "accuracy"
-    yield f"Its outputs differ from PyTorch in float32 by {off}; {checks} used only the example inputs."
+    yield f"{said}; {checks} used only the example inputs."
 
 
 def _latency(side: DtypeSide) -> Latency:

@@ -74,6 +74,8 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, _Cell]]:
     if any(side.outside_time_share is not None for side in found.sides):
         yield "time outside", lambda side: percent(side.outside_time_share)
     yield "error against float32", lambda side: _error(side.accuracy) if side.accuracy else MISSING
+    if any(side.accuracy and side.accuracy.top1 for side in found.sides):
+        yield "same top-1 as float32", lambda side: (side.accuracy and side.accuracy.top1) or MISSING
 
 
 def _range(low: float, high: float) -> str:
@@ -99,13 +101,15 @@ def _meaning(found: Dtypes) -> Iterator[doc.Block]:
         lines.append(
             "Projected, not measured: the time of operators that SME2 runs, divided by a range of factors."
         )
+    real = max((side.accuracy.real_inputs for side in found.sides if side.accuracy), default=0)
     lines.append(
-        "The error is the largest difference from eager PyTorch in float32 on the example inputs, as a share "
-        "of the output range."
+        "The error is the largest difference from eager PyTorch in float32, as a share of the output range,"
+        f" on {plural(real, 'calibration input') if real else 'the example inputs'}."
     )
     for side in found.sides:
         if side.accuracy and side.accuracy.calibration:
-            lines.append(f"{side.dtype} was calibrated on {side.accuracy.calibration}.")
+            lines.append(f"{side.dtype}: ranges come from {side.accuracy.calibration}.")
+    lines += [f"{dtype} was left out: {reason}." for dtype, reason in found.left_out.items()]
     yield from doc.make_list(lines)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError
+from model_profiling.core.number_formats import IN_NAMES
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import stays_inside
 from model_profiling.run.series import Series
@@ -72,8 +73,8 @@ _EARLIER = re.compile(r"(.+)-(\d{8}-\d{6})(?:-\d+)?")
 _ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
-_MODEL = re.compile(r".+?_(?:xnnpack|portable)_(?:fp32|fp16|int8|q8)_(?=.)")
-_VARIANT = re.compile(r"_((?:xnnpack|portable)_(?:fp32|fp16|int8|q8))$")
+_MODEL = re.compile(rf".+?_(?:xnnpack|portable)_{IN_NAMES}_(?=.)")
+_VARIANT = re.compile(rf"_((?:xnnpack|portable)_{IN_NAMES})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +168,17 @@ def variant_of(program: Path) -> tuple[str, str]:
 
 
 def computes_in(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
-    """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name."""
+    """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name. Every
+    format of 8-bit activations counts as int8."""
     try:
-        return bool(read_json_object(Path(f"{program}.json"), "", follow=True)["dtype"] == dtype)
+        told = read_json_object(Path(f"{program}.json"), "", follow=True)["dtype"]
     except (ProfilingError, KeyError):
         return is_named(program, dtype)
+    return told == dtype if dtype == "fp16" else told not in ("fp32", "fp16")
 
 
 def is_named(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
-    words = {"int8": "int8|q8", "fp16": "fp16|f16"}[dtype]
+    words = {"int8": "int8|q8|int4", "fp16": "fp16|f16"}[dtype]
     return re.search(rf"(^|[_-])({words})([_.-]|$)", program.stem) is not None
 
 

@@ -12,6 +12,7 @@ from model_profiling.config.settings import ProfileConfig, Schedule
 from model_profiling.config.sweep import LADDER, Rung, SweepConfig, choice_of
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.core.records import read_record, record_json
 from model_profiling.core.safe_read import stays_inside
 from model_profiling.models import registry
@@ -229,12 +230,12 @@ def _programs(sweep: SweepConfig) -> Iterator[tuple[Program, str]]:
         if model.endswith(".pte"):
             stem = Path(model).stem
             _, variant = variant_of(Path(model))
-            backend, _, dtype = variant.partition("_")
-            yield Program(stem, model, *((dtype, backend) if variant != stem else ())), ""
+            known = (format_of_name(stem), variant.partition("_")[0]) if variant != stem else ()
+            yield Program(stem, model, *known), ""
             continue
         for dtype in sweep.dtypes:
             for backend in sweep.backends:
-                name = f"{file_name_of(model)}_{backend}_{dtype}"
+                name = f"{file_name_of(model)}_{backend}_{parse_format(dtype).word()}"
                 yield Program(name, model, dtype, backend), _unsupported(model, dtype)
 
 

@@ -22,11 +22,12 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError, WrongTypeError
 from model_profiling.core.files import StrPath
 from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import write_record
-from model_profiling.export.records import ExportResult, read_export
+from model_profiling.export.records import Deviation, ExportResult, read_export
 from model_profiling.models.catalog import NamedModel, given_model
-from model_profiling.models.registry import DTYPES
+from model_profiling.models.registry import FormatNotForModel
 from model_profiling.program import read_program
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.dtypes import (
@@ -99,7 +100,6 @@ class DtypesOutcome:
 
 
 Flag = Annotated[bool, Field(strict=True)]
-Dtype = Literal["fp32", "fp16", "int8"]
 
 
 class Settings(TypedDict, total=False):
@@ -108,6 +108,8 @@ class Settings(TypedDict, total=False):
     target: SkipValidation[str | TargetChoice | None]
     power_mode: PowerMode | None
     backend: str | None
+    calibration: str | None
+    keep: tuple[str, ...] | None
     runs: Counted | None
     warmup: Whole | None
     threads: ThreadCounts | None
@@ -125,15 +127,15 @@ class Settings(TypedDict, total=False):
 
 
 @overload
-def profile(
+def profile(  # type: ignore[overload-overlap]  # "all" is the one word with another result
     model: Model,
     inputs: Inputs | None = None,
     *,
-    dtype: Dtype | None = None,
+    dtype: Literal["all"] | list[str] | tuple[str, ...],
     name: str | None = None,
     progress: Progress | None = None,
     **settings: Unpack[Settings],
-) -> ProfileOutcome: ...
+) -> DtypesOutcome: ...
 
 
 @overload
@@ -141,18 +143,18 @@ def profile(
     model: Model,
     inputs: Inputs | None = None,
     *,
-    dtype: Literal["all"] | list[Dtype] | tuple[Dtype, ...],
+    dtype: str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
     **settings: Unpack[Settings],
-) -> DtypesOutcome: ...
+) -> ProfileOutcome: ...
 
 
 def profile(
     model: Model,
     inputs: Inputs | None = None,
     *,
-    dtype: str | list[Dtype] | tuple[Dtype, ...] | None = None,
+    dtype: str | list[str] | tuple[str, ...] | None = None,
     name: str | None = None,
     progress: Progress | None = None,
     **settings: Unpack[Settings],
@@ -165,10 +167,11 @@ def profile(
         outcome = profile(module, torch.rand(1, 3, 224, 224), target="host", dtype="fp16")
         outcome.analysis.operators.to_pandas()
 
-    `dtype` is fp32 (the default), fp16 or int8; with "all" or a list of them the formats take turns, and the
-    result is a `DtypesOutcome`. `settings` are the options of `sme2prof profile`: target ("auto", "host",
-    "emulated", "android:SERIAL", "ssh:HOST"), power_mode, backend, runs, warmup, threads, budget_s,
-    precision, mode, rounds, sample, ladder, quick, sme2_factor, outdir, resume, force.
+    `dtype` is fp32 (the default), fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`; with
+    "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
+    options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
+    power_mode, backend, calibration, keep, runs, warmup, threads, budget_s, precision, mode, rounds, sample,
+    ladder, quick, sme2_factor, outdir, resume, force.
 
     A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
     of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that
@@ -196,13 +199,16 @@ def profile(
 
 def _asked_dtypes(dtype: object) -> tuple[str, ...] | None:
     """The formats to put side by side; None if one alone is asked for."""
-    choices = f"choose from {', '.join(DTYPES)}, give a list of them, or all"
+    choices = f"choose from {FORMATS_HELP}, give a list of them, or all"
     if not isinstance(dtype, str | list | tuple | None):
         raise WrongTypeError(f"dtype is of type {type(dtype).__name__}", choices)
-    if dtype is None or dtype in DTYPES:
+    if dtype == "all":
+        return FORMATS
+    if dtype is None or isinstance(dtype, str):
+        parse_format(dtype or "fp32")
         return None
-    asked = DTYPES if dtype == "all" else tuple(dtype)
-    if not asked or set(asked) - set(DTYPES) or len(set(asked)) < len(asked):
+    asked = tuple(parse_format(str(each)).text for each in dtype)
+    if not asked or len(set(asked)) < len(asked):
         raise InputError(f"dtype is {dtype!r}", choices)
     return asked
 
@@ -239,8 +245,8 @@ def profile_dtypes(
     *,
     progress: Progress | None = None,
 ) -> DtypesOutcome:
-    """Profile `model` in each of `dtypes` and write `dtypes.md` and `dtypes.json` beside the variants. A
-    format that fails is recorded with its reason, and the others go on."""
+    """Profile `model` in each of `dtypes` (FORMATS: in all that suit it) and write `dtypes.md` and
+    `dtypes.json` beside the variants. A format that fails is recorded with its reason, the others go on."""
     if isinstance(model, str) and model.endswith(".pte"):
         raise InputError(
             f"{model} is exported already, in one dtype",
@@ -249,22 +255,26 @@ def profile_dtypes(
     options, progress = options or ProfileOptions(), progress or Silent()
     programs: dict[str, Path] = {}
     problems: dict[str, ProfilingError] = {}
+    left_out: dict[str, str] = {}
     for dtype in dtypes:
         try:
-            programs[dtype] = find_or_export(
-                model, dtype=dtype, backend=options.backend, outdir=options.home, progress=progress
-            )
+            programs[dtype] = find_or_export(model, **options.exporting(dtype), progress=progress)
         except ProfilingError as problem:
             if isinstance(problem, SetupError) and not programs:
                 raise  # this machine lacks it for the next format, too
-            problems[dtype] = problem
+            if isinstance(problem, FormatNotForModel) and tuple(dtypes) == FORMATS:
+                left_out[dtype] = problem.problem
+            else:
+                problems[dtype] = problem
     if not programs:
-        raise problems[dtypes[0]]
+        raise next(iter(problems.values()))
     profiled = profile_programs(list(programs.values()), options, run, progress=progress)
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
     folder = names.runs_folder(first.program, options.home)
-    found = side_by_side(dtypes, outcomes, problems, folder)
+    found = side_by_side(
+        [each for each in dtypes if each not in left_out], outcomes, problems, folder, left_out
+    )
     page = folder / names.DTYPES_PAGE
     write_record(folder / names.DTYPES, found)
     write_page(dtypes_document(found), page, f"Which number format for {found.model}?")
@@ -276,6 +286,7 @@ def side_by_side(
     outcomes: dict[str, ProfileOutcome],
     problems: dict[str, ProfilingError],
     folder: Path,
+    left_out: dict[str, str] | None = None,
 ) -> Dtypes:
     """Return the comparison with its verdict; its paths are relative to `folder`."""
     sides = tuple(
@@ -290,6 +301,7 @@ def side_by_side(
         cpu=first.cpu,
         machine=_machine(first),
         sides=sides,
+        left_out=left_out or {},
         pairs=tuple(_pairs(sides, outcomes)),
     )
     ship, verdict = decide(found)
@@ -394,8 +406,17 @@ def _accuracy(export: ExportResult) -> Accuracy | None:
         lowering_limit=lowering.tolerance,
         cosine=precision.cosine,
         calibration=export.calibration,
+        real_inputs=export.accuracy.real_inputs,
+        top1=_top1(precision),
         wrong=wrong,
     )
+
+
+def _top1(precision: Deviation) -> str:
+    scored = [output for output in precision.outputs if output.top1_rows]
+    rows = sum(output.top1_rows for output in scored)
+    others = sum(output.top1_differs + output.top1_near_ties for output in scored)
+    return f"{rows - others} of {rows}" if rows else ""
 
 
 def _pairs(sides: Sequence[DtypeSide], outcomes: dict[str, ProfileOutcome]) -> Iterator[DtypePair]:

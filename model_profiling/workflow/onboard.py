@@ -27,11 +27,11 @@ from model_profiling.core.errors import (
 )
 from model_profiling.core.formatting import milliseconds, percent, plural, rounded_parts
 from model_profiling.core.hints import python, sme2prof
+from model_profiling.core.number_formats import USUAL
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import load_model
-from model_profiling.models.registry import DTYPES
 from model_profiling.models.upstream import upstream_table
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOptions, RunOutcome
@@ -235,7 +235,7 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
     progress = progress or Silent()
     progress.stage(f"loading {model}")
     named = load_model(model)
-    dtypes = named.entry.dtypes if named.entry else DTYPES
+    dtypes: list[str] = [each for each in USUAL if named.entry is None or each in named.entry.dtypes]
     programs: dict[str, Path] = {}
     problems: dict[str, ProfilingError] = {}
     for dtype in dtypes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config.new_config import NewConfig
@@ -14,8 +15,8 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import duration
+from model_profiling.core.number_formats import parse_format, under_either_name
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.stdio import under_either_name
 from model_profiling.export import exporter
 from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import read_export
@@ -51,17 +52,20 @@ def find_or_export(
     dtype: str | None = None,
     backend: str | None = None,
     outdir: Path | None = None,
+    calibration: str | None = None,
+    keep: tuple[str, ...] = (),
     progress: Progress | None = None,
 ) -> Path:
     """Return the .pte of `model`. A registered model is exported again only if the result could differ; a
     user's own model is always exported, because its dependencies are unknown. `dtype` and `backend` (default
-    fp32, xnnpack) apply to exports only."""
+    fp32, xnnpack), `calibration` and `keep` apply to exports only."""
     progress = progress or Silent()
     if isinstance(model, str) and model.endswith(".pte"):
         program = under_either_name(Path(model))
         if not program.is_file():
             raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
-        for option, value in (("--dtype", dtype), ("--backend", backend)):
+        given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep or None}
+        for option, value in given.items():
             if value is not None:
                 raise InputError(
                     f"{program} is exported already", f"{option} applies to models; leave it out"
@@ -69,21 +73,31 @@ def find_or_export(
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = outdir / "artifacts" if outdir else None
-    if isinstance(model, str) and (found := current_export(model, dtype, backend, artifacts)):
+    # Calibration inputs and kept modules are the user's own, like a model of theirs.
+    own = not isinstance(model, str) or calibration or keep
+    if not own and (found := current_export(str(model), dtype, backend, artifacts)):
         progress.stage(f"using {found}")
         return found
-    return export_model(model, dtype=dtype, backend=backend, outdir=artifacts, progress=progress).pte
+    return export_model(
+        model,
+        dtype=dtype,
+        backend=backend,
+        outdir=artifacts,
+        calibration=calibration,
+        keep=keep,
+        progress=progress,
+    ).pte
 
 
 def current_export(
     model: str, dtype: str | None, backend: str | None, artifacts: Path | None = None
 ) -> Path | None:
     """Return an earlier export of a registered model if a new one would be the same."""
-    chosen = registry.choose(model)
-    if chosen is None:
+    chosen, wanted = registry.choose(model), parse_format(dtype or "fp32")
+    if chosen is None or wanted.kind == "own":
         return None
     folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
-    pte = folder / f"{chosen.file_name}_{backend or 'xnnpack'}_{dtype or 'fp32'}.pte"
+    pte = folder / f"{chosen.file_name}_{backend or 'xnnpack'}_{wanted.word()}.pte"
     return pte if _is_current(chosen, pte) else None
 
 
@@ -100,7 +114,7 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
     except (OSError, ProfilingError):
         return False
     whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
-    same_tools = summary.versions == versions() and summary.seed == 0
+    same_tools = summary.versions == versions() and summary.seed == 0 and not summary.accuracy.real_inputs
     sources = [
         *chosen.files,
         *registry.sources_in(home),
@@ -110,6 +124,16 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
     ]
     usable = whole and not summary.accuracy.problem and summary.source == chosen.source
     return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
+
+
+class Exporting(TypedDict):
+    """Parameters of `find_or_export`."""
+
+    dtype: str | None
+    backend: str | None
+    outdir: Path | None
+    calibration: str | None
+    keep: tuple[str, ...]
 
 
 _UNASKED_EMULATION_S, _QUICK_EMULATION_S = 900.0, 20.0
@@ -126,6 +150,8 @@ class ProfileOptions:
     target: TargetChoice = field(default_factory=TargetChoice)
     dtype: str | None = None
     backend: str | None = None
+    calibration: str | None = None
+    keep: tuple[str, ...] = ()
     runs: int | None = None
     warmup: int | None = None
     threads: tuple[int, ...] = (1,)
@@ -146,6 +172,16 @@ class ProfileOptions:
     @property
     def home(self) -> Path | None:
         return None if self.outdir is None else as_path(self.outdir)
+
+    def exporting(self, dtype: str | None) -> Exporting:
+        """What `find_or_export` is asked for."""
+        return {
+            "dtype": dtype,
+            "backend": self.backend,
+            "outdir": self.home,
+            "calibration": self.calibration,
+            "keep": self.keep,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +249,7 @@ def profile_one(
     if home is not None:
         check_folder(home)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
-    program = find_or_export(
-        model, dtype=options.dtype, backend=options.backend, outdir=home, progress=progress
-    )
+    program = find_or_export(model, **options.exporting(options.dtype), progress=progress)
     (outcome,) = profile_programs([program], options, run, progress=progress)
     return outcome
 

@@ -149,6 +149,49 @@ def test_int8_is_calibrated_on_what_the_user_gives(tmp_path: Path) -> None:
     assert errors[1] > 2 * errors[0], "a range ten times too wide must cost precision"
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "dtype, word, weights",
+    [
+        ("int8-dynamic", "int8-dynamic", {"qcint8"}),
+        ("int4", "int4", {"qbint4"}),
+        ("int4:32", "int4-32", {"qbint4"}),
+        (f"{UNSEEN}:only_linear", "own-only_linear", {"qcint8"}),
+    ],
+)
+def test_formats_that_the_field_ships(dtype: str, word: str, weights: set[str], tmp_path: Path) -> None:
+    """The linear layers change; of a convolution and a ReLU, nobody quantizes the input at run time."""
+    result = export_model("toy_cnn", dtype=dtype, outdir=tmp_path)
+    assert result.pte.name == f"toy_cnn_xnnpack_{word}.pte"
+    assert result.accuracy.lowering.ok and result.accuracy.precision.ok
+    nodes = [node for part in read_program(result.pte).methods[0].delegates for node in part.nodes]
+    assert {node.inputs[1].dtype for node in nodes if node.kind == "FullyConnected"} == weights
+    assert {node.inputs[1].dtype for node in nodes if node.kind == "Conv2d"} == {"fp32"}
+    assert result.coverage.operators == 9, "quantizing adds no operator"
+
+
+@pytest.mark.parametrize(
+    "dtype, kept, other", [("int8", "fp32", "qcint8"), ("int4", "fp32", "qbint4"), ("fp16", "fp32", "fp16")]
+)
+def test_layers_are_kept_in_float32(dtype: str, kept: str, other: str, tmp_path: Path) -> None:
+    result = export_model(f"{UNSEEN}:two_linear", dtype=dtype, outdir=tmp_path, keep=("0",))
+    nodes = [node for part in read_program(result.pte).methods[0].delegates for node in part.nodes]
+    assert [node.inputs[1].dtype for node in nodes if node.kind == "FullyConnected"] == [kept, other]
+    assert result.keep == ("0",) and result.pte.stem.endswith(f"{dtype}-kept")
+
+
+def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:
+    import numpy as np
+
+    real = tmp_path / "real.npz"
+    np.savez(real, np.random.default_rng(1).standard_normal((5, 2, 8)))
+    for dtype in ("int8", "int8-dynamic"):
+        result = export_model(f"{UNSEEN}:linear", dtype=dtype, outdir=tmp_path, calibration=str(real))
+        (output,) = result.accuracy.precision.outputs
+        assert (result.accuracy.real_inputs, output.shape) == (5, (5, 2, 8))
+        assert result.calibration == (str(real) if dtype == "int8" else "")
+
+
 @pytest.mark.parametrize(
     "words, error",
     [
@@ -162,7 +205,16 @@ def test_int8_is_calibrated_on_what_the_user_gives(tmp_path: Path) -> None:
         (["raises"], r"ValueError: the weights are not here at unseen\.py:\d+"),
         (["leaves"], r"unseen\.py:leaves .*SystemExit: 0 at unseen\.py:\d+ in leaves"),
         (["broken"], r"'unseen_broken' returned str; .*torch\.nn\.Module"),
-        (["linear", "--calibration", f"{UNSEEN}:wide_batches"], r"calibration .*int8.*fp32"),
+        (["linear", "--dtype", "int4:32"], r"no linear layer of a multiple of 32 inputs"),
+        (["linear", "--dtype", "int4:30"], r"no groups of 30; .*int4:32"),
+        (["linear", "--dtype", "int5"], r"no number format 'int5'; .*int8-dynamic"),
+        (["linear", "--dtype", f"{UNSEEN}:returns_a_number"], r"returns_a_number gives a int; .*Quantizer"),
+        (["two_linear", "--dtype", "int8", "--keep", "2=fp32"], r"no module '2' to keep; it has 0, 1"),
+        (["linear", "--dtype", "fp16", "--keep", "weight"], r"'weight' does not say what to keep"),
+        (
+            ["linear", "--dtype", "int8", "--calibrate", f"{UNSEEN.parent}/none.npz"],
+            r"none\.npz cannot be read",
+        ),
         (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_iterator"], r"the data is not here at"),
         (["linear", "--dtype", "int8", "--backend", "portable"], r"portable .*int8;"),
         (["linear", "--name", "a/b"], r"'a/b' cannot name a model"),

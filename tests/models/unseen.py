@@ -135,6 +135,21 @@ def linear() -> tuple[nn.Module, Tensor]:
     return nn.Linear(8, 8), torch.randn(2, 8)
 
 
+def two_linear() -> tuple[nn.Module, Tensor]:
+    return nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8)), torch.randn(2, 64)
+
+
+def only_linear() -> object:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    return XNNPACKQuantizer().set_module_type(
+        nn.Linear, get_symmetric_quantization_config(is_per_channel=True)
+    )
+
+
 def raises() -> None:
     raise ValueError("the weights are not here")
 

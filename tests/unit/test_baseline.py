@@ -8,7 +8,7 @@ import pytest
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.reading import pairs, parse_config
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.stdio import under_either_name
+from model_profiling.core.number_formats import under_either_name
 
 PLAIN_ARM = ("dotprod", "fp16")
 EVERYTHING = ("sme2", "sme", "i8mm", "dotprod", "fp16")

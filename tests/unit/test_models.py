@@ -393,8 +393,8 @@ def test_options_of_a_model_of_ones_own(place: Path) -> None:
     assert made.name == "sized_width7"
     assert made.model.get_eager_model().in_features == 7
     assert load_model("sized@width=4").name == "sized"
-    assert discover()["no_int8"].dtypes == ("fp32", "fp16")
-    with refused(InputError, "no_int8", "int8", "it is tiny", fix="--dtype fp32 or fp16"):
+    assert discover()["no_int8"].dtypes == ("fp32", "fp16", "int8-dynamic", "int4")
+    with refused(InputError, "no_int8", "int8", "it is tiny", fix="--dtype fp32 or fp16 or int8-dynamic"):
         discover()["no_int8"].check_dtype("int8")
 
 

@@ -96,7 +96,7 @@ def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) ->
         ({"models": ["gone.py:make"]}, "models[0] gone.py"),
         ({"models": ["toy_cnn", "toy_cnn"]}, "models toy_cnn twice"),
         ({"models": ["toy_cnn", "toy_cnn@size=32"]}, "models[1] 'toy_cnn@size=32'"),
-        ({"dtypes": ["fp8"]}, 'dtypes[0] "fp32" "fp16" "int8"'),
+        ({"dtypes": ["fp8"]}, "dtypes[0] fp8 int8-dynamic"),
         ({"threads": 0}, "threads[0] 0 small"),
         ({"rungs": ["of"]}, "rungs[0] 'off'"),
         ({"rungs": ["ladder", "on"]}, 'rungs "ladder" alone'),

@@ -13,7 +13,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import roof_gaps, seen_roofline
 from model_profiling.core.formatting import listing, plural
-from model_profiling.core.stdio import exported_dtype
+from model_profiling.core.number_formats import format_of_name
 from model_profiling.program.category import MATRIX, Category
 
 _FAR_BELOW = 0.25
@@ -249,13 +249,13 @@ def _columns(operator: Operator) -> int:
 
 
 def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
-    asked = exported_dtype(PurePath(series.graph.program.source).stem) if series.graph else ""
+    asked = format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
     matrix = [operator for operator in matrix_operators(series) if operator.precision]
     other = [
         operator
         for operator in matrix
         if (asked == "fp16" and operator.precision == "fp32")
-        or (asked == "int8" and not operator.precision.startswith("int"))
+        or (asked.startswith("int") and not operator.precision.startswith("int"))
     ]
     if not other:
         return None
@@ -303,6 +303,16 @@ def _why(operator: Operator, asked: str) -> tuple[str, str]:
             "the quantizer handles linear layers and convolutions, not products of two activations",
             "products of two activations (attention, decomposed cells) stay in fp32 with XNNPACKQuantizer: "
             "expect int8 only for linear layers and convolutions, or compare with fp16",
+        )
+    if asked.startswith("int4"):
+        return (
+            "int4 quantizes linear layers only",
+            "int4 leaves convolutions in fp32: compare with int8, which quantizes them too",
+        )
+    if asked == "int8-dynamic" and operator.category is Category.CONV:
+        return (
+            "int8-dynamic leaves out convolutions before a ReLU, of one dimension, and depthwise ones",
+            "compare with int8, which quantizes every convolution",
         )
     return (
         "the quantizer did not quantize it",
