@@ -12,6 +12,7 @@ from model_profiling.cli import for_tools, frame
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import measuring
 from model_profiling.config.settings import ScheduleMode
+from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
 from model_profiling.export.records import BACKENDS
@@ -131,9 +132,16 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
         return ()
     if text == "all":
         return FORMATS
-    words = tuple(parse_format(word.strip()).text for word in text.split(","))
+    try:
+        words = tuple(parse_format(word.strip()).text for word in text.split(","))
+    except InputError as problem:
+        raise click.BadParameter(
+            f"{problem.problem}; {problem.fix}, several with commas, or all"
+        ) from problem
     if len(set(words)) != len(words):
-        raise click.BadParameter("name each number format once")
+        raise click.BadParameter(
+            f"{text} names a format twice; choose from {FORMATS_HELP}, each once, or all"
+        )
     return words
 
 

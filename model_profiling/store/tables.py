@@ -53,7 +53,7 @@ RUNS = Table(
         Column("added_at", "moment", "when it was added, in UTC"),
         Column("measured_at", "moment", "when its measuring began, in UTC; null if unknown"),
         Column("model", "text", "the model's name; `unknown` if not recorded"),
-        Column("dtype", "text", "fp32, fp16 or int8; empty if unknown"),
+        Column("dtype", "text", "fp32, fp16, int8, int8-dynamic, int4 and so on; empty if unknown"),
         Column("backend", "text", "xnnpack or portable; empty if unknown"),
         Column("program_sha256", "text", "of the .pte file; empty if unknown"),
         Column("program_bytes", "whole", "its size"),

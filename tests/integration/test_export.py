@@ -217,7 +217,7 @@ def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:
         ),
         (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_iterator"], r"the data is not here at"),
         (["linear", "--dtype", "int8", "--backend", "portable"], r"portable .*int8;"),
-        (["linear", "--name", "a/b"], r"'a/b' cannot name a model"),
+        (["linear", "--name", "a/b"], r"'a/b' is not a valid model name"),
         (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:misshapen_batches"], r"failed at batch 0"),
         (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_batches"], r"calibration .* no inputs"),
     ],

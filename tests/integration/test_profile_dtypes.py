@@ -14,6 +14,7 @@ from conftest import ON_ARM
 from said import says
 
 from model_profiling.core import process
+from model_profiling.core.number_formats import FORMATS
 from model_profiling.core.records import read_record
 from model_profiling.report.dtypes import Dtypes
 from model_profiling.run.journal import Journal
@@ -46,17 +47,17 @@ def test_all_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytest.
     found = read_record(Dtypes, home / "runs" / "dtypes.json", "make it again")
     job = (home / "job.md").read_text().replace("\\", "")
     assert job.startswith("### ") and found.verdict in job
-    assert len(re.findall(r"^### toy_cnn_xnnpack_[\w-]+ on ", job, re.MULTILINE)) == len(DTYPES)
-    assert [side.dtype for side in found.sides] == list(DTYPES)
+    assert len(re.findall(r"^### toy_cnn_xnnpack_[\w-]+ on ", job, re.MULTILINE)) == len(FORMATS)
+    assert [side.dtype for side in found.sides] == list(FORMATS)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
     journals = [Journal(path.parent) for path in home.glob("runs/xnnpack_*/*/journal.jsonl")]
     launches = [
         {entry.launch for entry in journal.entries() if entry.kind == "untraced"} for journal in journals
     ]
-    assert len(launches) == len(DTYPES)
+    assert len(launches) == len(FORMATS)
     assert all(each == launches[0] for each in launches), "all took turns with each other"
     assert None not in launches[0] and all(pair.speedup.unit == "launch" for pair in found.pairs)
-    assert found.ship in DTYPES if ON_ARM else found.ship is None
+    assert found.ship in FORMATS if ON_ARM else found.ship is None
     assert found.verdict in done.stdout
     page = (home / "runs" / "dtypes.md").read_text()
     assert found.verdict in page.replace("**", "")
