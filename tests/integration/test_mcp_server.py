@@ -236,7 +236,7 @@ def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> N
         ("summary", {"rum": RUN}, "no argument 'rum'"),
         ("summary", {"run": 7}, "'run' cannot be 7"),
         ("summary", {"run": "no_such_run"}, "no_such_run; the tool `runs`"),
-        ("summary", {"run": "empty"}, "empty holds no run"),
+        ("summary", {"run": "empty"}, "empty contains no run"),
         ("summary", {"run": "out_small_cnn"}, f"out_small_cnn/runs/xnnpack_fp16/emulated, {RUN}"),
         ("top_operators", {"run": RUN, "experiment": "off"}, "linux_baseline, 1 thread"),
         ("sumary", {}, "'summary'?"),

@@ -170,7 +170,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
     "the boundaries of another dump": (
         lambda run_dir: boundaries_beside(only(run_dir, "*_r2.etdump*")).write_bytes(NO_INVOCATIONS),
-        "dumps", "_r2.etdump_round.boundaries tells of 0 invocations",
+        "dumps", "_r2.etdump_round.boundaries has 0 delegate calls",
     ),
     "damaged boundaries": (
         lambda run_dir: boundaries_beside(only(run_dir, "*_t1.etdump")).write_bytes(NO_INVOCATIONS[:-3]),
