@@ -335,4 +335,5 @@ def _time_checks(found: DtypeCheck, series: SeriesAnalysis, outside: float) -> I
 
 def to_do(remedy: str) -> str:
     """Turn `instead: ...` into an instruction."""
-    return remedy.replace("instead: ", "write ", 1).replace("write write ", "write ", 1)
+    said = remedy.removeprefix("instead: ")
+    return said if said == remedy or said.startswith(("remove ", "swap ")) else f"write {said}"

@@ -209,6 +209,6 @@ def test_dumps_must_hold_whole_turns_and_launches_as_many_for_all(launched, tmp_
         assert question(checked).status == "pass"
     longer = spoilt(launched, tmp_path / "a", lambda result: replace(result, etdump_turn_length=4))
     assert longer.status == "fail"
-    says(longer.found, "15 runs", "turns of 4")
+    says(longer.found, "15 runs", "turn length, 4")
     single = spoilt(launched, tmp_path / "b", lambda result: replace(result, etdump_turn_length=1))
     assert single.status == "fail" and "same launch" in single.found

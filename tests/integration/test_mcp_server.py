@@ -326,7 +326,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     resumed = client.begin("profile", {**asked, "resume": True}, heard)
     done = client.answer("profile", resumed.result(timeout=300))
     assert any(text.startswith("measuring") for text in heard)
-    assert "analysing" in heard
+    assert any(text.startswith("analysing") for text in heard)
     (run,) = done["runs"]
     assert (root / run["run"], run["state"]) == (run_dir, "finished")
     assert validate(run_dir).ok

@@ -52,7 +52,7 @@ def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -
         ("my-net", "not a valid model name"),
         ("class", "not a valid model name"),
         ("../up", "not a valid model name"),
-        ("toy_cnn", "'toy_cnn' already"),
+        ("toy_cnn", "'toy_cnn' is already used"),
         ("mv2", "a model of ExecuTorch"),
         ("registry", "registry.py"),
         ("json", "Python package"),
@@ -85,7 +85,7 @@ def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) 
     assert named.returncode == 2 and "register_model was run" in named.stderr
     (here / "my_net" / "__init__.py").write_text("NOTHING = 1\n")
     silent = sme2prof("onboard", "my_net", "--check", "--dir", ".")
-    assert silent.returncode == 2 and "no model named 'my_net'" in silent.stderr
+    assert silent.returncode == 2 and "does not register a model 'my_net'" in silent.stderr
     absent = sme2prof("onboard", "absent", "--check", "--dir", ".")
     assert absent.returncode == 2 and "folder 'absent'" in absent.stderr
 
@@ -138,6 +138,6 @@ def test_a_model_that_does_not_export_is_the_answer_no(here: Path, sme2prof: Run
 
 
 def test_a_remedy_reads_as_something_to_do() -> None:
-    assert onboard.to_do("instead: the steps of attention") == "the steps of attention"
+    assert onboard.to_do("instead: remove the weight norm") == "remove the weight norm"
     assert onboard.to_do("instead: F.relu6(x)") == "write F.relu6(x)"
-    assert onboard.to_do("nothing is known to help") == "nothing is known to help"
+    assert onboard.to_do("no cure is known") == "no cure is known"

@@ -577,7 +577,7 @@ class TestScript:
         ("arguments", "problem"),
         [
             (("--executorch", "/nowhere"), "is not an ExecuTorch checkout"),
-            (("--presets", "nonsense"), "no preset is called nonsense"),
+            (("--presets", "nonsense"), "there is no preset nonsense"),
             (("--jobs", "0"), "--jobs 0"),
         ],
     )
