@@ -24,7 +24,7 @@ from model_profiling.statistics.speedup import Verdict
 
 _LOW = 0.1
 """A smaller share of the matrix arithmetic on SME2 is low: made 15 times as fast, it saves little."""
-_ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists some)"
+_ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
 
 
 @dataclass(frozen=True, slots=True)

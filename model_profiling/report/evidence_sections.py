@@ -135,11 +135,11 @@ def _how_judged(data: ReportData) -> Iterator[str]:
     by_scale = [output for output in compared if output.of_largest is not None]
     if by_scale:
         yield (
-            "Relative differences are to the output's largest value, RMS is that of all differences over the "
-            "output's own; numbers too small for their type to hold are not judged."
+            "Relative difference: the largest difference over the output's largest value. RMS: that of the "
+            "differences over the output's own. Numbers too small for their type are not judged."
         )
-    if any(output.top1_agrees is not None for output in by_scale):
-        yield "Near-ties are scores that lie closer together than may differ."
+    if any(output.top1_near_ties for output in by_scale):
+        yield "Near-ties: two scores that are closer together than the tolerance."
     if len(by_scale) < len(compared):
         yield (
             "Where no RMS is given, an earlier version of the kit judged: relative to the value, or to a "

@@ -154,7 +154,7 @@ def proven_text(coverage: Coverage, more: str = "") -> str:
     ran = f"{coverage.isa} kernels ran {len(coverage.proven)} of {every}"
     if coverage.arithmetic_share is not None:
         known = " that is known" if coverage.unseen or coverage.uncounted else ""
-        ran += f", {percent(coverage.arithmetic_share)} of the arithmetic{known}"
+        ran += f", {percent(coverage.arithmetic_share)} of the matrix arithmetic{known}"
     if not coverage.isa:
         where = "Under emulation, " if coverage.emulated else ""
         one = len(coverage.operators) == 1

@@ -90,7 +90,7 @@ def _ending(part: Part) -> str:
     if facts.ended == "nothing compared":
         return f" It ended{took}: nothing is compared, so the fewest launches are enough."
     if facts.ended == "rounds" and facts.mode == "lockstep":
-        return f" It ended{took} with the last launch that was asked for."
+        return " It ended with the last of the launches that you asked for."
     return ""
 
 

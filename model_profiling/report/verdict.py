@@ -144,7 +144,7 @@ class _Asked:
         load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
         said = [f"loading takes {milliseconds(load)} ms"] if load else []
         said += [f"memory peaks at {size(memory)}"] if memory else []
-        said += [f"the program has {size(program)}"] if program else []
+        said += [f"the program is {size(program)} long"] if program else []
         if said:
             yield f"{capitalized(listing(said))}."
 
@@ -164,9 +164,9 @@ class _Asked:
             yield f"This CPU is not Arm ({data.cpu}): its {ms} ({whose}) say nothing about Arm."
         else:
             yield f"{ms} for one inference ({whose})."
-        yield from self._beside_latency()
         if found.dumps is not None:
             yield f"{_largest(found.dumps)}."
+        yield from self._beside_latency()
 
     def _where_without_latency(self) -> Iterator[str]:
         data, found = self.data, self.spoken_of
@@ -181,9 +181,9 @@ class _Asked:
             return
         was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
         yield f"Not measured: this run {was}, and its times are not latencies."
-        yield from self._beside_latency()
         if series is not None and (work := _largest_work(series)):
             yield work
+        yield from self._beside_latency()
 
     def _sme2(self) -> Iterator[str]:
         pair = self.sme2_pair if self.data.timed else None

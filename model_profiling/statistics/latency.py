@@ -362,7 +362,8 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
     if drift is not None and drift.found:
         way = "slower" if drift.relative_change > 0 else "faster"
         seen = f"latencies became {abs(drift.relative_change):.0%} {way} while measuring"
-        advice = "let it cool down (schedule.cool_down_s) and check for throttling"
+        cooler = "let it cool down (schedule.cool_down_s) and check for throttling"
+        advice = cooler if drift.relative_change > 0 else "raise warmup, or stop other programs"
         yield StabilityWarning("drift", seen, advice)
     modes = summary.bimodality
     if modes is not None and modes.found:

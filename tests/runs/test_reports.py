@@ -81,12 +81,12 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
         "peak_memory_bytes": latency.peak_memory_bytes,
         "program_bytes": arm.run.manifest.model_bytes,
     }
-    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program has 110.5 kB."
+    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program is 110.5 kB long."
     assert words in told.where_time_goes and words in render_markdown(run_document(arm))
     edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=load(METRICS)["latencies"]))
     not_timed = answers(gather_report(emulated))
     assert not_timed.costs == {"program_bytes": arm.run.manifest.model_bytes}
-    assert "The program has 110.5 kB." in not_timed.where_time_goes
+    assert "The program is 110.5 kB long." in not_timed.where_time_goes
 
 
 def test_a_damaged_journal_is_told_and_the_report_stands(run_dir: Path) -> None:

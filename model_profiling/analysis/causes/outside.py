@@ -23,8 +23,8 @@ from model_profiling.core.formatting import listing, plural
 from model_profiling.program.graph_file import Undelegated
 
 REASON_NOT_KNOWN = (
-    "why is not known, because the program has no export record of this kit beside it: `sme2prof export` "
-    "says why each was not taken and, where known, what to write instead"
+    "why is not known, because the program was not exported by this kit: export it with `sme2prof export` to "
+    "see why each was not taken and, where known, what to write instead"
 )
 _LITTLE = 0.05
 _NAMED = 3
