@@ -161,8 +161,8 @@ def assert_facts(facts: dict[str, str], operator: Json) -> None:
 
 
 def _sentences(found: Opened) -> list[str]:
-    """Paragraphs, lists, captions and what is folded, as they are read."""
-    selector = "main :is(p:not(.note), li, figcaption, summary)"
+    """Paragraphs, lists, captions and what is folded, as they are read; not the steps of a colour scale."""
+    selector = "main :is(p:not(.note), li:not(.legend > li), figcaption, summary)"
     return [text for text in found.texts(selector) if text]
 
 

@@ -296,7 +296,7 @@ def test_a_scheduler_that_dies_costs_no_launch_that_ended(exported, tmp_path: Pa
         assert outcome.record.counts() == {"done": 1}
         assert len(before) >= 2 and before < lines(outdir, "host")
         assert set(steps(outdir, "host").values()) == {1}
-        with pytest.raises(InputError, match="host@here, and this is another machine"):
+        with pytest.raises(InputError, match="host@here, but this is another machine"):
             write_sweep_record(outdir, replace(outcome.record, cells=record.cells))
             run_sweep(asked, SweepOptions(outdir, resume=True))
     finally:
