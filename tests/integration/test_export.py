@@ -18,6 +18,7 @@ from said import says
 
 from model_profiling.cli.main import main
 from model_profiling.core import process
+from model_profiling.core.number_formats import parse_format
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import deviation
 from model_profiling.export.exporter import accuracy_warnings
@@ -78,7 +79,7 @@ def test_outputs_that_vanish_are_no_mismatch_but_tell_nothing() -> None:
 
     gone = deviation([torch.zeros(2)], [torch.tensor([1e-41, -3e-42])], 1e-4)
     assert gone.ok and gone.vanished
-    (said,) = accuracy_warnings("fp32", Accuracy(gone, gone), calibrated=False)
+    (said,) = accuracy_warnings(parse_format("fp32"), Accuracy(gone, gone), calibrated=False)
     assert "1e-41" in said and "differ" not in said
     small = deviation([torch.zeros(2)], [torch.tensor([1e-30, 0.0])], 1e-4)
     assert not small.ok and not small.vanished and small.max_rel == 1

@@ -10,6 +10,7 @@ from models import replaceable
 from said import says
 from torch import nn
 
+from model_profiling.core.number_formats import parse_format
 from model_profiling.export.accuracy import quietly
 from model_profiling.export.exporter import lower
 from model_profiling.export.outside import REPLACEMENTS
@@ -31,7 +32,7 @@ def covered() -> dict[str, Coverage]:
             named = load_model(f"{MODELS / 'replaceable.py'}:{factory}")
             eager = eager_model(named.name, named.model)
             found[factory] = lower(
-                named.name, trace(named.name, eager, dtype, None).program, "xnnpack"
+                named.name, trace(named.name, eager, parse_format(dtype), None).program, "xnnpack"
             ).coverage
     return found
 

@@ -141,7 +141,7 @@ def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
         (series,) = found.comparison.series
         assert series.way == "lockstep" and series.end_to_end.unit == "launch" and series.end_to_end.ratio
     else:
-        with pytest.raises(InputError, match="times on target ssh:board are no latencies"):
+        with pytest.raises(InputError, match="times on target ssh:board are not latencies"):
             judge()
         found = judge(fail_on=("kernels", "structure"))
         assert found.comparison.answer == "passed"
