@@ -110,7 +110,7 @@ def test_an_hour_of_emulation_is_not_begun_unasked(profiled: Profiled, monkeypat
     done = profiled(ARM)
     assert done.evidence is None
     told = done.main.answers
-    assert re.fullmatch(r"SME2 kernels: not tested.* 42 minutes\.", told.what_sme2_changes)
+    assert re.fullmatch(r"SME2 kernels: not tested.* 42 min 0 s\.", told.what_sme2_changes)
     assert re.search(r"smaller input.*sme2prof profile .*--target emulated", told.what_next)
     assert profiled(X86_64).evidence is not None  # where it is all there is, it runs
 
