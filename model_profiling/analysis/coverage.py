@@ -22,7 +22,7 @@ from model_profiling.statistics.speedup import Verdict
 
 # Open questions about SME2, with reasons and the commands that would answer them.
 
-_LOW = 0.1
+LOW_SHARE = 0.1
 """A smaller share of the matrix arithmetic on SME2 is low: made 15 times as fast, it saves little."""
 _ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
 
@@ -186,7 +186,7 @@ class Coverage:
         share = self.arithmetic_share
         if share is None:
             return self.tested and bool(self.operators) and not self.proven
-        return share < _LOW
+        return share < LOW_SHARE
 
     @property
     def missing(self) -> tuple[MissingOperator, ...]:

@@ -82,12 +82,7 @@ def _threads(text: str) -> tuple[int, ...]:
     show_default="lockstep",
     help="lockstep: programs take turns in each launch; rounds: one process at a time.",
 )
-@click.option(
-    "--rounds",
-    type=frame.IntRange(1),
-    show_default="12 with --mode rounds, else no limit",
-    help="The most launches; with --mode rounds, the number of rounds.",
-)
+@frame.rounds_option
 @frame.budget_option
 @click.option(
     "--precision",

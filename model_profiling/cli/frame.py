@@ -185,6 +185,12 @@ budget_option = click.option(
     show_default="30",
     help="Time limit for measuring, in seconds (at least six launches are made).",
 )
+rounds_option = click.option(
+    "--rounds",
+    type=IntRange(1),
+    show_default="12 with --mode rounds, else no limit",
+    help="The most launches; with --mode rounds, the number of rounds.",
+)
 calibrate_option = click.option(
     "--calibrate",
     "--calibration",

@@ -195,12 +195,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     show_default="lockstep",
     help="lockstep: programs take turns in each launch; rounds: one process at a time.",
 )
-@click.option(
-    "--rounds",
-    type=frame.IntRange(1),
-    show_default="12 with --mode rounds, else no limit",
-    help="The most launches; with --mode rounds, the number of rounds.",
-)
+@frame.rounds_option
 @click.option(
     "--power-mode",
     type=click.Choice(get_args(PowerMode)),

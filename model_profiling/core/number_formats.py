@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from model_profiling.core.errors import InputError
 
-Kind = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4", "own"]
-FORMATS: tuple[Kind, ...] = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
+Named = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
+Kind = Named | Literal["own"]
+FORMATS: tuple[Named, ...] = get_args(Named)
 """The formats with a name of their own, in the order in which they are shown."""
 USUAL = FORMATS[:3]
 """The formats that a new model is checked in and a new sweep begins with."""

@@ -9,11 +9,10 @@ import platform
 import random
 import re
 import time
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError, SetupError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
@@ -22,10 +21,11 @@ from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, pars
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly
+from model_profiling.export.calibration import calibration_batches
 from model_profiling.export.outside import Refusals, with_instructions
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, Coverage, ExportResult
 from model_profiling.export.tracing import module_of, operator_name, place_named_in, quoted_line
-from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_attribute, load_model
+from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_model
 from model_profiling.models.options import blaming, passed_through
 from model_profiling.models.registry import choose, discover
 from model_profiling.program import read_program
@@ -260,7 +260,12 @@ def export_model(
             eager = tracing.eager_model(named.name, named.model)
         folder = folder or Path(f"out_{named.name}") / "artifacts"
         _check_writable(folder)
-        batches = _calibration_batches(named, calibration, eager.args)
+        # In fp32 nothing is observed or compared on the model's own inputs; those given are still checked.
+        batches = (
+            calibration_batches(named, calibration, eager.args)
+            if wanted.kind != "fp32" or calibration is not None
+            else None
+        )
         progress.stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
             traced = tracing.trace(named.name, eager, wanted, batches, keep)
@@ -379,75 +384,6 @@ def _check_writable(outdir: Path) -> None:
         with replacing(probe) as part:
             part.write_bytes(b"\0" * 4096)
         probe.unlink(missing_ok=True)
-
-
-def _calibration_batches(
-    named: NamedModel, source: str | Iterable[ExampleInputs] | None, example: ExampleInputs
-) -> list[ExampleInputs] | None:
-    """The inputs for ranges and for the comparison with PyTorch; None if there are only example inputs."""
-    batches = (
-        tracing.ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
-        if source is None
-        else _batches_of(source, example)
-        if isinstance(source, str)
-        else source
-    )
-    if batches is None:
-        return None
-    found: list[ExampleInputs] = []
-    with blaming(f"calibration of '{named.name}' failed at batch {len(found)}", _BATCHES):
-        for batch in batches:
-            found.append(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,))
-    if not found:
-        raise InputError(f"the calibration of '{named.name}' yields no inputs", _BATCHES)
-    return found
-
-
-_BATCHES = "yield tuples shaped like the example inputs, at least one"
-
-
-def _batches_of(source: str, example: ExampleInputs) -> Iterable[ExampleInputs]:
-    if source.endswith(".npz"):
-        return _batches_in_file(Path(source), example)
-    _, _, made = load_attribute(source)
-    with blaming(f"{source} failed", "make it work when called without arguments"):
-        batches = cast("Callable[[], object]", made)() if callable(made) else made
-    if not isinstance(batches, Iterable):
-        raise InputError(
-            f"{source} is a {type(batches).__name__}, not an iterator of inputs",
-            "give a function that yields tuples of input tensors",
-        )
-    return cast("Iterable[ExampleInputs]", batches)
-
-
-def _batches_in_file(path: Path, example: ExampleInputs) -> list[ExampleInputs]:
-    """Inputs from an .npz: an array for each input, in their order; the first dimension counts inferences."""
-    import numpy as np
-    import torch
-
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            arrays = [torch.from_numpy(held[name]) for name in held.files]
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as problem:
-        raise InputError(
-            f"{path} cannot be read as .npz: {problem}", "write it with numpy.savez"
-        ) from problem
-    wanted = [leaf for leaf in example if isinstance(leaf, torch.Tensor)]
-    fits = [
-        array[0].numel() == leaf.numel() for array, leaf in zip(arrays, wanted, strict=False) if len(array)
-    ]
-    if (
-        len(arrays) != len(example)
-        or len(wanted) != len(example)
-        or len(fits) != len(example)
-        or not all(fits)
-    ):
-        shapes = ", ".join(f"Nx{'x'.join(map(str, leaf.shape))}" for leaf in wanted)
-        raise InputError(f"the arrays in {path} do not fit the model's inputs", f"give arrays of {shapes}")
-    return [
-        tuple(part.reshape(leaf.shape).to(leaf.dtype) for part, leaf in zip(parts, wanted, strict=True))
-        for parts in zip(*arrays, strict=False)
-    ]
 
 
 def _calibration(

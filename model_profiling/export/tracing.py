@@ -399,21 +399,11 @@ def _calibrate(
 ) -> None:
     import torch
 
-    batches = 0
     with torch.no_grad():
         if calibration is None:
             prepared(*_map_tensors(torch.clone, eager.args), **eager.kwargs)
             return
-        waiting = iter(calibration)
         fix = "yield tuples shaped like the example inputs"
-        while True:
-            with blaming(f"calibration of '{name}' failed at batch {batches}", fix):
-                batch = next(waiting, None)
-                if batch is None:
-                    break
-                prepared(*(batch if isinstance(batch, (tuple, list)) else (batch,)), **eager.kwargs)
-            batches += 1
-    if batches == 0:
-        raise InputError(
-            f"the calibration of '{name}' yields no inputs", "yield at least one tuple of inputs"
-        )
+        for number, batch in enumerate(calibration):
+            with blaming(f"calibration of '{name}' failed at batch {number}", fix):
+                prepared(*batch, **eager.kwargs)

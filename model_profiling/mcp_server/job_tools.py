@@ -27,6 +27,7 @@ from mcp.server.mcpserver import Context
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import printable
 from model_profiling.core.left_running import end_all, marked, new_mark
+from model_profiling.core.number_formats import Named
 from model_profiling.core.stdio import say_aside
 from model_profiling.mcp_server.answers import ExportAnswer, ProfileAnswer, answer
 from model_profiling.mcp_server.confinement import Root
@@ -35,7 +36,6 @@ from model_profiling.runner.machine import TargetKind
 
 Json = Mapping[str, Any]
 Backend = Literal["xnnpack", "portable"]
-Format = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Client = Context[Any, Any]
 
 OutDir = Annotated[
@@ -71,7 +71,7 @@ class JobTools:
                 examples=["toy_cnn", "my_model.py:make"],
             ),
         ],
-        dtype: Annotated[Format, arg("Number format of the program.")] = "fp32",
+        dtype: Annotated[Named, arg("Number format of the program.")] = "fp32",
         backend: Annotated[
             Backend, arg("xnnpack: optimized, with SME2; portable: reference kernels, slow.")
         ] = "xnnpack",
@@ -130,7 +130,7 @@ class JobTools:
             ),
         ],
         dtype: Annotated[
-            Literal[Format, "all"] | None,
+            Literal[Named, "all"] | None,
             arg(
                 "Number format to export to [fp32]; `all` measures those that suit the model and says which "
                 "to ship; leave it out for a .pte."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.analysis.coverage import LOW_SHARE
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
 from model_profiling.core.records import parse_record, read_json_object
@@ -270,22 +271,20 @@ def _smaller(side: DtypeSide, found: Dtypes) -> str:
     return f" ({ratio:.1f}x smaller than fp32)" if ratio >= 1.05 else ""
 
 
-_LITTLE = 0.1
-"""Less of the matrix arithmetic on SME2 is next to nothing."""
-
-
 def _reach(chosen: DtypeSide, fit: Sequence[DtypeSide]) -> Iterator[str]:
     """Say if next to nothing of the chosen format runs on SME2, and which format does."""
     share = _share(chosen)
-    if share is None or share >= _LITTLE:
+    if share is None or share >= LOW_SHARE:
         return
-    more = [side for side in fit if (_share(side) or 0.0) >= _LITTLE and side.sme2]
-    better = (f"{side.dtype} with {side.sme2.operators} of {side.sme2.operators_total} matrix operators"
-              for side in more if side.sme2)  # fmt: skip
+    better = [
+        f"{side.dtype} with {side.sme2.operators} of {side.sme2.operators_total} matrix operators"
+        for side in fit
+        if side.sme2 and (side.sme2.arithmetic_share or 0.0) >= LOW_SHARE
+    ]
     little = (
         "none of it reaches SME2" if not share else f"only {percent(share)} of its arithmetic reaches SME2"
     )
-    yield f"But {little}" + (f"; {listing(better)} does." if more else ".")
+    yield f"But {little}" + (f"; {listing(better)} does." if better else ".")
 
 
 def _left_out(found: Dtypes) -> Iterator[str]:

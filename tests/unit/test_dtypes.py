@@ -138,6 +138,22 @@ def test_outputs_too_far_off_exclude_a_dtype() -> None:
     says_together(alone.verdict, "none", "int8", "0.4", "0.25")
 
 
+def test_a_format_that_misses_sme2_is_said_with_those_that_reach_it() -> None:
+    none = dtypes.OnSme2("executed", "no kernel", 0, 7, 0.0)
+    ahead = pair("fp16", "fp32", Verdict.FASTER)
+    found = made("sme2", side("fp32", 8.0), side("fp16", 4.0, sme2=none), pairs=(ahead,))
+    assert found.ship == "fp16"
+    says(found.verdict, "none of it reaches SME2; fp32 with 4 of 4 matrix operators does")
+    found = made("sme2", side("fp32", 8.0), side("fp16", 4.0), pairs=(ahead,))
+    assert "reaches SME2" not in found.verdict
+
+
+def test_a_format_that_does_not_suit_the_model_is_left_out_with_its_reason() -> None:
+    found = replace(made("emulated", side("fp32")), left_out={"int4": "'m' has no linear layer to quantize"})
+    said = "int4 was left out: 'm' has no linear layer to quantize."
+    assert said in dtypes.decide(found)[1] and said in render_markdown(dtypes_document(found))
+
+
 def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
     failed = dtypes.DtypeSide(dtype="fp16", problem="'m' overflows in fp16", fix="export fp32")
     found = made("sme2", side("fp32", 8.0), failed)
