@@ -1,4 +1,4 @@
-"""The lines that docs/how-to/troubleshooting.md and tests/data/mistakes.md show come when the command is typed."""
+"""The lines that troubleshooting.md and tests/data/mistakes.md show come when the command above them is typed."""
 
 from __future__ import annotations
 
