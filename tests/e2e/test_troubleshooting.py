@@ -1,4 +1,4 @@
-"""The lines that troubleshooting.md and tests/data/mistakes.md show come when the command above them is typed."""
+"""The lines that troubleshooting.md and tests/data/mistakes.md show come when their command is typed."""
 
 from __future__ import annotations
 
