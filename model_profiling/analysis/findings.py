@@ -84,6 +84,8 @@ class Finding:
     """How to begin, in a few words, if the title does not say it."""
     has_cure: bool = True
     """Whether `action` says what to do, not only that nothing is known to help."""
+    parts: tuple[str, ...] = ()
+    """What to do, one thing each, if semicolons do not part it in `action`."""
 
     def __repr__(self) -> str:
         gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"
@@ -92,6 +94,11 @@ class Finding:
     @property
     def subject(self) -> str:
         return self.about or self.found_in.name
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What to do, one thing each."""
+        return self.parts or tuple(self.action.split("; "))
 
     @property
     def severity(self) -> Severity:

@@ -68,10 +68,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry of a list; `inside` are the lines below it."""
+    """An entry of a list; `inside` are the lines, or entries with lines of their own, below it."""
 
     text: Text
-    inside: tuple[Text, ...] = ()
+    inside: tuple[Text | Item, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Item, ...]:
+        return tuple(line if isinstance(line, Item) else Item(line) for line in self.inside)
 
 
 @dataclass(frozen=True, slots=True)

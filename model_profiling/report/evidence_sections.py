@@ -11,7 +11,7 @@ from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.analysis.kernels import KernelUse, multiply_adds, work_in_short
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, percent, plural
+from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import SERIES_COLUMNS, TRACER_SAID, break_down, sme2_switch
 from model_profiling.report.charts.steps import kernels_chart
@@ -186,15 +186,15 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
             return "What each would save was not measured."
         return f"What each would save is not known: these are times of {whose}."
     series = findings[0].found_in
-    shares = (
-        f" Times and shares of operators are of the {milliseconds(series.e2e_ms)} ms with it."
+    traced = (
+        f" Operators have their times in a typical run with the tracer on ({milliseconds(series.e2e_ms)} ms)."
         if series.untraced_ms is not None
         else ""
     )
     which = " that have such a bound" if any(found.max_gain_pct is None for found in findings) else ""
     return (
         f"Each with the most it could save, as a share of an inference of {series.name}: "
-        f"{series.bounds_are_of}.{shares} No operator is in two items{which}: what they could save does not "
+        f"{series.bounds_are_of}.{traced} No operator is in two items{which}: what they could save does not "
         "overlap."
     )
 
@@ -203,11 +203,14 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
     elsewhere = ""
     if finding.max_gain_pct and finding.found_in.series != first.series:
         elsewhere = f", of the time of {finding.found_in.name}, not to be added to the others"
-    action = capitalized(finding.action).rstrip(".")
-    gain = gain_text(finding)
-    return doc.Item(
-        (doc.Strong(finding.title), f"{gain}{elsewhere}. {action}."), tuple(_operator_lines(finding))
-    )
+    gain = f"{gain_text(finding)}{elsewhere}."
+    operators = tuple(_operator_lines(finding))
+    steps = [capitalized(step).rstrip(".") for step in finding.steps]
+    if len(steps) == 1:
+        return doc.Item((doc.Strong(finding.title), f"{gain} {steps[0]}."), operators)
+    to_do = doc.Item("What to do:", tuple(f"{step}." for step in steps))
+    listed = (doc.Item("The operators:", operators),) if operators else ()
+    return doc.Item((doc.Strong(finding.title), gain), (to_do, *listed))
 
 
 def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
@@ -230,12 +233,12 @@ def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
         ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
         tracing = finding.found_in.tracing
         own = "; what the tracer takes of it is not in the bound" if tracing.share >= TRACER_SAID else ""
-        yield f"{finding.besides_what}: {ms}, {percent(finding.besides.share)}{own}"
+        yield f"{finding.besides_what}: {ms}{own}"
 
 
 def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
-    """Return a function that writes `: 0.093 ms, 13.8%`: for one operator as in its table, for several the
-    rounded sum and not the sum of rounded times."""
+    """Return a function that writes `: 0.093 ms`: for one operator as in its table, for several the rounded
+    sum and not the sum of rounded times. No share: it would be of another time than the bound's."""
     series = finding.found_in
     if finding.max_gain_pct is None:
         return lambda _: ""
@@ -243,8 +246,7 @@ def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
 
     def words(operators: Sequence[Operator]) -> str:
         if len(operators) == 1:
-            return ": {} ms, {}".format(*shown.of(operators).cells)
-        spent = series.spent_by(operators)
-        return f": {spent.ms:.{shown.end_to_end.decimals}f} ms, {percent(spent.share)}"
+            return f": {shown.of(operators).cells[0]} ms"
+        return f": {series.spent_by(operators).ms:.{shown.end_to_end.decimals}f} ms"
 
     return words

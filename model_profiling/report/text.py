@@ -174,7 +174,7 @@ def _inline(before: doc.Inline, part: doc.Inline, after: doc.Inline) -> str:
 def item_lines(items: doc.Items, words: Callable[[doc.Text], str]) -> Iterator[str]:
     for number, entry in enumerate(items.entries, start=1):
         yield f"{f'{number}.' if items.numbered else '-'} {words(entry.text)}"
-        yield from (f"   - {words(line)}" for line in entry.inside)
+        yield from (f"   {line}" for line in item_lines(doc.Items(entry.entries), words))
 
 
 def _one_line(text: str) -> str:

@@ -155,6 +155,9 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     says(finding.title, "bring", "1 gelu operator", GELU.source)
     says_together(finding.action, "no cure", "embedding", EMBEDDING.source)
     says(finding.action, "2 of the 3 delegate calls")
+    first, last = finding.steps
+    says(first, GELU.reason, GELU.replacement)
+    says_together(last, "no cure", "embedding")
     assert finding.max_gain_pct == pytest.approx(100 * 202 / 3505, abs=0.01)
     assert {concern.facts["call"] for concern in finding.concerns} == {"gelu", "embedding"}
     alone = explained(dump_of([part, part, part, embedding, part]), EMBEDDING)

@@ -74,7 +74,7 @@ PAGE = (
     Heading("Title", 1),
     Paragraph(("The ", Code("conv"), " is ", Strong("slow"), ".")),
     make_table(("name", "ms"), [(Code("a"), "1.5"), ("lon\nger", "10.25")], numbers=[1]),
-    Items((Item("first", ("why", Code("x"))), Item("second")), numbered=True),
+    Items((Item("first", ("why", Item(Code("x"), ("deep",)))), Item("second")), numbered=True),
     Commands(("sme2prof report d",)),
     Figure("time.svg", "Where the time goes"),
     Folded("more", (Paragraph("hidden"), *make_list(["one"]))),
@@ -86,7 +86,7 @@ def test_every_block_as_markdown() -> None:
         "# Title\n\n"
         "The `conv` is **slow**.\n\n"
         "| name | ms |\n| --- | ---: |\n| `a` | 1.5 |\n| lon ger | 10.25 |\n\n"
-        "1. first\n   - why\n   - `x`\n2. second\n\n"
+        "1. first\n   - why\n   - `x`\n      - deep\n2. second\n\n"
         "```\nsme2prof report d\n```\n\n"
         "![Where the time goes](time.svg)\n\n"
         "<details><summary>more</summary>\n\nhidden\n\n- one\n\n</details>\n"
@@ -174,6 +174,7 @@ def test_every_block_on_a_terminal() -> None:
         "1. first",
         "   - why",
         "   - x",
+        "      - deep",
         "2. second",
         "  sme2prof report d",
         "Where the time goes: time.svg",

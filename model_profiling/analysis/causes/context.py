@@ -58,6 +58,7 @@ class FindingContext:
         besides: Spent | None = None,
         besides_what: str = "",
         first_step: str = "",
+        parts: tuple[str, ...] = (),
     ) -> Finding:
         """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`."""
         concerns = tuple(
@@ -77,6 +78,7 @@ class FindingContext:
             besides if beside_ms else None,
             besides_what,
             first_step=first_step,
+            parts=parts,
         )
 
     def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:

@@ -173,11 +173,13 @@ def outside(context: FindingContext) -> Finding | None:
     told = _told(context, alike, own.ms)
     spelt = frozenset(each[0].remedy for each in told)
     first = alike[0][0]
+    parts = _to_do(context, left, lines, told, alone=len(alike) == 1)
+    joins = [joining_words(series.first.delegate_calls, joined)] if joined else []
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
     return context.finding(
         "outside-delegates",
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
-        _action(context, left, lines, told, joined, alone=len(alike) == 1),
+        "; ".join((*parts, *joins)),
         [_concern(line, call, spelt, calls) for line in lines for call in line.calls],
         evidence,
         saved_ms=own.ms,
@@ -185,6 +187,7 @@ def outside(context: FindingContext) -> Finding | None:
         besides_what=f"calling them{entering if joined else ''}",
         # The reason for the longest one; the action has all reasons.
         first_step=f"{first.reasons[0].reason}; {first.remedy}" if first.reasons and taken else "",
+        parts=parts,
     )
 
 
@@ -257,18 +260,17 @@ def _title(
     return f"Bring {what} into the delegate{at}" if helped else f"Avoid {what} that no delegate takes{at}"
 
 
-def _action(
+def _to_do(
     context: FindingContext,
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
     told: Sequence[Sequence[OutsideLine]],
-    joined: int,
     *,
     alone: bool,
-) -> str:
-    calls = context.series.first.delegate_calls
-    if not calls:
-        return "no delegate took anything: export with --backend xnnpack"
+) -> tuple[str, ...]:
+    """What to do, one thing each."""
+    if not context.series.first.delegate_calls:
+        return ("no delegate took anything: export with --backend xnnpack",)
     if any(line.reasons for line in lines):
         parts = [_advice(each, alone=alone) for each in told]
         beyond = [
@@ -281,7 +283,7 @@ def _action(
     else:
         kinds = some_of(list(by_kind(left)))
         parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]
-    return "; ".join((*parts, joining_words(calls, joined)) if joined else parts)
+    return tuple(parts)
 
 
 def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:

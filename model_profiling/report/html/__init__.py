@@ -127,7 +127,7 @@ def _table(table: doc.Table) -> str:
 
 
 def _item(entry: doc.Item) -> str:
-    inside = "".join(f"<li>{_text(line)}</li>" for line in entry.inside)
+    inside = "".join(map(_item, entry.entries))
     return f"<li>{_text(entry.text)}{f'<ul>{inside}</ul>' if inside else ''}</li>"
 
 
