@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import runpy
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -53,7 +54,7 @@ class Row:
     unattributed_pct: float | None = None
     other_pct: float | None = None
     top: str = ""
-    """The first finding and its bound."""
+    """The first finding, its title and its bound."""
     findings: tuple[str, ...] = ()
     traced_pct: float | None = None
     """What the tracer adds to the latency."""
@@ -123,7 +124,8 @@ def first(findings: Sequence[Finding]) -> str:
     if not findings:
         return "nothing to do"
     top = findings[0]
-    return top.id + ("" if top.max_gain_pct is None else f" (at most {top.max_gain_pct:.1f}%)")
+    bound = "" if top.max_gain_pct is None else f" (at most {top.max_gain_pct:.1f}%)"
+    return f"{top.id}: {top.title}{bound}"
 
 
 def traced(series: SeriesAnalysis, outcome: RunOutcome) -> float | None:
@@ -197,12 +199,25 @@ def zoo() -> list[str]:
     return [f"{path}:model" for path in files]
 
 
+def each_of(model: str) -> list[str]:
+    """`FILE.py:*` as the models that its `MODELS` lists."""
+    file, _, factory = model.rpartition(":")
+    if factory != "*":
+        return [model]
+    return [f"{file}:{make.__name__}" for make in runpy.run_path(file)["MODELS"]]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", metavar="FILE.py:FACTORY", help="by default those of tests/zoo")
-    parser.add_argument("--dtypes", default="fp32", help="fp32, fp16, int8, separated by commas")
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="FILE.py:FACTORY",
+        help="by default those of tests/zoo; FILE.py:* for all its MODELS",
+    )
+    parser.add_argument("--dtypes", default="fp32", help="number formats, separated by commas")
     parser.add_argument("--emulate", action="store_true", help="also under QEMU with SME2; small models only")
     parser.add_argument("--runs", type=int, default=20, help="inferences of each process")
     parser.add_argument("--rounds", type=int, default=6, help="processes for each model")
@@ -210,7 +225,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out_campaign"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    models, dtypes = options.models or zoo(), options.dtypes.split(",")
+    models = [each for given in options.models for each in each_of(given)] or zoo()
+    dtypes = options.dtypes.split(",")
     asked = [
         Asked(model, dtype, options.emulate, options.runs, options.rounds, options.out.resolve())
         for model in models
