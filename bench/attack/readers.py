@@ -41,7 +41,7 @@ from model_profiling.run.evidence import read_evidence, read_factors  # noqa: E4
 from model_profiling.run.journal import Journal  # noqa: E402
 from model_profiling.run.manifest import read_manifest, read_summary_0  # noqa: E402
 from model_profiling.run.metrics import read_metrics, read_robust_stats  # noqa: E402
-from model_profiling.runner.result import read_features, read_lockstep_result, read_result  # noqa: E402
+from model_profiling.runner.result import read_lockstep_result, read_report, read_result  # noqa: E402
 from model_profiling.runner.samples import Samples, read_samples  # noqa: E402
 from model_profiling.targets.command import read_own_times  # noqa: E402
 from model_profiling.targets.protocol import Job  # noqa: E402
@@ -133,7 +133,7 @@ def _log(data: bytes, folder: Path) -> None:
 
 def _features(data: bytes, folder: Path) -> None:
     del folder
-    read_features(data.decode("utf-8", "replace"))
+    read_report(data.decode("utf-8", "replace"))
 
 
 def _in_run(data: bytes, folder: Path) -> Path:

@@ -24,7 +24,7 @@ from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
 from model_profiling.pipeline.metrics import Measured, refresh
 from model_profiling.pipeline.rounds import RemainingRounds, Rounds
 from model_profiling.pipeline.schedule import emulated_seconds, make_schedule
-from model_profiling.pipeline.start import Start, begin, check_backends, check_directory
+from model_profiling.pipeline.start import Start, begin, check_backends, check_directory, check_operators
 from model_profiling.run import Metrics, Series
 from model_profiling.run.folders import locked
 from model_profiling.run.journal import Step
@@ -134,6 +134,7 @@ class OpenRun:
             self._ready.runs.append(self)
             with self._kept():
                 for config, way in asked:
+                    check_operators(config, bare)
                     self._runs.append(begin(config, bare, self._ready.before, way, progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
                 self._remark(self._ready.remade())

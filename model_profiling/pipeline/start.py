@@ -28,6 +28,7 @@ from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.program import read_program
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
+from model_profiling.program.records import Method
 from model_profiling.run import names
 from model_profiling.run.folders import check_free, holds_run, refuse_links_out
 from model_profiling.run.journal import Journal, has_journal, moment
@@ -35,7 +36,8 @@ from model_profiling.run.manifest import Manifest, Part, Session, read_manifest,
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.targets import MachineFacts, Target
-from model_profiling.targets.collect import missing_backend
+from model_profiling.targets.collect import missing_backend, missing_operators
+from model_profiling.targets.protocol import ListingTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,16 +261,32 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
 
 def check_backends(config: ProfileConfig) -> None:
     """Refuse a program for a backend that the kit's runner does not have: nothing of it could be measured."""
-    if any(experiment.runner is not None for experiment in config.experiments):
-        return  # the user's own runner may have it
-    try:
-        method = read_program(config.model).method(config.method)
-    except (FormatError, OSError):
-        return  # running it says what is wrong
+    method = _run_by_the_kit(config)
     for delegate in method.delegates if method else ():
         if delegate_named(delegate.backend).name != delegate.backend:
             missing, fix = missing_backend(delegate.backend)
             raise InputError(f"{config.model.name} needs {missing}", fix)
+
+
+def check_operators(config: ProfileConfig, target: Target) -> None:
+    """Refuse a program with operators that the kit's runner does not have on a prepared target."""
+    method = _run_by_the_kit(config)
+    needed = {step.name for step in method.operators} if method else set()
+    known = target.operators() if needed and isinstance(target, ListingTarget) else None
+    if known is not None and needed - known:
+        missing, fix = missing_operators(needed - known)
+        raise InputError(f"{config.model.name} needs {missing}", fix)
+
+
+def _run_by_the_kit(config: ProfileConfig) -> Method | None:
+    """Return the method, unless a runner of the user, which may have other parts, runs it; None also for a
+    program that cannot be read: running it says why."""
+    if any(experiment.runner is not None for experiment in config.experiments):
+        return None
+    try:
+        return read_program(config.model).method(config.method)
+    except (FormatError, OSError):
+        return None
 
 
 def check_folder(path: Path) -> None:

@@ -1,7 +1,10 @@
 #include "loaded_method.h"
 
 #include <cerrno>
+#include <set>
 #include <variant>
+
+#include <executorch/runtime/kernel/operator_registry.h>
 
 namespace sme2prof {
 
@@ -24,9 +27,28 @@ static_assert(
     "this C++ library lays std::variant out unlike ExecuTorch's; use libstdc++");
 #endif
 
+namespace {
+
+// A delegate reports a failed allocation as an internal error; errno still knows, if it was clear before. Other
+// errors have a cause of their own: under emulation errno can be left from a mapping that was then made elsewhere.
+bool ran_out_of_memory(Error error) {
+  switch (error) {
+    case Error::MemoryAllocationFailed:
+    case Error::DelegateMemoryAllocationFailed:
+      return true;
+    case Error::Internal:
+    case Error::AccessFailed:
+    case Error::OutOfResources:
+      return errno == ENOMEM;
+    default:
+      return false;
+  }
+}
+
+} // namespace
+
 void stop_for(Failure kind, const std::string& what, Error error) {
-  const bool memory = errno == ENOMEM || error == Error::MemoryAllocationFailed ||
-      error == Error::DelegateMemoryAllocationFailed;
+  const bool memory = ran_out_of_memory(error);
   throw Stop(memory ? Failure::kMemory : kind, what + ": " + executorch::runtime::to_string(error));
 }
 
@@ -53,6 +75,14 @@ LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer) {
     stop_for(Failure::kLoad, "cannot load method '" + options.method + "'", method.error());
   }
   method_ = std::make_unique<Method>(std::move(*method));
+}
+
+std::vector<std::string> registered_operators() {
+  std::set<std::string> names;
+  for (const auto& kernel : executorch::runtime::get_registered_kernels()) {
+    names.insert(kernel.name_);
+  }
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string> LoadedMethod::backends() const {

@@ -16,8 +16,11 @@
 
 namespace sme2prof {
 
-// A delegate reports a failed allocation as an internal error; errno still knows, if it was clear before.
+// `errno` was cleared before what failed.
 [[noreturn]] void stop_for(Failure kind, const std::string& what, executorch::runtime::Error error);
+
+// The names of the operators that methods can call outside delegates, sorted.
+std::vector<std::string> registered_operators();
 
 class LoadedMethod {
  public:

@@ -29,7 +29,7 @@ const char kHelp[] =
     "  --sample-hz N           how often to look, for each thread and second (1000)\n"
     "  --time-limit SECONDS    end the process after this long\n"
     "  --result FILE           write the JSON result here (standard output)\n"
-    "  --features-only         report CPU features and stop\n"
+    "  --features-only         report CPU features and operators, and stop\n"
     "\n"
     "usage: sme2prof-runner --lockstep [options] --child OPTIONS... --child OPTIONS...\n"
     "  Several programs take turns, each in a process of its own. A child's options are those above but\n"

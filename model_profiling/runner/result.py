@@ -92,10 +92,20 @@ def parse_result(content: JsonObject, where: str) -> RunnerResult:
     return result
 
 
-def read_features(text: str) -> tuple[str, ...]:
-    """Return the CPU features in the output of `--features-only`."""
+@dataclass(frozen=True, slots=True)
+class RunnerReport:
+    """What the runner says of the machine and of itself."""
+
+    features: tuple[str, ...]
+    operators: frozenset[str]
+    """The operators that it has for calls outside delegates."""
+
+
+def read_report(text: str) -> RunnerReport:
+    """Read the output of `--features-only`."""
     try:
-        return features_of_flags(json.loads(text)["flags_present"])
+        said = json.loads(text)
+        return RunnerReport(features_of_flags(said["flags_present"]), frozenset(map(str, said["operators"])))
     except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem
 

@@ -13,6 +13,7 @@
 
 #include "cpu_features.h"
 #include "failure.h"
+#include "loaded_method.h"
 #include "lockstep.h"
 #include "options.h"
 #include "result_json.h"
@@ -48,7 +49,7 @@ void run(const Options& options) {
   executorch::runtime::runtime_init();
   const CpuFeatures features = mask_cpu_features(options.disable);
   if (options.features_only) {
-    publish(options.result, common_json(features).str());
+    publish(options.result, common_json(features).add("operators", json::texts(registered_operators())).str());
     return;
   }
   Session session(options);

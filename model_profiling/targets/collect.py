@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,11 +79,11 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
         return RunError(what, "ask for fewer runs or a longer time limit", tail)
     if crash:
         return RunError(f"{who} crashed with {crash}", _SIGNALS.get(crash, "see the log"), tail)
+    if program and (missing := _missing_part(log)):
+        return RunError(f"{program.model.name} needs {missing[0]}", missing[1], tail)
     if program and (done.returncode == _OUT_OF_MEMORY or re.search(_NO_MEMORY, log)):
         cure = "free some memory, raise the limit or use a smaller model"
         return RunError(f"{who} ran out of memory", cure, tail)
-    if program and (missing := _missing_part(log)):
-        return RunError(f"{program.model.name} needs {missing[0]}", missing[1], tail)
     own = re.search(r"(?m)^sme2prof-runner: (.+)$", done.stderr)
     if said is None and own is None:
         last = tail.splitlines()[-1] if tail else "it said nothing"
@@ -100,13 +100,21 @@ def _described(job: Job) -> str:
 
 def _missing_part(log: str) -> tuple[str, str] | None:
     """Return what the program needs and the runner lacks, with the fix."""
-    if operators := sorted(set(re.findall(r"Missing operator: \[\d+\] (\S+)", log))):
-        shown = ", ".join(operators[:3]) + (f" and {len(operators) - 3} more" if len(operators) > 3 else "")
-        cure = "export it so that these are decomposed or delegated, or name a runner that has them"
-        return f"operators the runner does not have: {shown}", cure
+    if operators := re.findall(r"Missing operator: \[\d+\] (\S+)", log):
+        return missing_operators(operators)
     if backend := re.search(r"Backend (\S+) is not registered", log):
         return missing_backend(backend[1])
     return None
+
+
+def missing_operators(names: Iterable[str]) -> tuple[str, str]:
+    found = sorted(set(names))
+    way = "so that these operators are decomposed or delegated"
+    if any(name.startswith("llama::") for name in found):
+        way = "without custom operators (export_llm with model.use_sdpa_with_kv_cache=False)"
+    shown = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+    cure = f"export the model {way}, or name a runner that has them (`runner_path` in a config)"
+    return f"{shown}, which the runner does not have", cure
 
 
 def missing_backend(name: str) -> tuple[str, str]:

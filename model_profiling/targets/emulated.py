@@ -22,7 +22,7 @@ from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
-from model_profiling.runner.result import read_features
+from model_profiling.runner.result import RunnerReport, read_report
 from model_profiling.targets.execution import LocalTransport, Route
 from model_profiling.targets.host import HostTarget, host_facts
 
@@ -130,7 +130,7 @@ class Qemu:
 
     path: Path
     version: str
-    features: tuple[str, ...]
+    report: RunnerReport
     prefix: tuple[str, ...]
 
 
@@ -212,13 +212,13 @@ def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
         raise SetupError(f"{path} is not a working QEMU", cure)
     prefix = (str(path), "-cpu", "max", *(("-L", str(sysroot)) if sysroot else ()))
     probe = process.run([*prefix, runner, "--features-only"], timeout=120)
-    features = read_features(probe.stdout) if probe.ok else ()
-    if "sme2" not in features:
+    report = read_report(probe.stdout) if probe.ok else None
+    if report is None or "sme2" not in report.features:
         trouble = (
             "has no SME2" if probe.ok else f"cannot run the runner ({probe.tail(1) or probe.returncode})"
         )
         raise SetupError(f"{path} is QEMU {number.group(1)} and {trouble}", cure)
-    return Qemu(path, number.group(1), features, prefix)
+    return Qemu(path, number.group(1), report, prefix)
 
 
 class EmulatedTarget(HostTarget):
@@ -254,6 +254,9 @@ class EmulatedTarget(HostTarget):
         code = (self.build.library_path, *(library_folders(self.sysroot) if self.sysroot else ()))
         return Route((str(self.build.path),), transport, code, timings_are_latency=False)
 
+    def operators(self) -> frozenset[str] | None:
+        return self.qemu.report.operators if self.qemu else None
+
     def facts(self) -> MachineFacts:
         if self.build is None or self.qemu is None:
             unknown = host_facts(None)
@@ -265,6 +268,6 @@ class EmulatedTarget(HostTarget):
             host,
             cpu=f"QEMU {self.qemu.version} -cpu max, on {host.cpu}",
             machine="aarch64",
-            features=self.qemu.features,
+            features=self.qemu.report.features,
             features_source="the runner under QEMU",
         )

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+from model_profiling.core import process
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.features import detect_host, mac_says, sysctl
 from model_profiling.runner.machine import (
@@ -18,6 +19,7 @@ from model_profiling.runner.machine import (
     TargetChoice,
     find_clusters,
 )
+from model_profiling.runner.result import read_report
 from model_profiling.targets.execution import LocalTransport, Route, RunnerTarget
 
 # Arm's part numbers of common cores; others are shown as numbers.
@@ -186,6 +188,12 @@ class HostTarget(RunnerTarget):
 
     def _available_bytes(self) -> int | None:
         return available_memory()
+
+    def operators(self) -> frozenset[str] | None:
+        if self.build is None:
+            return None
+        said = process.run([self.build.path, "--features-only"], timeout=60)
+        return read_report(said.stdout).operators
 
     def facts(self) -> MachineFacts:
         return host_facts(self.build)

@@ -160,6 +160,14 @@ class MeteredTarget(Protocol):
 
 
 @runtime_checkable
+class ListingTarget(Protocol):
+    """A target with a runner that lists its operators."""
+
+    def operators(self) -> frozenset[str] | None:
+        """Return the operators that the kit's runner has there; None if it was not prepared."""
+
+
+@runtime_checkable
 class LockstepTarget(Target, Protocol):
     """A target where programs can also take turns."""
 

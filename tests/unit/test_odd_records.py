@@ -22,7 +22,7 @@ from model_profiling.run.evidence import read_evidence
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.metrics import read_metrics, read_robust_stats
-from model_profiling.runner.result import read_features, read_result
+from model_profiling.runner.result import read_report, read_result
 from model_profiling.targets import collect
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.protocol import Job
@@ -142,10 +142,12 @@ def test_times_that_cannot_be(tmp_path: Path, times: list[int], fact: str) -> No
         read_result(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"flags_present": 1}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"flags_present": 1}', '{"flags_present": []}', "[" * 100_000]
+)
 def test_a_report_of_features_that_is_none(text: str) -> None:
     with refused(RunError, "feature"):
-        read_features(text)
+        read_report(text)
 
 
 JOB = Job(Path("x.pte"), runs=2, warmup=0)

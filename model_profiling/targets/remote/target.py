@@ -13,7 +13,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
-from model_profiling.runner.result import read_features
+from model_profiling.runner.result import RunnerReport, read_report
 from model_profiling.targets.execution import Route, RunnerTarget
 from model_profiling.targets.power_mode import MachineLock
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
@@ -38,7 +38,7 @@ class RemoteTarget(RunnerTarget):
         self._machine: Machine | None = None
         self._folder: RemoteFolder | None = None
         self._bundle: Bundle | None = None
-        self._seen_by_runner: frozenset[str] | None = None
+        self._report: RunnerReport | None = None
         self._why_no_runner: SetupError | None = None
 
     @property
@@ -61,7 +61,8 @@ class RemoteTarget(RunnerTarget):
 
     @property
     def why_emulated(self) -> str | None:
-        return self._machine.why_emulated(self._seen_by_runner) if self._machine else None
+        seen = frozenset(self._report.features) if self._report else None
+        return self._machine.why_emulated(seen) if self._machine else None
 
     def connect(self) -> Machine:
         """Return the machine, contacted once; raise an error if it lacks something."""
@@ -127,17 +128,17 @@ class RemoteTarget(RunnerTarget):
             self.folder.open()
             return
         self.folder.open()
-        self._seen_by_runner = self._ask_runner(bundle.runner(self.folder.put_together(bundle.files)))
+        self._report = self._ask_runner(bundle.runner(self.folder.put_together(bundle.files)))
         self._bundle, self.build = bundle, bundle.build
 
     def _make_bundle(self) -> Bundle:
         return make_bundle()
 
-    def _ask_runner(self, runner: tuple[str, ...]) -> frozenset[str]:
-        """Return the CPU features that the runner sees there, or raise an error if it does not start."""
+    def _ask_runner(self, runner: tuple[str, ...]) -> RunnerReport:
+        """Return what the runner says there, or raise an error if it does not start."""
         answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
         if answer.ok:
-            return frozenset(read_features(answer.stdout))
+            return read_report(answer.stdout)
         # Some shells take a program for another CPU for a script, and end with that script's status.
         if known := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
             raise known
@@ -156,6 +157,9 @@ class RemoteTarget(RunnerTarget):
     def _available_bytes(self) -> int | None:
         return self._machine.available_bytes if self._machine else None
 
+    def operators(self) -> frozenset[str] | None:
+        return self._report.operators if self._report else None
+
     def facts(self) -> MachineFacts:
         self.connect()
         self._machine = self._ask()
@@ -165,8 +169,8 @@ class RemoteTarget(RunnerTarget):
             else {}
         )
         facts = self._machine.facts(built)
-        if self._seen_by_runner is not None:
-            seen = tuple(sorted(self._seen_by_runner))
+        if self._report is not None:
+            seen = tuple(sorted(self._report.features))
             source = f"the runner on {self.name}"
             facts = replace(facts, machine="aarch64", features=seen, features_source=source)
             if self.why_emulated:
