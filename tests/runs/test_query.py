@@ -77,7 +77,7 @@ def test_views_tell_the_newest_and_leave_emulated_times_out(store: Store) -> Non
 
 def test_usual_questions_are_answered(store: Store) -> None:
     asked = [block for block in blocks_of("docs/how-to/query.md") if block.language == "sql"]
-    assert len(asked) > 10
+    assert len(asked) >= 10
     with store.connection() as made:
         for block in asked:
             rows = made.execute(block.text).fetchall()
