@@ -131,6 +131,15 @@ def test_every_link_of_a_page_resolves(page: str) -> None:
         assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
 
 
+def test_lists_and_tables_follow_a_blank_line() -> None:
+    """Else the site shows them as a part of the sentence above."""
+    run_on = re.compile(r"^[^\s#|<*-][^\n]*\n(?=(?:-|\d+\.) |\|)", re.MULTILINE)
+    for page in (page for page in pages() if page.startswith("docs/")):
+        text = re.sub(r"^ *```.*?^ *```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.S | re.M)
+        found = [line for line in run_on.findall(text) if not re.match(r"\d+\. ", line)]
+        assert not found, f"{page}: {found}"
+
+
 def test_the_index_names_every_page_and_the_site_is_built(tmp_path: Path) -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     unnamed = [
