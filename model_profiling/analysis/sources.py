@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from model_profiling.analysis.attribution import Node, RunGroup
-from model_profiling.core.formatting import plural
+from model_profiling.core.formatting import listing, plural
 from model_profiling.program import (
     Delegate,
     EtRecord,
@@ -70,6 +70,8 @@ class MethodFit:
     calls: tuple[CallFit, ...]
     absent: int
     call_count: int
+    rivals: tuple[str, ...] = ()
+    """Other methods that fit as well and have other shapes."""
 
     @cached_property
     def contradiction(self) -> str:
@@ -120,7 +122,14 @@ def best_fit(methods: Sequence[Method], group: RunGroup) -> MethodFit:
         for method, known, without in zip(methods, steps, absent, strict=True)
         if without == min(absent)
     ]
-    return min(fits, key=lambda found: (found.left_over, len(found.method.instructions)))
+
+    def distance(found: MethodFit) -> tuple[int, int]:
+        return found.left_over, len(found.method.instructions)
+
+    best = min(fits, key=distance)
+    as_well = (found.method for found in fits if distance(found) == distance(best))
+    rivals = (method for method in as_well if method.instructions != best.method.instructions)
+    return replace(best, rivals=tuple(method.name for method in rivals))
 
 
 def _by_call(operators: Iterable[Node]) -> list[list[Node]]:
@@ -233,14 +242,24 @@ class ProgramView:
     """Explains the runs of a dump by a program and its record; either may be missing."""
 
     def __init__(
-        self, program: Program | None = None, etrecord: EtRecord | None = None, *, proven: bool = False
+        self,
+        program: Program | None = None,
+        etrecord: EtRecord | None = None,
+        *,
+        proven: bool = False,
+        method: str = "",
     ) -> None:
-        """`proven`: the program is known to be the one that was run, whatever fits."""
+        """`proven`: the program is known to be the one that was run, whatever fits. `method` is the one that
+        ran, if known."""
         self.program = program
         self.etrecord = etrecord
         self.proven = proven
+        ran = program.method(method) if program else None
+        self._methods = (ran,) if ran else program.methods if program else ()
         self.misfits: list[str] = []
         """Proof that `program` did not make this dump; it is then not used."""
+        self.doubts: list[str] = []
+        """Why `program` is not used although it may have made this dump."""
         self._fits: dict[int, MethodFit | None] = {}
 
     def method_of(self, group: RunGroup) -> str:
@@ -265,12 +284,16 @@ class ProgramView:
         return known
 
     def _fit(self, group: RunGroup) -> MethodFit | None:
-        if self.program is None or not self.program.methods:
+        if self.program is None or not self._methods:
             return None
         if id(group) not in self._fits:
-            best = best_fit(self.program.methods, group)
-            self._fits[id(group)] = None if best.contradiction else best
-            if best.contradiction:
+            best = best_fit(self._methods, group)
+            self._fits[id(group)] = None if best.contradiction or best.rivals else best
+            if best.rivals and not best.contradiction:
+                fitting = listing((best.method.name, *best.rivals))
+                doubt = f"{self.program.source} has several methods that fit this dump ({fitting})"
+                self.doubts.append(f"{doubt}; shapes and sources are left out")
+            elif best.contradiction:
                 source = self.program.source
                 found = f"{source} is not the program that was run"
                 if self.proven:

@@ -138,7 +138,9 @@ def analyse_dump(
     timed = table if isinstance(table, TimedDump) else TimedDump(table, clock_of(table))
     attribution = attribute(timed.table, dump.warmup_runs, dump.turn_length, timed.exact_calls)
     if view is None:
-        view = ProgramView(graph.program, graph.record, proven=proven) if graph else ProgramView()
+        view = ProgramView()
+        if graph:
+            view = ProgramView(graph.program, graph.record, proven=proven, method=dump.method)
     operators, of_event = list_operators(attribution, view)
     breakdown = _break_down(attribution, operators, of_event)
     calls = [node for node in attribution.groups[0].nodes if node.level == "call"]
@@ -157,7 +159,7 @@ def analyse_dump(
         warnings=(
             *(replace(remark, series=dump.series) for remark in timed.remarks),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
-            *(Diagnostic(dump.series, "misfit", text) for text in view.misfits),
+            *(Diagnostic(dump.series, "misfit", text) for text in (*view.misfits, *view.doubts)),
             *_unplaced(dump, operators),
         ),
     )

@@ -25,7 +25,12 @@ from model_profiling.run.evidence import Factors
 from model_profiling.runner.machine import PowerMode, parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
-from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
+from model_profiling.workflow.profile import (
+    MethodsOutcome,
+    ProfileOptions,
+    ProfileOutcome,
+    profile_methods,
+)
 
 
 @frame.command(
@@ -167,6 +172,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.keep_option
 @frame.calibrate_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
+@click.option("--method", metavar="NAME", show_default="all", help="Method of a .pte file that has several.")
 @click.option(
     "--runs",
     type=frame.IntRange(1),
@@ -252,7 +258,8 @@ def profile_command(
             profiled = tuple(several.outcomes.values())
         else:
             one = replace(options, dtype=dtypes[0] if dtypes else None)
-            several, profiled = None, (profile_one(model, one, run, progress=progress),)
+            several, methods = None, profile_methods(model, one, run, progress=progress)
+            profiled = methods.outcomes
     if factors is not None:
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes
@@ -262,16 +269,28 @@ def profile_command(
     for_tools.tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
-    (outcome,) = profiled
+    return _print_methods(methods, ladder=options.ladder, quiet=quiet, as_json=as_json)
+
+
+def _print_methods(found: MethodsOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
+    first, *others = found.outcomes
     if not quiet and not as_json:
-        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
-    # The answers come last: on a terminal that is what people read first.
-    code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
+        frame.say(f"{first.program}: {first.plan.reason}\n")
+    codes = []
+    for outcome in found.outcomes:
+        if others and not as_json:
+            frame.say(f"{outcome.method}:")
+        # The answers come last: on a terminal that is what people read first.
+        codes.append(for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json))
+        if not as_json:
+            _print(outcome, ladder=ladder, quiet=quiet)
     if as_json:
-        frame.facts(_facts(outcome))
-    else:
-        _print(outcome, ladder=options.ladder, quiet=quiet)
-    return code
+        methods = {outcome.method: _facts(outcome) for outcome in found.outcomes}
+        frame.facts({"schema_version": 1, "methods": methods} if others else _facts(first))
+    elif found.page is not None:
+        for path in pages(found.page):
+            frame.say(f"Side by side: {path}")
+    return max(codes)
 
 
 def _side_by_side(found: Dtypes) -> list[Block]:

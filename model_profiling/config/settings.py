@@ -317,8 +317,8 @@ class ProfileConfig(Settings):
     """The inputs of the model."""
     analysis: AnalysisSettings = Field(default_factory=AnalysisSettings)
     """What is compared."""
-    method: Text = Field(default="forward", min_length=1, max_length=200)
-    """The program's method to run."""
+    method: Text | None = Field(default=None, min_length=1, max_length=200, examples=["forward"])
+    """The program's method to run; may be left out if it has only one."""
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
     _said_otherwise: tuple[Diagnostic, ...] = PrivateAttr(default=())

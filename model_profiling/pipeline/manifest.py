@@ -30,6 +30,7 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         model=str(config.model),
         model_sha256=files.sha256(config.model),
         model_bytes=config.model.stat().st_size,
+        method=config.method or "",
         etrecord=str(etrecord) if etrecord else None,
         quantized=names.computes_in(config.model, "int8"),
         half=names.computes_in(config.model, "fp16"),

@@ -143,10 +143,10 @@ class Measuring:
     def _gathering(self, processes: int) -> str:
         """The stage's name. An emulator shows nothing while it computes, so it says how long it will take."""
         if self.target.timings_are_latency:
-            return f"gathering evidence: {self.config.model.stem}"
-        seconds = processes * emulated_seconds(self.config.model)
+            return f"gathering evidence: {self.place.model_stem}"
+        seconds = processes * emulated_seconds(self.config.model, self.config.method)
         about = f"about {duration(seconds)}" if seconds else "time unknown: its operators cannot be read"
-        return f"emulating {self.config.model.stem} ({about})"
+        return f"emulating {self.place.model_stem} ({about})"
 
     def steps_of(self, round_number: int) -> tuple[Step, ...]:
         """Return the steps of a round, without experiments that failed."""
@@ -221,7 +221,7 @@ class Measuring:
         once = evidence and not whole
         return Job(
             model=self.config.model,
-            method=self.config.method,
+            method=self.config.method or "forward",
             threads=step.series.threads or 1,
             warmup=0 if once else experiment.warmup,
             runs=1 if once else experiment.runs,

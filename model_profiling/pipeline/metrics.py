@@ -335,6 +335,7 @@ def reopen(config: ProfileConfig) -> Measured:
     here = config.model.is_file()
     features = manifest.machine.before.features if manifest.machine.before else ()
     latencies = manifest.target.times is not Times.EMULATED
+    config = config.model_copy(update={"method": config.method or manifest.method_run})
     config = fit_to_machine(config, features, latencies, resume=True).config
     part = same_part(manifest, config) or manifest
     now = replace(
@@ -350,7 +351,7 @@ def reopen(config: ProfileConfig) -> Measured:
         }
     )
     config = with_mode(config, part)
-    place = names.RunFiles(config.output_root, config.model.stem)
+    place = names.RunFiles(config.output_root, names.with_method(config.model.stem, manifest.method))
     now = _newest(manifest, part, settings=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
 

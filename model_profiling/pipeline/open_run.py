@@ -24,7 +24,14 @@ from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
 from model_profiling.pipeline.metrics import Measured, refresh
 from model_profiling.pipeline.rounds import RemainingRounds, Rounds
 from model_profiling.pipeline.schedule import emulated_seconds, make_schedule
-from model_profiling.pipeline.start import Start, begin, check_backends, check_directory, check_operators
+from model_profiling.pipeline.start import (
+    Start,
+    begin,
+    check_backends,
+    check_directory,
+    check_operators,
+    one_method,
+)
 from model_profiling.run import Metrics, Series
 from model_profiling.run.folders import locked
 from model_profiling.run.journal import Step
@@ -119,6 +126,10 @@ class OpenRun:
         have like schedules. A `ReadyTarget` may have more runs open; any other is prepared for these alone.
         Nothing is touched before the target is ready."""
         progress = progress or Silent()
+        asked = [
+            (config.model_copy(update={"method": one_method(config.model, config.method)}), way)
+            for config, way in asked
+        ]
         self._held = contextlib.ExitStack()
         self._open, self._measured = True, False
         self._runs: list[Measuring] = []
@@ -304,7 +315,7 @@ def _evidence_seconds(run: Measuring) -> float:
     """Return the mean time of finished evidence processes, or the estimate for emulation."""
     if taken := [entry.seconds for entry in run.journal.entries() if entry.kind == "evidence"]:
         return sum(taken) / len(taken)
-    return 0.0 if run.target.timings_are_latency else emulated_seconds(run.config.model)
+    return 0.0 if run.target.timings_are_latency else emulated_seconds(run.config.model, run.config.method)
 
 
 def _energy_left(run: Measuring) -> list[Step]:

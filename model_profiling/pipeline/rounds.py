@@ -26,7 +26,7 @@ from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan
 from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended
-from model_profiling.run.names import FAILED_LAUNCH, variant_of
+from model_profiling.run.names import FAILED_LAUNCH, variant_of, with_method
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
@@ -149,9 +149,9 @@ class Rounds:
 
     def _begin(self) -> None:
         first = self.runs[0]
-        programs = [run.config.model for run in self.runs]
-        in_turns = f"{listing(variant_of(program)[1] for program in programs)} in turns"
-        first.progress.stage(f"measuring {programs[0].stem if len(programs) == 1 else in_turns}")
+        variants = (with_method(variant_of(each.config.model)[1], each.config.method) for each in self.runs)
+        what = first.place.model_stem if len(self.runs) == 1 else f"{listing(variants)} in turns"
+        first.progress.stage(f"measuring {what}")
         for run in self.runs:
             if run.config.schedule.precision is not None and not self._compared:
                 seen = "precision has no effect: nothing is compared"

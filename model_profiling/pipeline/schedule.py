@@ -82,16 +82,18 @@ of 2."""
 _START_S = 1.0
 
 
-def emulated_seconds(program: Path) -> float:
-    """Estimate one inference under emulation; 0 if the program is unreadable, which running it reports."""
+def emulated_seconds(program: Path, method: str | None = None) -> float:
+    """Estimate one inference of `method` (or of all) under emulation; 0 if the program is unreadable, which
+    running it reports."""
     try:
         methods = read_program(program).methods
     except (FormatError, OSError):
         return 0.0
     steps: list[Instruction | GraphNode] = []
-    for method in methods:
-        steps += (step for step in method.instructions if step.kind == "operator")
-        steps += (node for delegate in method.delegates for node in delegate.nodes)
+    for each in methods:
+        if method in (None, each.name):
+            steps += (step for step in each.instructions if step.kind == "operator")
+            steps += (node for delegate in each.delegates for node in delegate.nodes)
     seconds = _START_S
     for step in steps:
         dtype = step.inputs[0].dtype if step.inputs else ""

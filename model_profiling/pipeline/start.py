@@ -19,7 +19,7 @@ from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
-from model_profiling.core.formatting import plural
+from model_profiling.core.formatting import listing, plural
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.pipeline import manifest as manifests
@@ -57,7 +57,7 @@ def begin(
     config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, progress: Progress
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`."""
-    place = RunFiles(config.output_root, config.model.stem)
+    place = RunFiles(config.output_root, names.with_method(config.model.stem, config.method))
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
     here = fit_to_machine(config, facts.features, latencies, resume=way.resume)
     head = manifests.head(here.config, way.config_file, target, facts)
@@ -101,6 +101,27 @@ def begin(
 
 def why_once(target: str) -> str:
     return f"times on target {target} are not latencies, so each experiment runs once"
+
+
+def choose_methods(program: Path, method: str | None) -> tuple[str, ...]:
+    """Return `method`, or else every one that computes something. A program that cannot be read is not
+    judged: running it says what is wrong."""
+    try:
+        found = read_program(program).computing
+    except (FormatError, OSError):
+        found = ()
+    if method is not None and found and method not in found:
+        raise InputError(f"{program.name} has no method {method!r}", f"choose from {listing(found)}")
+    return (method,) if method is not None else found or ("forward",)
+
+
+def one_method(program: Path, method: str | None) -> str:
+    """Return `method`, or else the only one that computes something."""
+    found = choose_methods(program, method)
+    if len(found) > 1:
+        several = f"{program.name} has several methods: {listing(found)}"
+        raise InputError(several, "choose one with --method, or with `method` in a config or in Python")
+    return found[0]
 
 
 def with_mode(config: ProfileConfig, part: Part | None) -> ProfileConfig:
@@ -284,7 +305,7 @@ def _run_by_the_kit(config: ProfileConfig) -> Method | None:
     if any(experiment.runner is not None for experiment in config.experiments):
         return None
     try:
-        return read_program(config.model).method(config.method)
+        return read_program(config.model).method(config.method or "forward")
     except (FormatError, OSError):
         return None
 
@@ -389,6 +410,7 @@ def _identity(earlier: Manifest, cpu: str, now: Manifest) -> tuple[tuple[str, ob
     """Return what must be the same in two sessions of one run, as (name, before, now)."""
     return (
         ("the model's content", earlier.model_sha256, now.model_sha256),
+        ("the method", earlier.method_run, now.method_run),
         ("the target", earlier.target.name, now.target.name),
         ("the ExecuTorch version", earlier.executorch.version, now.executorch.version),
         ("the runner", earlier.runner.build_id, now.runner.build_id),

@@ -198,6 +198,14 @@ class Program:
     def method(self, name: str) -> Method | None:
         return next((method for method in self.methods if method.name == name), None)
 
+    @property
+    def computing(self) -> tuple[str, ...]:
+        """Names of the methods that compute something; others only return a stored fact."""
+        does = ("operator", "delegate")
+        return tuple(
+            method.name for method in self.methods if any(step.kind in does for step in method.instructions)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRef:

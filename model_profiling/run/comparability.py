@@ -35,7 +35,7 @@ class Origin:
     threads: int | None = None
     cpu: str = ""
     program: str = ""
-    """SHA-256 of the program."""
+    """SHA-256 of the program, and the method that ran."""
     features: frozenset[str] | None = None
     disabled: tuple[str, ...] = ()
     sme2: bool | None = None

@@ -239,6 +239,8 @@ class Manifest(Part):
     model: str = ""
     model_sha256: str = ""
     model_bytes: int = 0
+    method: str = ""
+    """The method that ran; empty in older files, where the settings tell."""
     etrecord: str | None = None
     quantized: bool | None = None
     """Whether it computes on 8-bit integers, so that outputs may differ by quantization steps."""
@@ -279,7 +281,12 @@ class Manifest(Part):
 
     @property
     def model_stem(self) -> str:
-        return Path(self.model).stem
+        return names.with_method(Path(self.model).stem, self.method)
+
+    @property
+    def method_run(self) -> str:
+        """The method that ran; empty if unknown."""
+        return self.method or str(self.settings.get("method") or "")
 
     @property
     def was_quantized(self) -> bool:

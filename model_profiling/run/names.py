@@ -187,9 +187,14 @@ def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Pa
     return run_home(program, outdir) / place
 
 
-def run_home(program: Path, outdir: Path | None = None) -> Path:
+def run_home(program: Path, outdir: Path | None = None, method: str | None = None) -> Path:
     """Return the folder with the runs of one program, one subfolder for each place it ran."""
-    return runs_folder(program, outdir) / variant_of(program)[1]
+    return runs_folder(program, outdir) / with_method(variant_of(program)[1], method)
+
+
+def with_method(stem: str, method: str | None) -> str:
+    """Return what files of a program's method are named after; `forward` is left out."""
+    return stem if method in (None, "", "forward") else f"{stem}_{re.sub(r'[^A-Za-z0-9_.-]', '_', method)}"
 
 
 def runs_folder(program: Path, outdir: Path | None = None) -> Path:

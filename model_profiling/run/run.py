@@ -54,6 +54,8 @@ class Dump:
     """Whether SME2 was left on for the runner; None if unknown."""
     launch: str = ""
     """Name of the launch that made it; empty if unknown."""
+    method: str = ""
+    """The program's method that ran; empty if unknown."""
 
     @property
     def met(self) -> str:
@@ -250,7 +252,7 @@ class Run:
             times=self.times_of(series),
             threads=series.threads,
             cpu=before.cpu if before else "",
-            program=manifest.model_sha256 if manifest else "",
+            program=f"{manifest.model_sha256} {manifest.method_run}" if manifest else "",
             features=manifest.features(result) if manifest and result else None,
             disabled=result.disable if result else (),
             sme2=self.sme2_of(series),
@@ -385,6 +387,7 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Diagnost
                     result.etdump_turn_length,
                     result.sme2_left_on,
                     launches.get(name, ""),
+                    manifest.method_run,
                 )
             )
     return dumps, missing

@@ -110,6 +110,7 @@ class Settings(TypedDict, total=False):
     backend: str | None
     calibration: str | None
     keep: tuple[str, ...] | None
+    method: str | None
     runs: Counted | None
     warmup: Whole | None
     threads: ThreadCounts | None
@@ -170,8 +171,8 @@ def profile(
     `dtype` is fp32 (the default), fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`; with
     "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
     options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
-    power_mode, backend, calibration, keep, runs, warmup, threads, budget_s, precision, mode, rounds, sample,
-    ladder, quick, sme2_factor, outdir, resume, force.
+    power_mode, backend, calibration, keep, method, runs, warmup, threads, budget_s, precision, mode, rounds,
+    sample, ladder, quick, sme2_factor, outdir, resume, force.
 
     A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
     of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that

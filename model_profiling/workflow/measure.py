@@ -166,7 +166,7 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
     """Analyse the measurements and write every output file; then the run counts as ended."""
     if options.factors is not None:
         keep_factors(measured.place.path, options.factors)
-    progress.stage(f"analysing {measured.config.model.stem}")
+    progress.stage(f"analysing {measured.place.model_stem}")
     if measured.manifest.config_file is None:
         files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
     write_kernel_lists(measured.place, measured.manifest, measured.journal)

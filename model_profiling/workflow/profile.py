@@ -24,7 +24,13 @@ from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
 from model_profiling.pipeline.schedule import emulated_seconds
-from model_profiling.pipeline.start import check_folder, check_startable, why_once
+from model_profiling.pipeline.start import (
+    check_folder,
+    check_startable,
+    choose_methods,
+    one_method,
+    why_once,
+)
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.run import names
@@ -42,6 +48,7 @@ from model_profiling.workflow.measure import (
     republish,
     run_together,
 )
+from model_profiling.workflow.report import write_combined_report
 
 # The program to profile: the .pte file that the user named, a current export, or a new export.
 
@@ -152,6 +159,7 @@ class ProfileOptions:
     backend: str | None = None
     calibration: str | None = None
     keep: tuple[str, ...] = ()
+    method: str | None = None
     runs: int | None = None
     warmup: int | None = None
     threads: tuple[int, ...] = (1,)
@@ -198,6 +206,8 @@ class ProfileOutcome:
     main: RunOutcome
     evidence: RunOutcome | None
     remarks: tuple[Diagnostic, ...] = ()
+    method: str = "forward"
+    """The method of the program that ran."""
 
     def __repr__(self) -> str:
         proof = f"; evidence in {self.evidence.run_dir}" if len(self.outcomes) > 1 and self.evidence else ""
@@ -245,13 +255,44 @@ def profile_one(
 ) -> ProfileOutcome:
     """Profile `model` in one number format; `run` says what to do with runs that are there already."""
     options, progress = options or ProfileOptions(), progress or Silent()
+    program = _program(model, options, progress)
+    method = one_method(program, options.method)
+    (outcome,) = profile_programs([program], options, run, methods=[method], progress=progress)
+    return outcome
+
+
+def _program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
     home = options.home
     if home is not None:
         check_folder(home)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
-    program = find_or_export(model, **options.exporting(options.dtype), progress=progress)
-    (outcome,) = profile_programs([program], options, run, progress=progress)
-    return outcome
+    return find_or_export(model, **options.exporting(options.dtype), progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodsOutcome:
+    """One outcome for each method, and the page that puts several side by side."""
+
+    outcomes: tuple[ProfileOutcome, ...]
+    page: Path | None = None
+
+
+def profile_methods(
+    model: str | NamedModel,
+    options: ProfileOptions | None = None,
+    run: RunOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> MethodsOutcome:
+    """Profile the method that `options` names, or else each method of the program; they take turns."""
+    options, progress = options or ProfileOptions(), progress or Silent()
+    program = _program(model, options, progress)
+    methods = choose_methods(program, options.method)
+    outcomes = profile_programs([program], options, run, methods=methods, progress=progress)
+    page = names.runs_folder(program, options.home) / names.COMBINED if len(methods) > 1 else None
+    if page is not None:
+        write_combined_report([outcome.main.run_dir for outcome in outcomes], page, progress=progress)
+    return MethodsOutcome(outcomes, page)
 
 
 def profile_programs(
@@ -259,47 +300,54 @@ def profile_programs(
     options: ProfileOptions,
     run: RunOptions | None = None,
     *,
+    methods: Sequence[str] = ("forward",),
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile each of `programs`; if times are latencies, the programs take turns."""
+    """Profile `methods` of each of `programs`; if times are latencies, they take turns."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
-    homes = [names.run_home(program, options.home) for program in programs]
+    asked = [_Asked(program, method) for program in programs for method in methods]
     for place in (target, prover):
-        for home in homes:
-            check_startable(home / place.place, resume=run.resume, force=run.force)
+        for each in asked:
+            check_startable(each.home(options) / place.place, resume=run.resume, force=run.force)
 
-    def run_on(place: Target, asked: Sequence[tuple[Path, Path]]) -> tuple[RunOutcome, ...]:
-        configs = [make_config(place, program, home / place.place, options) for program, home in asked]
+    def run_on(place: Target, asked: Sequence[_Asked]) -> tuple[RunOutcome, ...]:
+        configs = [make_config(place, each, options) for each in asked]
         given_up = replace(run, remarks=_given_up(place, options))
         return run_together(configs, place, given_up, progress=progress)
 
-    asked = list(zip(programs, homes, strict=True))
     mains = run_on(target, asked)
-    if plan.evidence == plan.main:
-        return tuple(
-            ProfileOutcome(program, plan, main, main, unused)
-            for program, main in zip(programs, mains, strict=True)
-        )
     outcomes = []
-    for (program, home), main in zip(asked, mains, strict=True):
-        try:
-            _check_duration(program, options)
-            (evidence,) = run_on(prover, [(program, home)])
-        except SetupError as problem:
-            # Latencies are valid without the evidence; the run records that it is missing.
-            outcomes.append(ProfileOutcome(program, plan, _with_evidence(main, problem), None, unused))
-        else:
-            outcomes.append(ProfileOutcome(program, plan, _with_evidence(main), evidence, unused))
+    for each, main in zip(asked, mains, strict=True):
+        found = ProfileOutcome(each.program, plan, main, main, unused, each.method)
+        if plan.evidence != plan.main:
+            try:
+                _check_duration(each, options)
+                (evidence,) = run_on(prover, [each])
+            except SetupError as problem:
+                # Latencies are valid without the evidence; the run records that it is missing.
+                found = replace(found, main=_with_evidence(main, problem), evidence=None)
+            else:
+                found = replace(found, main=_with_evidence(main), evidence=evidence)
+        outcomes.append(found)
     return tuple(outcomes)
 
 
-def _check_duration(program: Path, options: ProfileOptions) -> None:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    program: Path
+    method: str
+
+    def home(self, options: ProfileOptions) -> Path:
+        return names.run_home(self.program, options.home, self.method)
+
+
+def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
     """Avoid an hour of emulation for a user who asked only for latencies."""
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
-    seconds = sides * len(options.threads) * emulated_seconds(program)
+    seconds = sides * len(options.threads) * emulated_seconds(asked.program, asked.method)
     if seconds > most:
         cure = (
             "leave --quick out" if options.quick else "run it with --target emulated, or give a smaller input"
@@ -307,13 +355,15 @@ def _check_duration(program: Path, options: ProfileOptions) -> None:
         raise SetupError(f"emulating this program takes about {duration(seconds)}", cure)
 
 
-def make_config(target: Target, program: Path, root: Path, options: ProfileOptions) -> ProfileConfig:
-    wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
-    asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
-    given = {name: value for name, value in asked.items() if value is not None}
+def make_config(target: Target, asked: _Asked, options: ProfileOptions) -> ProfileConfig:
+    root, threads = asked.home(options) / target.place, options.threads
+    wanted = NewConfig(model=asked.program, kind=target.platform, output_root=root, threads=threads)
+    about = {name: getattr(options, name) for name in ABOUT_LATENCY}
+    given = {name: value for name, value in about.items() if value is not None}
     wanted = replace(wanted, sample=options.sample or None, **(QUICK if options.quick else {}) | given)
     only_on = options.quick and not target.timings_are_latency
-    return make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
+    config = make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
+    return config.model_copy(update={"method": asked.method})
 
 
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:

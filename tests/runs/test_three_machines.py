@@ -106,7 +106,7 @@ def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
 
 
 def test_an_hour_of_emulation_is_not_begun_unasked(profiled: Profiled, monkeypatch) -> None:
-    monkeypatch.setattr("model_profiling.workflow.profile.emulated_seconds", lambda _program: 1260.0)
+    monkeypatch.setattr("model_profiling.workflow.profile.emulated_seconds", lambda *_program: 1260.0)
     done = profiled(ARM)
     assert done.evidence is None
     told = done.main.answers
@@ -121,7 +121,7 @@ def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, m
     profiled(X86_64)
     assert stages and not any(" min " in stage for stage in stages)  # seconds
     stages.clear()
-    monkeypatch.setattr("model_profiling.pipeline.measuring.emulated_seconds", lambda _program: 1260.0)
+    monkeypatch.setattr("model_profiling.pipeline.measuring.emulated_seconds", lambda *_program: 1260.0)
     profiled(X86_64)
     assert any(" 42 min " in stage for stage in stages)
 
