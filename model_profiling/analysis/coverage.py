@@ -105,6 +105,8 @@ class MissingOperator:
     operator: MatrixOperator
     share: float | None
     """Share of all matrix arithmetic, from 0 to 1; None without a program."""
+    work: MatrixWork | None = None
+    """Its description in the program, if there is one."""
 
     @property
     def reason(self) -> str:
@@ -192,12 +194,12 @@ class Coverage:
     def missing(self) -> tuple[MissingOperator, ...]:
         if not self.tested:
             return ()
-        whole = self.flops_total
+        whole, none = self.flops_total, (None,) * len(self.operators)
         found = [
             MissingOperator(
-                operator, operator.flops / whole if operator.flops is not None and whole else None
+                operator, operator.flops / whole if operator.flops is not None and whole else None, work
             )
-            for operator in self.operators
+            for operator, work in zip(self.operators, self.work or none, strict=True)
             if not operator.on_sme
         ]
         return tuple(sorted(found, key=lambda each: -(each.share or 0)))

@@ -10,7 +10,8 @@ from typing import TypeVar
 from model_profiling.analysis import advice
 from model_profiling.analysis.causes.context import WalkedMethods
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
-from model_profiling.analysis.causes.sme2 import known_defects, misses_sme2, sme2_risks
+from model_profiling.analysis.causes.misses import misses_sme2
+from model_profiling.analysis.causes.sme2 import known_defects, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence, listed_kernels
 from model_profiling.analysis.findings import Finding
@@ -265,9 +266,12 @@ def advise(
         # These need no times and take no operators from other findings.
         unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]
         if coverage is not None:
-            unbounded += [misses_sme2(rounds, coverage), known_defects(rounds, coverage, executorch)]
+            unbounded += [
+                misses_sme2(rounds, coverage, executorch),
+                known_defects(rounds, coverage, executorch),
+            ]
             # A measurement of SME2 on and off says more than what others reported.
-            unbounded += [] if measured else [sme2_risks(rounds, coverage)]
+            unbounded += [] if measured else [sme2_risks(rounds, coverage, executorch)]
         found += filter(None, unbounded)
     found += advice.about_threads(timed)
     return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))

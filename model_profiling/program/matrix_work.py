@@ -26,8 +26,8 @@ class MatrixWork:
     rows: int | None
     """Rows of the result as one matrix (the M of a GEMM); None if its layout is not known."""
     place: SourceRef
-    takes_sme: bool | None
-    """Whether the backend would use an SME2 path, judged by the program alone; None if unknown."""
+    path: str = ""
+    """The kind as fine as the backend's choice of a kernel; empty if unknown."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,6 @@ def _outside(graph: ProgramGraph, method: Method, step: Instruction) -> Iterator
         flops=step.flops if counts_products(step.name) else None,
         rows=None,
         place=refs[0] if refs else SourceRef(),
-        takes_sme=False,
     )
 
 
@@ -102,5 +101,5 @@ def _inside(graph: ProgramGraph, method: Method, step: Instruction) -> Iterator[
             flops=node.flops,
             rows=rows_of_result(kind, node.outputs[0].shape if node.outputs else ()),
             place=ref or SourceRef(),
-            takes_sme=backend.takes_sme(node),
+            path=backend.path_of(node),
         )

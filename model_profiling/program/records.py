@@ -98,6 +98,11 @@ class GraphNode:
         return self.debug_handle == INSERTED_HANDLE
 
     @property
+    def types(self) -> tuple[str, ...]:
+        """The types of its first two inputs (the second is a layer's weights) and of its result."""
+        return tuple(each.dtype for each in (*self.inputs[:2], *self.outputs[:1]))
+
+    @property
     def dtype(self) -> str:
         """The type it computes in: that of its first input."""
         return self.inputs[0].dtype if self.inputs else self.outputs[0].dtype if self.outputs else ""

@@ -13,8 +13,9 @@ from said import says
 
 from model_profiling.analysis.causes.context import FindingContext, flows_of
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
+from model_profiling.analysis.causes.misses import misses_sme2
 from model_profiling.analysis.causes.movement import layout_changes
-from model_profiling.analysis.causes.sme2 import known_defects, misses_sme2, sme2_risks
+from model_profiling.analysis.causes.sme2 import known_defects, sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
@@ -23,6 +24,7 @@ from model_profiling.analysis.run import RunAnalysis, advise, analyse_run, with_
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.facts.operators import facts_for
 from model_profiling.program.delegates import describe
+from model_profiling.program.delegates.reach import PROBE, reach_in
 from model_profiling.run import Run, Times
 
 PATHS = Path(__file__).parents[1] / "data" / "sme_paths"
@@ -31,6 +33,8 @@ MISSING = {
     FP16: {"up": "dtype", "depthwise7": "depthwise", "point": "dtype", "depthwise3": "depthwise"},
     INT8: {"depthwise7": "depthwise", "depthwise3": "depthwise"},
 }
+RELEASE = "1.5.1+cpu"
+"""The ExecuTorch that the recorded runs used."""
 IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk", "known-defect"}
 
 
@@ -65,7 +69,10 @@ def test_what_misses_sme2_is_known_with_its_cause_and_what_the_program_foretells
 ) -> None:
     found = coverage(run_dir)
     assert {each.operator.module_path: each.cause for each in found.missing} == MISSING[run_dir]
-    assert [work.takes_sme for work in found.work] == [operator.on_sme for operator in found.operators]
+    reach = reach_in(RELEASE)
+    assert reach is not None
+    foretold = [reach.takes_sme(work.path, work.node.types) for work in found.work if work.node]
+    assert foretold == [operator.on_sme for operator in found.operators]
     assert not [each for each in found.missing if "not known" in each.reason]
 
 
@@ -106,15 +113,44 @@ def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None
 
 
 def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
-    found = misses_sme2(with_sme2(FP16), coverage(FP16))
-    assert found is not None and found.severity == "info" and "4 of 12" in found.title
-    assert "1x1 convolution" in found.action
+    found = misses_sme2(with_sme2(FP16), coverage(FP16), RELEASE)
+    assert found is not None and found.severity == "info"
+    says(found.title, "Let 1 of 1 transposed convolution reach SME2", "export it as int8")
+    says(
+        found.action, "export the transposed convolution as int8", "in place of the 2 depthwise convolutions"
+    )
     assert {concern.operator.source.module_path for concern in found.concerns} == set(MISSING[FP16])
     assert found.evidence["arithmetic_share_pct"] == pytest.approx(13.48)
     known = coverage(FP16)
+    point = tuple(replace(each, on_sme=each.module_path != "point") for each in known.operators)
+    only = misses_sme2(with_sme2(FP16), replace(known, operators=point), RELEASE)
+    assert only is None, "less than 2% of the arithmetic"
+    heavy = tuple(replace(each, flops=10**9 if not each.on_sme else 1) for each in point)
+    only = misses_sme2(with_sme2(FP16), replace(known, operators=heavy), RELEASE)
+    assert only is not None
+    says(only.title, "Let 1 of 1 1x1 convolution reach SME2", "write it as linear layers over the channels")
     alone = tuple(replace(each, cause="not known") for each in known.operators)
-    without = misses_sme2(with_sme2(FP16), replace(known, operators=alone))
+    without = misses_sme2(with_sme2(FP16), replace(known, operators=alone), RELEASE)
     assert found.has_cure and without is not None and not without.has_cure
+    assert without.title.startswith("No known change lets")
+
+
+@pytest.mark.parametrize("release", ["1.6.0", "", "../../../etc/1.5.1"])
+def test_nothing_is_guessed_about_a_release_that_was_not_probed(release: str) -> None:
+    assert reach_in(release) is None
+    found = misses_sme2(with_sme2(FP16), coverage(FP16), release)
+    assert found is not None and found.has_cure == bool(release)
+    says(found.action, *((f"not known for ExecuTorch {release}", PROBE) if release else ("does not record",)))
+    assert "export the" not in found.action and sme2_risks(with_sme2(INT8), untested(INT8), release) is None
+
+
+def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
+    reach = reach_in(RELEASE)
+    assert reach is not None
+    own_words = ("pointwise convolution", "convolution with one input channel")  # these need the program
+    missing = [each for each in reach.layers if not each.kernels and each.path not in own_words]
+    said = {each: describe(each.event).matrix for each in missing}
+    assert missing and all(path is not None and path.miss is not None for path in said.values())
 
 
 def test_an_int8_program_tells_what_ran_in_fp32() -> None:
@@ -135,11 +171,11 @@ def test_fp16_on_a_cpu_without_it_is_told_as_the_cpus_doing() -> None:
 
 
 def test_a_shape_is_a_risk_only_where_sme2_was_not_measured() -> None:
-    found = sme2_risks(with_sme2(INT8), coverage(INT8))
+    found = sme2_risks(with_sme2(INT8), coverage(INT8), RELEASE)
     assert found is not None and [each.operator.source.module_path for each in found.concerns] == ["large"]
     assert "not measured here" in found.concerns[0].note and "issue 27633" in found.concerns[0].note
     # Where nothing ran on SME2, the program alone says what would; a crash is a risk only then.
-    foretold = sme2_risks(with_sme2(INT8), untested(INT8))
+    foretold = sme2_risks(with_sme2(INT8), untested(INT8), RELEASE)
     assert foretold is not None
     assert {each.operator.source.module_path for each in foretold.concerns} == {"large", "grouped"}
     pair = pair_series(

@@ -1,4 +1,4 @@
-"""Why operators miss SME2, and reports by others about SME2 that fit the program."""
+"""Reports by others about SME2 that fit the program."""
 
 from __future__ import annotations
 
@@ -6,82 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.coverage import Coverage, MissingOperator
-from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.findings import WORTH, Concern, Finding, where
 from model_profiling.analysis.matching import matrix_operators_by_key
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
+from model_profiling.program.delegates.reach import reach_in
 from model_profiling.program.matrix_work import MatrixWork
-
-# Matrix operators proven to miss SME2. No bound (their gain was not measured), so other causes keep them.
-
-_INSTEAD = {
-    "dtype": "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)",
-    "quantization scheme": "quantize weights per output channel and inputs ahead of time, both to 8 bits",
-    "dynamic weight": "keep products of two activations in fp32 or fp16",
-    "portable": "bring the operators outside the delegate into it",
-    "depthwise": "use a plain convolution of fewer channels where a depthwise one does most of the work",
-}
-"""What helps against each cause; for others nothing is known."""
-_POINTWISE_FP16 = (
-    "in fp16 write a 1x1 convolution as a linear layer over the channels: its weights are stored as fp16"
-)
-
-
-def misses_sme2(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
-    missing = coverage.missing
-    share = sum(each.share or 0.0 for each in missing)
-    if not missing or (share < WORTH and all(each.share is not None for each in missing)):
-        return None
-    ran = matrix_operators_by_key(series)
-    every = plural(len(coverage.operators), "matrix operator")
-    causes: dict[str, list[MissingOperator]] = {}
-    for each in missing:
-        causes.setdefault(each.cause, []).append(each)
-    cures = "; ".join(dict.fromkeys(filter(None, map(_instead, missing))))
-    return Finding(
-        "misses-sme2",
-        f"See why {len(missing)} of {every} {'does' if len(missing) == 1 else 'do'} not use SME2",
-        cures or "no cure is known",
-        series,
-        tuple(
-            Concern(
-                tuple(found),
-                where(found[0]),
-                each.reason,
-                {
-                    "cause": each.cause,
-                    "reason": each.reason,
-                    "precision": each.operator.precision,
-                    "arithmetic_share_pct": None if each.share is None else percent(each.share),
-                },
-            )
-            for each in missing
-            if (found := ran.get(each.operator.key.in_program))
-        ),
-        {
-            "matrix_operators": len(coverage.operators),
-            "missing": len(missing),
-            "arithmetic_share_pct": percent(share),
-            "by_cause": {
-                cause: {
-                    "operators": len(members),
-                    "arithmetic_share_pct": percent(sum(each.share or 0.0 for each in members)),
-                }
-                for cause, members in causes.items()
-            },
-            "proven": "under emulation" if coverage.emulated else "on a CPU with SME2",
-        },
-        has_cure=bool(cures),
-    )
-
-
-def _instead(missing: MissingOperator) -> str:
-    pointwise = missing.operator.kind == "pointwise convolution"
-    if pointwise and missing.cause == "dtype" and missing.operator.precision == "fp16":
-        return _POINTWISE_FP16
-    return _INSTEAD.get(missing.cause, "")
-
 
 # Reports by others about SME2 in ExecuTorch and its XNNPACK. Each was read in the public report or sources it
 # names; none was measured here. XNNPACK comes with ExecuTorch, so its defects are listed by ExecuTorch
@@ -193,9 +124,9 @@ def release_of(version: str) -> Release | None:
 # Findings from these reports. Not measured here: no bound, and no operators taken from other causes.
 
 
-def sme2_risks(series: SeriesAnalysis, coverage: Coverage) -> Finding | None:
+def sme2_risks(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> Finding | None:
     """Shapes on SME2 paths, proven or by the program alone, that were reported to suffer from them."""
-    met = [(risk, _at_risk(risk, coverage)) for risk in RISKS]
+    met = [(risk, _at_risk(risk, coverage, executorch)) for risk in RISKS]
     met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work)]
     operators = sum(len(hit) for _, hit in met)
     listed = [{"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in met]
@@ -247,10 +178,15 @@ def _reported(
     return Finding(id, title, action, series, tuple(concerns), evidence)
 
 
-def _at_risk(risk: Reported, coverage: Coverage) -> list[MatrixWork]:
-    """Operators proven on SME2 kernels; if untested, those the backend would run there."""
+def _at_risk(risk: Reported, coverage: Coverage, executorch: str) -> list[MatrixWork]:
+    """Operators proven on SME2 kernels; if untested, those that reach them in this release."""
     if not coverage.tested:
-        return [work for work in coverage.work if work.takes_sme and risk.concerns(work)]
+        reach = reach_in(executorch)
+        return [
+            work
+            for work in coverage.work
+            if reach and work.node and reach.takes_sme(work.path, work.node.types) and risk.concerns(work)
+        ]
     proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work and not risk.crashes else ()
     return [work for work, operator in proven if operator.on_sme and risk.concerns(work)]
 

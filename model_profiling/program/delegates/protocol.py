@@ -57,10 +57,10 @@ class Backend(Protocol):
         del node
         return None
 
-    def takes_sme(self, node: GraphNode) -> bool | None:
-        """Whether the node would run on SME kernels on a CPU that has SME; None if unknown."""
+    def path_of(self, node: GraphNode) -> str:
+        """The kind of a node that multiplies matrices, as finely as kernels differ; empty if unknown."""
         del node
-        return None
+        return ""
 
 
 class UnknownBackend(Backend):

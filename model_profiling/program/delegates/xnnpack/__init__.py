@@ -12,4 +12,4 @@ class Xnnpack(Backend):
     ran_in = staticmethod(alignment.ran_in)
     describe = staticmethod(operators.describe)
     multiplies = staticmethod(operators.multiplies)
-    takes_sme = staticmethod(sme_paths.takes_packed_path)
+    path_of = staticmethod(sme_paths.path_of)

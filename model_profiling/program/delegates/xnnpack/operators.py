@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from model_profiling.program.category import UNKNOWN, Category, OperatorClass, operator_type, rows
-from model_profiling.program.delegates.xnnpack.sme_paths import is_pointwise, matrix_path, node_miss
+from model_profiling.program.delegates.xnnpack.sme_paths import (
+    has_one_input_channel,
+    is_pointwise,
+    matrix_path,
+    node_miss,
+)
 from model_profiling.program.records import GraphNode, dtype_in_words
 
 _CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
@@ -102,7 +107,7 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         return what
     if node.kind in _COMPUTING:
         what = replace(what, dtype=_LABEL_DTYPES.get(what.family.partition(", ")[0], ""))
-    if what.matrix is not None and what.matrix.takes_sme is False and what.matrix.miss is None:
+    if what.matrix is not None and what.matrix.takes_sme is not True:
         what = replace(what, matrix=replace(what.matrix, miss=node_miss(what.matrix, node)))
     if what.kind == "convert":
         own = node.kind == "Convert"
@@ -113,7 +118,7 @@ def describe(event: str, node: GraphNode | None = None) -> OperatorClass:
         return replace(what, kind=_COPYING[node.kind])
     if node.kind not in _NODE_KINDS or what.kind in _SIDE_STEPS:
         return what
-    category, kind = _NODE_KINDS[node.kind]
+    category, kind = _NODE_KINDS[_meant(node)]
     if node.kind == "Conv2d":
         kind = "pointwise convolution" if what.kind in ("linear", "pointwise convolution") else what.kind
     return replace(what, category=category, kind=kind)
@@ -124,8 +129,13 @@ def multiplies(node: GraphNode) -> tuple[Category, str] | None:
         return _GEMM, "attention"
     if is_pointwise(node):
         return _CONV, "pointwise convolution"
-    category, kind = _NODE_KINDS.get(node.kind, (_OTHER, ""))
+    category, kind = _NODE_KINDS.get(_meant(node), (_OTHER, ""))
     return (category, kind) if category in (_CONV, _GEMM) else None
+
+
+def _meant(node: GraphNode) -> str:
+    """The kind of node that the model meant."""
+    return "Conv2d" if has_one_input_channel(node) else node.kind
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,8 +1,8 @@
-"""Which of XNNPACK's matrix operators take an SME2 path, and why the others do not.
+"""Why XNNPACK's matrix operators take no SME2 path, in words, and what decides about it.
 
 XNNPACK decides in `xnn_subgraph_optimize_packed_lhs`, by operator and data types alone, not by shapes or
-groups. These rules were read there, as of ExecuTorch 1.5; 1.3 and 1.4 do not differ in them, 1.0 to 1.2 had
-SME2 convolutions in int8 only.
+groups. The reasons were read there, as of ExecuTorch 1.5. They explain operators that were seen to miss SME2;
+which ones reach it is read from recorded probes (`program/delegates/reach.py`).
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ _RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
         Miss(_SCHEME, "XNNPACK has no SME2 path for quantized weights with inputs that are not quantized"),
     ),
 )
+_ONE_CHANNEL = Miss(
+    "one input channel",
+    "a convolution with one input channel is lowered as a depthwise one, which has no SME2 kernel",
+)
 
 
 def matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
@@ -116,7 +120,12 @@ def matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
 
 
 def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
-    """What only the node's tensors show: in fp16, linear layers need fp16 weights, convolutions do not."""
+    """Why a path is no SME2 path, with what only the node shows: in fp16, linear layers need fp16 weights,
+    convolutions do not."""
+    if has_one_input_channel(node):
+        return _ONE_CHANNEL
+    if path.miss is not None or path.takes_sme is None:
+        return path.miss
     if node.kind == "DepthwiseConv2d":
         return Miss(
             "depthwise",
@@ -138,24 +147,31 @@ def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:
     return None
 
 
-def takes_packed_path(node: GraphNode) -> bool | None:
-    """Whether a node would take a packed path on a CPU with SME2; None if unknown."""
-    if node.kind not in ("Conv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply"):
-        return False
-    if len(node.inputs) < 2 or not node.outputs:
-        return None
-    given, weights, result = node.dtype, node.inputs[1].dtype, node.outputs[0].dtype
-    if given == "qdint8":
-        return None if node.kind == "FullyConnected" and result == "fp32" else False
-    if given != result:
-        return False
-    if node.kind in ("FullyConnected", "BatchMatrixMultiply") or is_pointwise(node):
-        allowed = {"fp16": ("fp16",), "fp32": ("fp32", "fp16"), "qint8": ("qcint8",)}
-    elif node.kind == "Conv2d":
-        allowed = {"fp16": ("fp16", "fp32"), "fp32": ("fp32", "fp16"), "qint8": ("qcint8", "qint8")}
-    else:
-        allowed = {"qint8": ("qcint8", "qint8")}
-    return weights in allowed.get(given, ())
+def path_of(node: GraphNode) -> str:
+    """What decides about the kernel of a matrix operator, besides its types."""
+    window = node.window
+    if is_pointwise(node):
+        return "pointwise convolution"
+    if node.kind == "Conv2d" and window is not None and window.groups > 1:
+        return "grouped convolution"
+    if has_one_input_channel(node):
+        return "convolution with one input channel"
+    return _PATHS.get(node.kind, "")
+
+
+_PATHS = {
+    "FullyConnected": "linear",
+    "BatchMatrixMultiply": "matmul",
+    "Conv2d": "convolution",
+    "DepthwiseConv2d": "depthwise convolution",
+    "ConvTranspose2d": "transposed convolution",
+}
+
+
+def has_one_input_channel(node: GraphNode) -> bool:
+    """Whether it is a plain convolution that ExecuTorch stores as a depthwise one, because its single group
+    has a single channel."""
+    return node.kind == "DepthwiseConv2d" and node.window is not None and node.window.groups == 1
 
 
 def is_pointwise(node: GraphNode) -> bool:
