@@ -9,10 +9,16 @@ from dataclasses import replace
 
 from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
 from model_profiling.analysis.causes.context import FindingContext, WalkedMethods, between_operators, flows_of
-from model_profiling.analysis.causes.matrix import below_roof, depthwise_as_igemm, packing_dominates
+from model_profiling.analysis.causes.matrix import (
+    below_roof,
+    depthwise_as_igemm,
+    matrix_bound,
+    packing_dominates,
+)
 from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.sme2 import LARGE_KERNEL_ISSUE, ONE_ROW_ISSUE, is_large_kernel
+from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
 from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
@@ -37,6 +43,7 @@ CAUSES: tuple[Callable[[FindingContext], Finding | None], ...] = (
     copies,
     between_operators,
     below_roof,
+    matrix_bound,
 )
 
 
@@ -48,14 +55,23 @@ def about_series(
     claimed: Collection[tuple[str, int, int]] = (),
     repacking: Mapping[str, int] | None = None,
     walked: WalkedMethods | None = None,
+    coverage: Coverage | None = None,
+    threads: Collection[int] = (),
 ) -> Iterator[Finding]:
     """Findings in a series; if `timed`, only those that could save enough."""
     context = FindingContext(
-        series, timed, roof, frozenset(claimed), repacking or {}, flows_of(series, walked)
+        series,
+        timed,
+        roof,
+        frozenset(claimed),
+        repacking or {},
+        flows_of(series, walked),
+        coverage,
+        frozenset(threads),
     )
     for cause in CAUSES:
         found = cause(context)
-        if found is not None and (not timed or (found.max_gain_pct or 0.0) >= 100 * WORTH):
+        if found is not None and (not timed or found.could_bring >= 100 * WORTH):
             yield found
             taken = (operator.identity for operator in found.operators)
             context = replace(context, claimed=context.claimed.union(taken))

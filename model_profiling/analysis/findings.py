@@ -17,6 +17,8 @@ Severity = Literal["high", "medium", "low", "info"]
 
 WORTH = 0.02
 """Share of end-to-end time that advice must be able to save."""
+HIGH_PCT = 20
+"""Bound from which a finding is of high severity."""
 _IN_FILES = 20
 """Most operators listed in the JSON form of a finding."""
 
@@ -86,6 +88,8 @@ class Finding:
     """Whether `action` says what to do, not only that nothing is known to help."""
     parts: tuple[str, ...] = ()
     """What to do, one thing each, if semicolons do not part it in `action`."""
+    weight_pct: float = 0.0
+    """Its place among the others if it has no bound: the share of the time or work that it is about."""
 
     def __repr__(self) -> str:
         gain = "" if self.max_gain_pct is None else f", at most {self.max_gain_pct:.1f}% less time"
@@ -101,10 +105,20 @@ class Finding:
         return self.parts or tuple(self.action.split("; "))
 
     @property
+    def could_bring(self) -> float:
+        """What findings are compared by, in percent; 0 if nothing shows that they matter."""
+        return self.weight_pct if self.max_gain_pct is None else self.max_gain_pct
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Sort key: what has a cure first, then by what it could bring."""
+        return not self.has_cure, -self.could_bring
+
+    @property
     def severity(self) -> Severity:
         if self.max_gain_pct is None:
             return "info"
-        if self.max_gain_pct >= 20:
+        if self.max_gain_pct >= HIGH_PCT:
             return "high"
         return "medium" if self.max_gain_pct >= 5 else "low"
 

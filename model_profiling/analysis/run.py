@@ -237,10 +237,10 @@ def advise(
     coverage: Coverage | None = None,
     executorch: str = "",
 ) -> tuple[Finding, ...]:
-    """All findings of a run and its pairs, largest gain first.
+    """All findings of a run and its pairs, first the one that could bring most.
 
     The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU the advice is
-    for, findings describe structure and have no gain.
+    for, findings describe structure and have no gain: they are ordered by the work they are about.
     """
     timed = [found for found in series if about_time and found.times.are_latencies]
     bounded = {found.series for found in timed}
@@ -262,6 +262,8 @@ def advise(
             claimed=claimed.get(rounds.series, ()),
             repacking=(repacking or {}).get(rounds.series),
             walked=walked,
+            coverage=coverage,
+            threads=frozenset(each.series.threads or 0 for each in series),
         )
         # These need no times and take no operators from other findings.
         unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]
@@ -274,7 +276,7 @@ def advise(
             unbounded += [] if measured else [sme2_risks(rounds, coverage, executorch)]
         found += filter(None, unbounded)
     found += advice.about_threads(timed)
-    return tuple(sorted(found, key=lambda finding: -(finding.max_gain_pct or 0.0)))
+    return tuple(sorted(found, key=lambda finding: finding.order))
 
 
 def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
@@ -290,7 +292,7 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
         return finding.max_gain_pct is None, *run.spoken_order(finding.found_in.series)
 
     chosen = [min(members, key=order) for members in alike.values()]
-    yield from sorted(chosen, key=lambda finding: -(finding.max_gain_pct or 0.0))
+    yield from sorted(chosen, key=lambda finding: finding.order)
 
 
 def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:

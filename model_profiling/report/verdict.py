@@ -248,8 +248,8 @@ class _Asked:
         if any(_mismatched(data)) or self._wrong_outputs():
             yield "Find out why the outputs differ before you rely on any speed."
         on_arm = data.timed and data.is_arm is not False
-        # If times show what is worth doing, a finding without a bound is not the first advice.
-        first = [found for found in data.findings if found.max_gain_pct is not None or not on_arm][:1]
+        # If times show what is worth doing, a finding about no time is not the first advice.
+        first = [found for found in data.findings if found.has_cure and (found.could_bring or not on_arm)][:1]
         if data.outlook.coverage.is_low:
             first, asked = [found for found in first if found.id != "misses-sme2"], ()
             yield self._to_reach_sme2()

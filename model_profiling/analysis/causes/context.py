@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
@@ -45,6 +46,10 @@ class FindingContext:
     """Kernels that packed weights while the program ran, with their calls, where calls were counted."""
     flows: Mapping[str, MethodFlow] = field(default_factory=dict)
     """By method; empty without a program."""
+    coverage: Coverage | None = None
+    """What is proven to run on SME2."""
+    threads: frozenset[int] = frozenset()
+    """The thread counts of the run; 0 for one that is not known."""
 
     def finding(
         self,
@@ -59,8 +64,13 @@ class FindingContext:
         besides_what: str = "",
         first_step: str = "",
         parts: tuple[str, ...] = (),
+        has_cure: bool = True,
+        slower: float = 1.0,
     ) -> Finding:
-        """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`."""
+        """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`.
+
+        Without latencies, they are known to take about `slower` times as long as their work suggests.
+        """
         concerns = tuple(
             each if isinstance(each, Concern) else Concern((each,), where(each)) for each in about
         )
@@ -79,7 +89,17 @@ class FindingContext:
             besides_what,
             first_step=first_step,
             parts=parts,
+            has_cure=has_cure,
+            weight_pct=0.0 if self.timed else self._work_pct(concerns, slower),
         )
+
+    def _work_pct(self, concerns: Sequence[Concern], slower: float) -> float:
+        """Their share of all work, for the order of findings without a bound."""
+        if self.series.times.are_latencies:
+            slower = 1.0  # of another CPU, but measured
+        own = sum(self.weight(operator) for concern in concerns for operator in concern.operators)
+        whole = sum(map(self.weight, self.series.operators)) + (slower - 1) * own
+        return percent(slower * own / whole) if whole else 0.0
 
     def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
         """Operators that no other cause has, heaviest first."""

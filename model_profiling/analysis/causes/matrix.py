@@ -1,4 +1,5 @@
-"""Causes in matrix operators: far below the roof, grouped, packed too long, in another precision."""
+"""Causes in matrix operators: most of the time, far below the roof, grouped, packed too long, in another
+precision."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from math import prod
 from pathlib import PurePath
 
 from model_profiling.analysis.causes.context import FindingContext
-from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
-from model_profiling.analysis.matching import matrix_operators
+from model_profiling.analysis.findings import HIGH_PCT, WORTH, Concern, Finding, percent, rounded, where
+from model_profiling.analysis.matching import matrix_operators, rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import roof_gaps, seen_roofline
 from model_profiling.core.formatting import listing, plural
-from model_profiling.core.number_formats import format_of_name
+from model_profiling.core.number_formats import FORMATS, format_of_name
 from model_profiling.program.category import MATRIX, Category
 
 _FAR_BELOW = 0.25
@@ -28,21 +29,27 @@ def below_roof(context: FindingContext) -> Finding | None:
     roof = context.roof or seen_roofline(series.operators)
     if not context.timed or roof is None:
         return None
+    gaps = roof_gaps(series.operators, roof)
+    # The best of those with the same shape: a slow moment of one of them is not its shape's fault.
+    best: dict[tuple[object, ...], float] = {}
+    for gap in gaps:
+        best[_shape(gap.operator)] = max(gap.efficiency, best.get(_shape(gap.operator), 0.0))
     low = [
         gap
-        for gap in roof_gaps(series.operators, roof)
-        if gap.efficiency < _FAR_BELOW
+        for gap in gaps
+        if best[_shape(gap.operator)] < _FAR_BELOW
         and gap.operator.delegated
         and gap.operator.category in MATRIX
         and gap.operator.identity not in context.claimed
         and series.spent_by([gap.operator]).share >= WORTH
+        and _faster(gap.operator)
     ]
     if not low:
         return None
     low.sort(key=lambda gap: -gap.operator.typical_ms * gap.most_saved)
     return context.finding(
         "below-roofline",
-        f"Look at {plural(len(low), 'matrix operator')} far below the machine's speed",
+        f"Change the shape of {plural(len(low), 'matrix operator')} far below the machine's speed",
         "; ".join(dict.fromkeys(_faster(gap.operator) for gap in low)),
         [
             Concern(
@@ -66,10 +73,13 @@ def below_roof(context: FindingContext) -> Finding | None:
     )
 
 
-_UNEXPLAINED = "neither arithmetic nor memory limits it: look at the kernels it runs, and at other threads"
+def _shape(operator: Operator) -> tuple[object, ...]:
+    source = operator.source
+    return operator.type, source.input_shapes, source.output_shape, source.kernel_size, source.groups
 
 
 def _faster(operator: Operator) -> str:
+    """What helps against its shape; empty if its shape does not explain it."""
     if operator.kind == "depthwise convolution":
         return (
             "a depthwise convolution does little arithmetic for each byte: a plain one of fewer channels may "
@@ -78,7 +88,7 @@ def _faster(operator: Operator) -> str:
     if operator.source.groups > 1:
         return f"{operator.source.groups} groups make small matrices: use fewer groups"
     if not operator.source.output_shape:
-        return _UNEXPLAINED
+        return ""
     return _faster_product(operator) if operator.category is Category.GEMM else _faster_convolution(operator)
 
 
@@ -100,13 +110,13 @@ def _faster_convolution(operator: Operator) -> str:
         return f"{channels} make short sums: move pixels into channels (space to depth) before it"
     if prod(shape[:-1]) < _FEW_ROWS:
         return "the image is small, so each weight is used only a few times: compute several inputs at once"
-    return _UNEXPLAINED
+    return ""
 
 
 def _faster_product(operator: Operator) -> str:
     shape = operator.source.output_shape
     if operator.kind == "matmul":
-        return "a batch of small products does not fill a tile: use fewer, larger heads or a fused attention"
+        return "a batch of small products does not fill a tile: use fewer, larger heads"
     rows = prod(shape[:-1])
     if rows == 1:
         return (
@@ -120,7 +130,93 @@ def _faster_product(operator: Operator) -> str:
             f"{plural(shape[-1], 'output')} do not fill a tile: join it with another layer that reads the "
             "same input"
         )
-    return _UNEXPLAINED
+    return ""
+
+
+# A model bound by its matrix products. No bound: what another number format or SME2 brings was not measured.
+
+_MOST = 0.6
+_NAMED = 0.05
+_WIDE = ("fp32", "fp16")
+_LESS_WORK = "beyond that, only less work helps: a smaller input, fewer channels, layers or tokens"
+
+
+def matrix_bound(context: FindingContext) -> Finding | None:
+    """Products that no other finding explains take most of the time; without latencies, of the arithmetic."""
+    series = context.series
+    inside = [each for each in matrix_operators(series) if each.delegated]
+    free = [each for each in inside if each.identity not in context.claimed]
+    if _part(context, free) < _MOST:
+        return None
+    shares = {kind: _part(context, [each for each in inside if each.category is kind]) for kind in MATRIX}
+    names = [kind.value for kind, share in shares.items() if share >= _NAMED]
+    share = sum(part for part in shares.values() if part >= _NAMED)
+    one = len(names) == 1
+    if context.timed:
+        does = f"{'takes' if one else 'take'} {100 * share:.0f}% of the time: what is left to gain is in"
+    else:
+        does = f"{'has' if one else 'have'} {100 * share:.0f}% of the arithmetic: begin with"
+    formats = _other_formats(free)
+    ways = list(filter(None, (formats, _on_sme2(context), _threads(context), _one_row(context, free))))
+    return Finding(
+        "matrix-bound",
+        f"{listing(names)} {does} the matrix products",
+        "; ".join((*ways, _LESS_WORK)),
+        series,
+        evidence={
+            "share_pct": percent(share),
+            "share_of": "time" if context.timed else "arithmetic",
+            "operators": len(free),
+            "precisions": sorted({each.precision for each in free if each.precision}),
+        },
+        # Only what could save much is better advice.
+        weight_pct=HIGH_PCT,
+        first_step=ways[0] if ways else _LESS_WORK.partition(", ")[2],
+    )
+
+
+def _part(context: FindingContext, operators: Sequence[Operator]) -> float:
+    """Their share of the time without the tracer's own, or of the arithmetic."""
+    series = context.series
+    if context.timed:
+        return min(1.0, series.spent_by(operators).share / max(0.1, 1 - series.tracing.share))
+    flops, every = (sum(each.source.flops or 0 for each in some) for some in (operators, series.operators))
+    return flops / every if every else 0.0
+
+
+def _other_formats(operators: Sequence[Operator]) -> str:
+    """The formats to compare with; empty if all products are in 8 bits or fewer."""
+    wide = [each for each in _WIDE if any(operator.precision == each for operator in operators)]
+    if not wide:
+        return ""
+    dynamic = any(operator.kind == "linear" for operator in operators)
+    others = [each for each in FORMATS[1:4] if each not in wide and (dynamic or each != "int8-dynamic")]
+    return (
+        f"they compute in {listing(wide)}: compare {listing(others)} (`sme2prof profile MODEL --dtype all`)"
+    )
+
+
+def _on_sme2(context: FindingContext) -> str:
+    coverage = context.coverage
+    if coverage is None or not coverage.proven or context.series.sme2:
+        return ""
+    every = plural(len(coverage.operators), "matrix operator")
+    return f"on a CPU with SME2, SME2 kernels run {len(coverage.proven)} of {every}, as emulation shows"
+
+
+def _threads(context: FindingContext) -> str:
+    alone = context.timed and context.threads == {1}
+    return "they ran on 1 thread: measure more (`--threads 1,2,4`)" if alone else ""
+
+
+def _one_row(context: FindingContext, operators: Sequence[Operator]) -> str:
+    rows = [each for each in operators if rows_of(each) == 1]
+    if _part(context, rows) < _NAMED:
+        return ""
+    return (
+        f"{len(rows)} of them have a single row, where reading the weights takes the time: use a smaller "
+        "number format, or compute several inputs at once"
+    )
 
 
 # Depthwise and grouped convolutions that run as an indirect matrix product, a small one for each group.
@@ -145,6 +241,7 @@ def depthwise_as_igemm(context: FindingContext) -> Finding | None:
         [_grouped_concern(each, efficiency.get(each.identity)) for each in slow],
         {"roof_source": roof.source} if efficiency and roof else {},
         saved_ms=sum(each.typical_ms * (1 - efficiency.get(each.identity, 0.0)) for each in slow),
+        slower=_FEW_CHANNELS,  # a tile computes so many columns, whatever the group has
     )
 
 

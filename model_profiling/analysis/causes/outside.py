@@ -143,6 +143,10 @@ def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | Non
     return graph.why_outside(operator.method, operator.instruction_id) if graph and operator.method else None
 
 
+_PORTABLE = 100.0
+"""How much slower a portable kernel may be; it only decides which finding is first if there are no times."""
+
+
 def outside(context: FindingContext) -> Finding | None:
     left = context.largest(lambda operator: not operator.delegated)
     if not left:
@@ -188,6 +192,8 @@ def outside(context: FindingContext) -> Finding | None:
         # The reason for the longest one; the action has all reasons.
         first_step=f"{first.reasons[0].reason}; {first.remedy}" if first.reasons and taken else "",
         parts=parts,
+        has_cure=bool(helped) or not series.first.delegate_calls,
+        slower=_PORTABLE,
     )
 
 
