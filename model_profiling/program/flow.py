@@ -250,7 +250,7 @@ def _undone_by(flow: Flow, last: Step, taken: set[int]) -> Undone | None:
         # The step that makes the only varying input.
         varying = set(flow.varying(path[0]))
         made_by = flow.made_by.get(varying.pop(), -1) if len(varying) == 1 else -1
-        if made_by < 0 or made_by in taken or not _keeps_elements(flow, before := flow.steps[made_by]):
+        if made_by < 0 or made_by in taken or not keeps_elements(flow, before := flow.steps[made_by]):
             return None
         path.insert(0, before)
         if before.permutation and _moves_nothing(path):
@@ -274,7 +274,7 @@ def _removable(flow: Flow, path: Sequence[Step]) -> Undone | None:
     return Undone(transposes[-1:], transposes[:-1])
 
 
-def _keeps_elements(flow: Flow, step: Step) -> bool:
+def keeps_elements(flow: Flow, step: Step) -> bool:
     """Whether it moves data, or treats all elements alike."""
     if len(step.outputs) != 1:
         return False

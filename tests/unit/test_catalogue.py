@@ -223,6 +223,71 @@ def test_a_permute_that_lowering_reverses_is_told_with_its_line() -> None:
     assert "channels-first" not in findings["layout-changes"].action
 
 
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [("linear", "1x1 convolutions"), ("norm", "no change"), ("patches", "linear layer: `x.reshape")],
+)
+def test_what_helps_against_a_permute_that_lowering_reverses_depends_on_what_it_is_beside(
+    then: str, said: str
+) -> None:
+    """A layer norm over the channels needs the permute, and nothing in the model removes lowering's."""
+    model = MadeModel()
+    part = model.delegate()
+    step, side = (4, 8) if then == "patches" else (1, 2)
+    window = Window((4, 4), (step, step), (1, 1), (0, 0, 0, 0), 1, 3, 16)
+    weights, image = model.stored((16, 4, 4, 3)), model.given((1, side, side, 3))
+    images = part.node("Conv2d", [image, weights], (1, 2, 2, 16), CONV, 500, window=window, flops=24_576)
+    rows = part.transpose(part.inserted(images, (0, 3, 1, 2), 80), (0, 2, 3, 1), 80)
+    if then == "norm":
+        end = part.node("Softmax", [rows], (1, 2, 2, 16), "Softmax (NC, F32)", 900)
+    else:
+        end = linear(part, rows, 16)
+    part.done(end)
+    model.outputs.append(end)
+    finding = found(model)["cancelling-transposes"]
+    says(finding.action, said)
+    assert finding.has_cure is (then != "norm") and len(finding.operators) == 2
+
+
+def test_transposes_inside_an_attention_call_go_with_it() -> None:
+    model = MadeModel()
+    part = model.delegate()
+    handle = model.place("attention", 9, call="scaled_dot_product_attention")
+    rows = linear(part, model.given((1, 2, 16, 8)), 8)
+    there = part.transpose(rows, (2, 0, 1, 3), 100, handle=handle)
+    end = linear(part, part.transpose(there, (1, 2, 0, 3), 100, handle=handle), 8)
+    part.done(end)
+    model.outputs.append(end)
+    finding = found(model)["cancelling-transposes"]
+    says(finding.action, "torch.bmm, softmax and torch.bmm", "eager")
+    assert "remove permutes" not in finding.action
+
+
+@pytest.mark.parametrize("product", [True, False])
+def test_the_split_into_heads_that_attention_needs_is_no_advice(product: bool) -> None:
+    """`view(b, t, h, d).transpose(1, 2)` before a product of two activations, and its reverse after it."""
+    model = MadeModel()
+    part = model.delegate()
+    given = model.given((1, 16, 32))
+
+    def split() -> int:
+        heads = part.node(
+            "StaticReshape", [linear(part, given, 32)], (1, 16, 2, 16), "Static Reshape (NC)", 9
+        )
+        return part.transpose(heads, (0, 2, 1, 3), 200)
+
+    if product:
+        shape, name = (1, 2, 16, 16), "Batch Matrix Multiply (NC, F32) GEMM"
+        mixed = part.node("BatchMatrixMultiply", [split(), split()], shape, name, 100, flops=16_384)
+    else:
+        mixed = part.node("Softmax", [split()], (1, 2, 16, 16), "Softmax (NC, F32)", 100)
+    joined = part.transpose(mixed, (0, 2, 1, 3), 200)
+    end = linear(part, part.node("StaticReshape", [joined], (1, 16, 32), "Static Reshape (NC)", 9), 32)
+    part.done(end)
+    model.outputs.append(end)
+    assert ("data-movement" in found(model)) is not product
+
+
 def _grouped(window: tuple[int, int], inputs: int, outputs: int, event: str = CONV) -> MadeModel:
     """A convolution of 32 groups with so many channels each, beside a fast plain one."""
     model, groups = MadeModel(), 32

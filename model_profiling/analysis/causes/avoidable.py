@@ -222,7 +222,7 @@ def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:
 
 def _once(same: Sequence[Operator]) -> list[str]:
     weights = sum(".parametrizations." in f".{each.source.module_path}." for each in same)
-    masks, rolls = (sum(_calls(each, function) for each in same) for function in (_ATTENTION, "roll"))
+    masks, rolls = (sum(map(calls_attention, same)), sum(_calls(each, "roll") for each in same))
     ways = (
         (
             weights,
@@ -237,6 +237,10 @@ def _once(same: Sequence[Operator]) -> list[str]:
         ),
     )
     return [way for applies, way in ways if applies]
+
+
+def calls_attention(operator: Operator) -> bool:
+    return _calls(operator, _ATTENTION)
 
 
 def _calls(operator: Operator, function: str) -> bool:

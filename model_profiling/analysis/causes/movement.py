@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.causes.avoidable import CONVERSIONS
+from model_profiling.analysis.causes.avoidable import CONVERSIONS, calls_attention
 from model_profiling.analysis.causes.context import KINDS_NAMED, FindingContext, MethodFlow
+from model_profiling.analysis.causes.matrix import reads_patches
 from model_profiling.analysis.causes.outside import outside_lines
 from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.core.formatting import plural
-from model_profiling.program.flow import Undone, undone_transposes
+from model_profiling.program.category import Category
+from model_profiling.program.flow import Flow, Step, Undone, keeps_elements, undone_transposes
 
 _A_TENTH = 0.1
 """Share of their total cost below which a kind is not mentioned."""
@@ -40,6 +42,7 @@ def copies(context: FindingContext) -> Finding | None:
             and operator.origin != "backend"
             and operator.kind in _COPIES
             and not (operator.origin == "lowering" and operator.kind == "transpose")
+            and not (operator.kind in _SPLITS and _splits_heads(context, operator))
             and (operator.typical_ms > 0 if context.timed else bool(operator.source.bytes_moved))
         ),
     )
@@ -66,6 +69,34 @@ def copies(context: FindingContext) -> Finding | None:
     )
 
 
+_SPLITS = ("transpose", "reshape", "copy")
+_PRODUCT = "BatchMatrixMultiply"
+
+
+def _splits_heads(context: FindingContext, operator: Operator) -> bool:
+    """Whether it splits data into attention's heads or joins them. Attention needs that: slices of each head
+    and linear layers of each head, exported and measured, were as fast."""
+    found = context.step(operator)
+    if found is None:
+        return False
+    flow, step = found[0].flow, found[0].flow.steps[found[1]]
+    return any(near.kind == _PRODUCT for near in (*_near(flow, step, -1), *_near(flow, step, 1)))
+
+
+def _near(flow: Flow, step: Step, towards: int) -> list[Step]:
+    """The nearest steps before (-1) or after (1) it that do more than move elements or treat all alike."""
+    ahead, seen, found = [step], {step.place}, []
+    while ahead:
+        here = ahead.pop()
+        for near in flow.before(here) if towards < 0 else flow.after(here):
+            if near.place in seen:
+                continue
+            seen.add(near.place)
+            passes = keeps_elements(flow, near) or near.name == "expand_copy"
+            (ahead if passes else found).append(near)
+    return found
+
+
 # Transposes that undo each other, and those that lowering added.
 
 _INPUT, _OUTPUT = "the model's input", "the model's output"
@@ -74,19 +105,24 @@ _WORTH_NAMING = 1e-3
 """Share of the time of all layout changes."""
 
 # Kinds of transpose pairs, and what helps against each.
-_WRITTEN, _MIXED = "the model has both", "the model has one, lowering added the other"
+_WRITTEN, _ATTENTION = "the model has both", "torch adds both when it splits the attention call"
+_MIXED = "the model has one, lowering added the other"
+_BESIDE_LINEAR, _PATCHES = f"{_MIXED}, beside a linear layer", f"{_MIXED}, beside a convolution of patches"
 _ACROSS, _ADDED = "lowering added them, in different delegate calls", "lowering added them"
 _WITHOUT_UNDOING = {
-    _WRITTEN: "remove permutes that the next one undoes; if one line makes both, torch splits that call into "
-    "these steps: write the steps yourself (attention as matmul, softmax, matmul)",
-    _MIXED: "XNNPACK computes channels-last, where a permute beside a convolution is not needed, but "
-    "lowering keeps it and adds its reverse: use 1x1 convolutions instead of linear layers, which need "
-    "no permute",
+    _WRITTEN: "remove permutes that the next one undoes: what is between them gives the same result in "
+    "either order of dimensions",
+    _ATTENTION: "write attention as torch.bmm, softmax and torch.bmm, which has no such transposes "
+    '(transformers: attn_implementation="eager")',
+    _BESIDE_LINEAR: "between convolutions, use 1x1 convolutions instead of linear layers: they need no "
+    "permute, and XNNPACK keeps the data channels-last",
+    _PATCHES: "write a convolution of P x P patches that do not overlap as a linear layer: "
+    "`x.reshape(n, c, h // P, P, w // P, P).permute(0, 2, 4, 1, 3, 5).reshape(n, -1, c * P * P)`, then "
+    "`nn.Linear` with `conv.weight.flatten(1)` and `conv.bias`",
     _ACROSS: "data between two delegate calls is channels-first: bring the operators between the calls "
     "into the delegate, and it stays channels-last",
-    _ADDED: "lowering runs the operators between convolutions channels-first, although they work on single "
-    "elements: use operators that it keeps channels-last",
 }
+_NOTHING_HELPS = "no change of the model is known that avoids them: lowering adds them around its own layout"
 
 
 def cancelling_transposes(context: FindingContext) -> Finding | None:
@@ -101,13 +137,20 @@ def cancelling_transposes(context: FindingContext) -> Finding | None:
     concerns.sort(key=lambda concern: -context.weight(concern.operator))
     operators = [operator for concern in concerns for operator in concern.operators]
     added = sum(operator.origin == "lowering" for operator in operators)
-    notes = {concern.note for concern in concerns}
+    ways = {
+        note: way for note, way in _WITHOUT_UNDOING.items() if any(note == each.note for each in concerns)
+    }
+    # What nothing helps against is named, but is not in the bound if something helps against others.
+    removed = [one for each in concerns if each.note in ways or not ways for one in each.operators]
+    does = "Remove" if ways else "Nothing is known to remove"
     return context.finding(
         "cancelling-transposes",
-        f"Remove {plural(len(operators), 'transpose')} that others undo",
-        "; ".join(way for note, way in _WITHOUT_UNDOING.items() if note in notes),
+        f"{does} {plural(len(removed), 'transpose')} that others undo",
+        "; ".join(ways.values()) or _NOTHING_HELPS,
         concerns,
         {"transposes": len(operators), "added_by_lowering": added},
+        saved_ms=context.series.spent_by(removed).ms,
+        has_cure=bool(ways),
     )
 
 
@@ -120,13 +163,28 @@ def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> I
     place = where(written[0]) if written else f"between {' and '.join(_between(context, operators[0]))}"
     if not written:
         note = _ADDED if len({each.call for each in everyone}) == 1 else _ACROSS
+    elif len(written) < len(everyone):
+        note = _beside(known, undone)
     else:
-        note = _MIXED if len(written) < len(everyone) else _WRITTEN
+        note = _ATTENTION if all(map(calls_attention, written)) else _WRITTEN
     line = source_line(written[0]) if written else ""
     for operator in operators:
         yield Concern(
             (operator,), place, note, {"added_by_lowering": operator.origin == "lowering"}, line=line
         )
+
+
+def _beside(known: MethodFlow, undone: Undone) -> str:
+    """What a permute that lowering reverses stands beside: what helps depends on that."""
+    every = sorted((*undone.transposes, *undone.partners), key=lambda step: known.flow.at[step.place])
+    near = [*_near(known.flow, every[0], -1), *_near(known.flow, every[-1], 1)]
+    if any(each.category is Category.CONV and _reads_squares(each) for each in known.ran_as(near)):
+        return _PATCHES
+    return _BESIDE_LINEAR if any(step.kind == "FullyConnected" for step in near) else _MIXED
+
+
+def _reads_squares(operator: Operator) -> bool:
+    return len(set(operator.source.kernel_size or ())) == 1 and reads_patches(operator)
 
 
 def layout_changes(context: FindingContext) -> Finding | None:
