@@ -17,8 +17,6 @@ Severity = Literal["high", "medium", "low", "info"]
 
 WORTH = 0.02
 """Share of end-to-end time that advice must be able to save."""
-HIGH_PCT = 20
-"""Bound from which a finding is of high severity."""
 _IN_FILES = 20
 """Most operators listed in the JSON form of a finding."""
 
@@ -118,7 +116,7 @@ class Finding:
     def severity(self) -> Severity:
         if self.max_gain_pct is None:
             return "info"
-        if self.max_gain_pct >= HIGH_PCT:
+        if self.max_gain_pct >= 20:
             return "high"
         return "medium" if self.max_gain_pct >= 5 else "low"
 

@@ -13,7 +13,7 @@ from itertools import islice
 from model_profiling.analysis.coverage import NotTested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, size
+from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
 from model_profiling.report.breakdown import break_down, cost_text, why
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
@@ -30,6 +30,8 @@ _WIDE_SPREAD = 1.5
 """A 95th percentile above this multiple of the 5th is reported: the median then says little."""
 _WIDE_INTERVAL = 0.10
 """A speedup with a wider interval than this on either side is called uncertain."""
+_FASTER = 0.97
+"""A median below this share of another is called faster."""
 _AROUND = "time outside operators"
 _TOLD = 12
 """The most comparisons in one sentence."""
@@ -167,6 +169,19 @@ class _Asked:
         if found.dumps is not None:
             yield f"{_largest(found.dumps)}."
         yield from self._beside_latency()
+        if data.is_arm is not False:
+            yield from self._more_threads(found)
+
+    def _more_threads(self, spoken_of: ExperimentReport) -> Iterator[str]:
+        """Say what the fastest thread count takes, if it is another one and clearly faster."""
+        known = [
+            (one.summary.median, one.series.threads)
+            for one in self.data.experiments
+            if one.summary and one.series.threads and one.series.experiment == spoken_of.series.experiment
+        ]
+        ms, threads = min(known, default=(0.0, 0))
+        if spoken_of.summary and 0 < ms < _FASTER * spoken_of.summary.median:
+            yield f"With {plural(threads, 'thread')} an inference takes {milliseconds(ms)} ms."
 
     def _where_without_latency(self) -> Iterator[str]:
         data, found = self.data, self.spoken_of
@@ -189,6 +204,7 @@ class _Asked:
         pair = self.sme2_pair if self.data.timed else None
         if pair is not None:
             yield change_text(pair)
+            yield from self._with_more_threads(pair)
             if outputs_differ(self.data, pair):
                 yield "But the outputs differ by more than rounding: do not rely on this speed."
             elif none := self._no_kernel():
@@ -219,6 +235,14 @@ class _Asked:
             yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
         elif not coverage.tested and not self._proof():
             yield "Not known: no experiments with SME2 on and off were compared."
+
+    def _with_more_threads(self, told: PairReport) -> Iterator[str]:
+        """Say what SME2 brings with another thread count, if that was measured too."""
+        pairs = (pair for pair in _sme2_pairs(self.data) if pair.comparable)
+        others = {pair.pair.candidate.threads: pair.speedup.ratio for pair in pairs}
+        others.pop(told.pair.candidate.threads)
+        for threads, ratio in list(others.items())[:1]:
+            yield f"With {plural(threads or 1, 'thread')}: {ratio:.2f}x."
 
     def _why_not(self) -> str:
         """Why little or nothing runs on SME2: the reason of most of the arithmetic; empty if enough does."""

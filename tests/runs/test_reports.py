@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pages import headings, lines, section, table, tables
 from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, dumps_in, edit, load, put, replay
+from said import says
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document, index_row
@@ -19,7 +20,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools.badge import make_badge
 from model_profiling.report.verdict import answers, verdict
-from model_profiling.run import Times
+from model_profiling.run import Run, Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.report import gather_report, write_report
@@ -87,6 +88,26 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
     not_timed = answers(gather_report(emulated))
     assert not_timed.costs == {"program_bytes": arm.run.manifest.model_bytes}
     assert "The program is 110.5 kB long." in not_timed.where_time_goes
+
+
+def test_a_faster_thread_count_and_what_binds_the_model_are_in_the_answers(arm: ReportData) -> None:
+    """Its convolutions take most of the time, and no other finding could bring a tenth."""
+    said = answers(arm)
+    says(said.where_time_goes, "With 2 threads an inference takes 0.729 ms")
+    says(said.what_next, "Convolution and GEMM take 76% of the time", "matrix products", "--dtype all")
+    assert "With 2 threads an" not in answers(replace(arm, experiments=arm.experiments[:1])).where_time_goes
+
+
+def test_what_sme2_brings_is_also_told_for_more_threads(
+    sme2: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No run with both thread counts on both sides is recorded, so the second pair is made from the first."""
+    (pair,) = (each for each in sme2.pairs if each.label == "SME2")
+    sides = {side: replace(getattr(pair.pair, side), threads=2) for side in ("baseline", "candidate")}
+    other = replace(pair, pair=replace(pair.pair, **sides), speedup=replace(pair.speedup, ratio=1.5))
+    assert "With 2 threads" not in answers(sme2).what_sme2_changes
+    monkeypatch.setattr(Run, "switches_sme2", lambda *_: True)
+    assert "With 2 threads: 1.50x." in answers(replace(sme2, pairs=(pair, other))).what_sme2_changes
 
 
 def test_a_damaged_journal_is_told_and_the_report_stands(run_dir: Path) -> None:

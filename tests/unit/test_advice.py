@@ -503,7 +503,7 @@ def first_of(dump: DumpAnalysis, **options: object) -> Finding:
     return advise([series_of([dump])], **options)[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("moving", "first"), [(100, "matrix-bound"), (400, "data-movement")])
+@pytest.mark.parametrize(("moving", "first"), [(80, "matrix-bound"), (400, "data-movement")])
 def test_a_model_bound_by_its_products_is_told_so_before_a_cure_for_little(moving: int, first: str) -> None:
     dump = dump_of([("DELEGATE_CALL", [FC, ("Copy (NC, X32) #1", moving)])], threads=1)
     finding = first_of(dump)

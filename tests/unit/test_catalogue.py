@@ -158,6 +158,27 @@ def test_programs_of_older_kits_say_nothing_about_flow() -> None:
     assert not input_independent(flow) and not undone_transposes(flow)
 
 
+def test_whose_line_it_is_decides_what_the_user_can_do() -> None:
+    """A user of transformers cannot change its lines, but it takes a mask and computes none then."""
+    model = MadeModel()
+    handle = model.place("m", 411, kind="transformers.models.distilbert.DistilBertModel")
+    own = model.refs[handle]
+    model.refs[handle] = replace(own, file="/venv/lib/python3.11/site-packages/transformers/masking.py")
+    called = model.place("m.attention", 191, kind=own.module_class, call="scaled_dot_product_attention")
+    model.refs[called] = replace(model.refs[called], file=model.refs[handle].file)
+    places = model.operator("aten::arange.start_out", [], (16,), 60, handle=handle)
+    column = model.operator("aten::unsqueeze_copy.out", [places], (16, 1), 60, handle=handle)
+    masked(model, model.operator("aten::le.Tensor_out", [places, column], (16, 16), 80, handle=called))
+    says(
+        found(model)["input-independent"].action,
+        "subclass",
+        "in transformers",
+        "`attention_mask`",
+    )
+    model.refs = {number: replace(ref, file="/home/user/net.py") for number, ref in model.refs.items()}
+    assert "transformers" not in found(model)["input-independent"].action
+
+
 def _permuting(between: str) -> MadeModel:
     """Rows to channels-first, something, and back; a linear layer on both sides."""
     model = MadeModel()

@@ -10,7 +10,7 @@ from model_profiling.analysis.causes.outside import why_outside
 from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series_views import calls_of, seen_roofline
-from model_profiling.core.formatting import plural
+from model_profiling.core.formatting import listing, plural
 from model_profiling.program.category import Category
 from model_profiling.program.flow import Step
 
@@ -223,20 +223,35 @@ def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:
 def _once(same: Sequence[Operator]) -> list[str]:
     weights = sum(".parametrizations." in f".{each.source.module_path}." for each in same)
     masks, rolls = (sum(map(calls_attention, same)), sum(_calls(each, "roll") for each in same))
+    owners = list(dict.fromkeys(filter(None, map(_owner, same))))
+    of = f" of a subclass: these lines are in {listing(owners)}" if owners else ""
     ways = (
         (
             weights,
             "remove parametrizations (`torch.nn.utils.parametrize.remove_parametrizations`) before export: "
             "delegates need stored weights",
         ),
-        (masks, "give attention a stored mask of numbers (0 and -inf) instead of `is_causal` or booleans"),
+        (
+            masks,
+            "give attention a stored mask of numbers (0 and -inf) instead of `is_causal` or booleans"
+            f"{_TO_TRANSFORMERS if 'transformers' in owners else ''}",
+        ),
         (rolls, "`torch.roll` computes its indexes again each time: `torch.cat` of two slices needs none"),
         (
             weights + masks + rolls < len(same),
-            "compute the value in `__init__`, store it with `register_buffer`, and use that in `forward`",
+            f"compute the value in `__init__`, store it with `register_buffer`, and use it in `forward`{of}",
         ),
     )
     return [way for applies, way in ways if applies]
+
+
+_TO_TRANSFORMERS = " (transformers: as `attention_mask`, with four dimensions; it then computes none)"
+
+
+def _owner(operator: Operator) -> str:
+    """The installed package that has its line; empty for the user's own."""
+    place = operator.source.place
+    return place.module_class.partition(".")[0] if "-packages/" in place.file.replace("\\", "/") else ""
 
 
 def calls_attention(operator: Operator) -> bool:

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import PurePath
 
 from model_profiling.analysis.causes.context import FindingContext
-from model_profiling.analysis.findings import HIGH_PCT, WORTH, Concern, Finding, percent, rounded, where
+from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
 from model_profiling.analysis.matching import matrix_operators, rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
@@ -142,6 +142,8 @@ def _faster_product(operator: Operator) -> str:
 
 _MOST = 0.6
 _NEARLY_ALL = 0.995
+_A_CURE_FIRST = 10
+"""A cure that could save this percentage, or more, is the better advice."""
 _NAMED = 0.05
 _WIDE = ("fp32", "fp16")
 _LESS_WORK = "beyond that, only less work helps: a smaller input, fewer channels, layers or tokens"
@@ -162,11 +164,13 @@ def matrix_bound(context: FindingContext) -> Finding | None:
         does = f"{'takes' if one else 'take'} {part} of the time: what is left to gain is in"
     else:
         does = f"{'has' if one else 'have'} {part} of the arithmetic: begin with"
+    several = context.timed and len(context.threads) > 1
+    with_threads = f"With {plural(series.series.threads or 1, 'thread')}, " if several else ""
     formats = _other_formats(free)
     ways = list(filter(None, (formats, _on_sme2(context), _threads(context), _one_row(context, free))))
     return Finding(
         "matrix-bound",
-        f"{listing(names)} {does} the matrix products",
+        f"{with_threads}{listing(names)} {does} the matrix products",
         "; ".join((*ways, _LESS_WORK)),
         series,
         evidence={
@@ -175,8 +179,7 @@ def matrix_bound(context: FindingContext) -> Finding | None:
             "operators": len(free),
             "precisions": sorted({each.precision for each in free if each.precision}),
         },
-        # Only what could save much is better advice.
-        weight_pct=HIGH_PCT,
+        weight_pct=_A_CURE_FIRST,
         first_step=ways[0] if ways else _LESS_WORK.partition(", ")[2],
     )
 

@@ -85,7 +85,8 @@ def _splits_heads(context: FindingContext, operator: Operator) -> bool:
 
 def _near(flow: Flow, step: Step, towards: int) -> list[Step]:
     """The nearest steps before (-1) or after (1) it that do more than move elements or treat all alike."""
-    ahead, seen, found = [step], {step.place}, []
+    ahead, seen = [step], {step.place}
+    found: list[Step] = []
     while ahead:
         here = ahead.pop()
         for near in flow.before(here) if towards < 0 else flow.after(here):
@@ -198,16 +199,18 @@ def layout_changes(context: FindingContext) -> Finding | None:
     enough = _WORTH_NAMING * sum(map(context.weight, added))
     worth = [operator for operator in added if context.weight(operator) >= enough]
     between = [(operator, *_between(context, operator)) for operator in worth]
+    ways = tuple(_one_layout(context, between))
     return context.finding(
         "layout-changes",
         f"Remove {plural(len(worth), 'layout change')} that lowering added",
-        "keep one layout through the model: " + "; ".join(_one_layout(context, between)),
+        "keep one layout through the model: " + "; ".join(ways),
         [
             Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
             for operator, before, after in between
         ],
         {"added_by_lowering": len(added)},
         saved_ms=context.series.spent_by(added).ms,
+        first_step=ways[0] if ways else "",
     )
 
 
