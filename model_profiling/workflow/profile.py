@@ -308,13 +308,19 @@ def profile_programs(
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
-    asked = [_Asked(program, method) for program in programs for method in methods]
+    asked = [
+        _Asked(program, method, names.run_home(program, options.home, method))
+        for program in programs
+        for method in methods
+    ]
     for place in (target, prover):
         for each in asked:
-            check_startable(each.home(options) / place.place, resume=run.resume, force=run.force)
+            check_startable(each.home / place.place, resume=run.resume, force=run.force)
 
     def run_on(place: Target, asked: Sequence[_Asked]) -> tuple[RunOutcome, ...]:
-        configs = [make_config(place, each, options) for each in asked]
+        configs = [
+            make_config(place, each.program, each.home / place.place, options, each.method) for each in asked
+        ]
         given_up = replace(run, remarks=_given_up(place, options))
         return run_together(configs, place, given_up, progress=progress)
 
@@ -339,9 +345,7 @@ def profile_programs(
 class _Asked:
     program: Path
     method: str
-
-    def home(self, options: ProfileOptions) -> Path:
-        return names.run_home(self.program, options.home, self.method)
+    home: Path
 
 
 def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
@@ -355,15 +359,16 @@ def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
         raise SetupError(f"emulating this program takes about {duration(seconds)}", cure)
 
 
-def make_config(target: Target, asked: _Asked, options: ProfileOptions) -> ProfileConfig:
-    root, threads = asked.home(options) / target.place, options.threads
-    wanted = NewConfig(model=asked.program, kind=target.platform, output_root=root, threads=threads)
-    about = {name: getattr(options, name) for name in ABOUT_LATENCY}
-    given = {name: value for name, value in about.items() if value is not None}
+def make_config(
+    target: Target, program: Path, root: Path, options: ProfileOptions, method: str = "forward"
+) -> ProfileConfig:
+    wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
+    asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
+    given = {name: value for name, value in asked.items() if value is not None}
     wanted = replace(wanted, sample=options.sample or None, **(QUICK if options.quick else {}) | given)
     only_on = options.quick and not target.timings_are_latency
     config = make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
-    return config.model_copy(update={"method": asked.method})
+    return config.model_copy(update={"method": method})
 
 
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
