@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.kernels import (
@@ -154,6 +154,8 @@ def proving(
     note: str = "",
 ) -> SeriesEvidence:
     verdict = sme_verdict(uses, traced=counted)
+    if counted and verdict.proves_sme:  # calls are counted in a process of its own, which runs once
+        verdict = replace(verdict, text=f"{verdict.text} in one inference")
     if has_sme2 is False and verdict.answer in ("none", "unknown"):
         verdict = SmeVerdict("untested", "not tested: this CPU has no SME2")
     return SeriesEvidence(series, sme2, uses, verdict, counted, note)

@@ -102,6 +102,8 @@ def outlook_of(
     if not reason and not measured:
         reason = "no experiment has both latencies and dumps"
     found = tuple(_project(run, series, coverage, factors) for series in measured)
+    if found and not any(each.groups for each in found):
+        found, reason = (), "the operators proven to run on SME2 were not found in the times measured here"
     return Outlook(coverage, factors, found, reason)
 
 

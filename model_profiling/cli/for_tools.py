@@ -11,6 +11,7 @@ import click
 from model_profiling.cli import frame
 from model_profiling.core import files
 from model_profiling.report.document import make_list
+from model_profiling.report.terms import with_terms
 from model_profiling.report.text import render_terminal
 from model_profiling.report.verdict import RunAnswers
 from model_profiling.run import names
@@ -79,10 +80,10 @@ def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] 
 
 
 def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:
-    """Print the notes (unless `quiet`), then the three answers."""
+    """Print the notes, then the three answers and what their terms mean; only the answers if `quiet`."""
     if found.notes and not quiet:
         frame.say(render_terminal(make_list(found.notes)) + "\n")
-    frame.say(render_terminal([found.block]))
+    frame.say(render_terminal([found.block] if quiet else with_terms([found.block])))
 
 
 def pages(report: Path) -> list[Path]:

@@ -8,34 +8,28 @@ eighteen times the rounding error of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from model_profiling.analysis.causes.context import is_cut, short_operators
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.core.formatting import (
     MISSING,
-    change,
     decimals_for,
     milliseconds,
     percent,
     plural,
     rounded_parts,
-    size,
-    speedup,
 )
+from model_profiling.report.cells import change_cells, verdict_of
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.document import Code, Column, Number, Table, Text, make_table
-from model_profiling.run import Series
-from model_profiling.statistics.latency import LatencySummary
-from model_profiling.statistics.speedup import Speedup
+from model_profiling.report.document import Table, Text, make_table
 
 _SHARE_DECIMALS = 1
-_END_TO_END = "End to end, traced"
+_END_TO_END = "End to end, typical traced run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +162,16 @@ def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
             part.name,
             *before.parts[part.name].cells,
             *after.parts[part.name].cells,
-            change(part.ratio),
-            speedup(part.ratio),
+            *change_cells(
+                before.parts[part.name].cells[0], after.parts[part.name].cells[0], part.ratio, part.speedup
+            ),
             verdict_of(part.speedup),
         )
         for part in pairing.categories
     ]
     ratio = pairing.traced_ratio
     ends = (*before.end_to_end.cells, *after.end_to_end.cells)
-    rows.append((_END_TO_END, *ends, change(ratio), speedup(ratio), MISSING))
+    rows.append((_END_TO_END, *ends, *change_cells(ends[0], ends[2], ratio), MISSING))
     headers = (
         "category",
         f"{sides[0]} ms",
@@ -188,10 +183,6 @@ def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
         "verdict",
     )
     return make_table(headers, rows, numbers=(1, 2, 3, 4, 5, 6))
-
-
-def verdict_of(found: Speedup | None) -> str:
-    return MISSING if found is None else found.verdict.value
 
 
 # Overheads: what they consist of, and how much of them the tracer causes.
@@ -310,86 +301,3 @@ def views_of(data: ReportData) -> list[View]:
         if series.series not in seen and data.analysis.of(series.series)
     ]
     return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)
-
-
-# Columns and cells that several tables share.
-
-
-class _OfSeries(Protocol):
-    @property
-    def series(self) -> Series: ...
-
-
-def number_cell(value: int | None) -> str:
-    return MISSING if value is None else str(value)
-
-
-SERIES_COLUMNS: tuple[Column[_OfSeries], ...] = (
-    Column("experiment", lambda row: row.series.experiment),
-    Number("threads", lambda row: number_cell(row.series.threads)),
-)
-
-
-def median_cell(found: LatencySummary | None) -> str:
-    return milliseconds(found.median if found else None)
-
-
-def spread_cell(found: LatencySummary | None) -> str:
-    return f"{milliseconds(found.p5)} to {milliseconds(found.p95)}" if found else MISSING
-
-
-def sme2_switch(sme2: bool | None, *, absent: bool) -> str:
-    """Return `on`, `off` or, if the CPU has no SME2, `absent`."""
-    if absent:
-        return "absent"
-    return MISSING if sme2 is None else "on" if sme2 else "off"
-
-
-def work_cells(operators: Sequence[Operator]) -> tuple[str, str]:
-    known = [operator.source for operator in operators if operator.source.flops is not None]
-    if operators and not known:
-        return MISSING, MISSING
-    flops = sum(source.flops or 0 for source in known)
-    return f"{flops / 1e6:.1f}", size(float(sum(source.bytes_moved or 0 for source in known)))
-
-
-def kernel_change_cell(pair: OperatorPair) -> str:
-    before, after = pair.families
-    if pair.change == "same":
-        return after or MISSING
-    if pair.change in ("appeared", "vanished"):
-        return f"{pair.change} ({after or before})"
-    return f"{before} → {after}"
-
-
-def sme2_cell(
-    pair: OperatorPair, pairing: Pairing, baseline: Mapping[int, str], candidate: Mapping[int, str]
-) -> str:
-    """Return whether SME2 kernels run it on the candidate's side, which has it unless it vanished."""
-    side, known, operators = pairing.candidate, candidate, pair.candidate
-    if not operators:
-        side, known, operators = pairing.baseline, baseline, pair.baseline
-    found = [known[side.place(operator)] for operator in operators]
-    return next((text for text in found if not text.startswith("yes")), found[0])
-
-
-def module_cell(operator: Operator) -> str | Code:
-    if operator.origin == "lowering":
-        return operator.place
-    return Code(operator.source.module_path) if operator.source.module_path else MISSING
-
-
-def line_cell(operator: Operator) -> str:
-    """The model's line, or else the layer."""
-    return operator.source.place.short_line or operator.source.place.layer or MISSING
-
-
-def precision_cell(operator: Operator) -> str:
-    return operator.precision or MISSING
-
-
-def place_cells(operator: Operator) -> tuple[Text, Text, Text]:
-    return precision_cell(operator), module_cell(operator), line_cell(operator)
-
-
-PLACE_HEADERS = ("precision", "module", "source")

@@ -15,7 +15,8 @@ from model_profiling.core.formatting import MISSING, listing, milliseconds, plur
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report import pair_text
-from model_profiling.report.breakdown import break_down, median_cell, number_cell, sme2_switch, spread_cell
+from model_profiling.report.breakdown import break_down
+from model_profiling.report.cells import median_cell, number_cell, sme2_switch, spread_cell
 from model_profiling.report.charts.categories import latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.html import render_html

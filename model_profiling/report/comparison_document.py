@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.core.formatting import (
     MISSING,
-    change,
     listing,
     milliseconds,
     percent,
@@ -24,6 +23,7 @@ from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
 from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import break_down, pair_table
+from model_profiling.report.cells import median_change
 from model_profiling.report.charts.categories import parts_bars
 from model_profiling.report.comparison import ComparisonFacts, SeriesComparison
 from model_profiling.report.html import render_fragment
@@ -346,7 +346,7 @@ def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
         doc.Column("experiment", lambda found: marked(found.name, is_arm)),
         doc.Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
         doc.Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
-        doc.Number("change", lambda found: change(found.end_to_end.ratio)),
+        doc.Number("change", lambda found: median_change(found.end_to_end)),
         doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
         doc.Column("verdict", verdict),
         doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, size
 from model_profiling.program.graph_file import described
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import number_cell
+from model_profiling.report.cells import number_cell
 from model_profiling.report.charts.categories import dtypes_charts
 from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.pair_text import speedup_text

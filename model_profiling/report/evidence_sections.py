@@ -13,7 +13,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, plural
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import SERIES_COLUMNS, TRACER_SAID, break_down, sme2_switch
+from model_profiling.report.breakdown import TRACER_SAID, break_down
+from model_profiling.report.cells import SERIES_COLUMNS, sme2_switch
 from model_profiling.report.charts.steps import kernels_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.verdict import gain_text
@@ -95,10 +96,12 @@ def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[doc.
         use = next((each for each in uses.values() if each.worked_on), None)
         if use is not None and (short := work_in_short(use.worked_on)):
             total = multiply_adds(use.worked_on)
-            rows.append((doc.Code(kernel.name), short, MISSING if total is None else f"{total / 1e6:.3g}"))
+            rows.append(
+                (doc.Code(kernel.name), short, MISSING if total is None else f"{2 * total / 1e6:.3g}")
+            )
     if rows:
         yield doc.Paragraph("What they worked on, and how many calls of each size there were:")
-        yield doc.make_table(("kernel", "sizes (calls)", "million multiply-adds"), rows, numbers=(2,))
+        yield doc.make_table(("kernel", "sizes (calls)", "million operations"), rows, numbers=(2,))
 
 
 def _use(use: KernelUse | None) -> str:
@@ -191,7 +194,7 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
         if series.untraced_ms is not None
         else ""
     )
-    which = " that have such a bound" if any(found.max_gain_pct is None for found in findings) else ""
+    which = " with a percentage" if any(found.max_gain_pct is None for found in findings) else ""
     return (
         f"Each with the most it could save, as a share of an inference of {series.name}: "
         f"{series.bounds_are_of}.{traced} No operator is in two items{which}: what they could save does not "
@@ -232,7 +235,7 @@ def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
     if finding.besides is not None:
         ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
         tracing = finding.found_in.tracing
-        own = "; what the tracer takes of it is not in the bound" if tracing.share >= TRACER_SAID else ""
+        own = "; the tracer's part of it does not count" if tracing.share >= TRACER_SAID else ""
         yield f"{finding.besides_what}: {ms}{own}"
 
 

@@ -23,7 +23,8 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, ProgramStep, program_steps
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.facts import shape_text
-from model_profiling.report.breakdown import break_down, work_cells
+from model_profiling.report.breakdown import break_down
+from model_profiling.report.cells import work_cells
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, Paragraph
 from model_profiling.report.explore_operators import GRAPH_BYTES, Data, Texts, fit

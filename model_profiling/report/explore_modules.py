@@ -18,9 +18,10 @@ from model_profiling.analysis.attribution import RunGroup
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.series_views import Module, module_tree
-from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
+from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import ShownTime, ShownTimes, View, break_down, views_of
+from model_profiling.report.cells import change_cells
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Explorer, Heading, Paragraph, Table, Text, make_table
@@ -40,7 +41,7 @@ class _Node:
     weight: float
     operators: int
     category: str
-    ratio: float | None
+    speedup: str
     children: tuple[_Node, ...]
 
     def every(self) -> Iterator[_Node]:
@@ -107,14 +108,23 @@ def _by_time(module: Module, inside: Sequence[ShownTime], shown: Sequence[ShownT
         max(times),
         len(module.operators[-1]),
         _main_category(module.operators[-1] or module.operators[0]),
-        times[0] / times[1] if comparable and all(times) else None,
+        _speedup(module, times, inside, view) if comparable else MISSING,
         (*children, *overheads),
     )
 
 
+def _speedup(module: Module, times: Sequence[float], inside: Sequence[ShownTime], view: View) -> str:
+    """As in the table of operators if it holds one, else from its two times."""
+    ratio, found = times[0] / times[1] if all(times) else None, None
+    for pair in view.pairing.operators if view.pairing and len(module.operators[-1]) == 1 else ():
+        if (pair.baseline, pair.candidate) == tuple(map(tuple, module.operators)):
+            ratio, found = pair.ratio, pair.speedup
+    return change_cells(inside[0].cells[0], inside[1].cells[0], ratio, found)[1]
+
+
 def _overhead(name: str, shown: Sequence[ShownTime]) -> _Node:
     values, shares = zip(*(found.cells for found in shown), strict=True)
-    return _Node("", name, values, shares, max(found.ms for found in shown), 0, name, None, ())
+    return _Node("", name, values, shares, max(found.ms for found in shown), 0, name, MISSING, ())
 
 
 def _by_work(module: Module, whole: int) -> _Node:
@@ -128,7 +138,7 @@ def _by_work(module: Module, whole: int) -> _Node:
         flops,
         len(operators),
         _main_category(operators),
-        None,
+        MISSING,
         tuple(_by_work(child, whole) for child in module.children),
     )
 
@@ -171,7 +181,7 @@ def _smallest(tree: _Node, limit: int) -> float:
 def _json(node: _Node, smallest: float) -> list[object]:
     children = [_json(child, smallest) for child in node.children if child.weight >= smallest]
     category = list(PARTS).index(node.category)
-    return [node.name, node.values, node.shares, node.operators, category, speedup(node.ratio), children]
+    return [node.name, node.values, node.shares, node.operators, category, node.speedup, children]
 
 
 def _note(tree: _Node, smallest: float) -> str:
@@ -208,7 +218,7 @@ def _table(view: View, nodes: Sequence[_Node]) -> Table:
     rows: list[tuple[Text, ...]] = []
     for node in nodes:
         times = [cell for pair in zip(node.values, node.shares, strict=True) for cell in pair]
-        ratio = (speedup(node.ratio),) if len(sides) == 2 else ()
+        ratio = (node.speedup,) if len(sides) == 2 else ()
         rows.append((Code(node.path), str(node.operators), *times, *ratio))
     return make_table(headers, rows, numbers=range(1, len(headers)))
 

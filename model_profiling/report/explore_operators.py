@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, milliseconds, percent, speedup
+from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts import shape_text
 from model_profiling.facts.operators import OperatorRow, facts_for
-from model_profiling.report import breakdown
+from model_profiling.report import breakdown, cells
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
 from model_profiling.report.html import json_size
@@ -74,10 +74,10 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
     return best
 
 
-_SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "spread"
+_SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "deviation"
 _IN_PAGE = facts_for("page")
 FACTS = (
-    *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "kernel path", "SME kernels of its type",
+    *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "variant", "SME kernels of its type",
     "where in the run",
 )  # fmt: skip
 
@@ -111,11 +111,11 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
 
 def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if not view.timed:
-        return ("million operations", "data"), (2, 3)
+        return ("million operations", "data"), (3, 4)
     if view.pairing is None:
-        return ("ms", "share"), (2, 3)
+        return ("ms", "share"), (3, 4)
     first, second = view.pairing.sides
-    return (f"{first} ms", f"{second} ms", f"share {second}", "speedup", "verdict"), (2, 3, 4, 5)
+    return (f"{first} ms", f"{second} ms", f"share {second}", "speedup", "verdict"), (3, 4, 5, 6)
 
 
 def _rows(view: breakdown.View, known: _Known) -> Iterator[_Row]:
@@ -123,41 +123,32 @@ def _rows(view: breakdown.View, known: _Known) -> Iterator[_Row]:
     if view.pairing is None:
         (series,) = view.series
         for operator in series.operators:
-            cells = shown[0].of([operator]).cells if shown else breakdown.work_cells((operator,))
+            spent = shown[0].of([operator]).cells if shown else cells.work_cells((operator,))
             size = operator.typical_ms if shown else operator.source.flops or 0
             sme2 = known.sme2(series)[series.place(operator)]
-            yield _Row(_cells(operator, cells, sme2, _path(operator)), ((series, operator),), size)
+            variant = operator.family or MISSING
+            yield _Row(_cells(operator, spent, sme2, variant), ((series, operator),), size)
         return
     for pair in view.pairing.operators:
-        figures: tuple[str, ...] = breakdown.work_cells((pair.main,))
+        figures: tuple[str, ...] = cells.work_cells((pair.main,))
         weight: float = pair.main.source.flops or 0
         if shown:
             before, after = shown
-            figures = (
-                before.of(pair.baseline).cells[0] if pair.baseline else MISSING,
-                *(after.of(pair.candidate).cells if pair.candidate else (MISSING, MISSING)),
-                speedup(pair.ratio),
-                breakdown.verdict_of(pair.speedup),
-            )
+            ours = before.of(pair.baseline).cells[0] if pair.baseline else MISSING
+            theirs = after.of(pair.candidate).cells if pair.candidate else (MISSING, MISSING)
+            ratio = cells.change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1]
+            figures = (ours, *theirs, ratio, cells.verdict_of(pair.speedup))
             weight = max(pair.candidate_ms, pair.baseline_ms)
         sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
         inside = tuple((series, operator) for series, side in sides for operator in side)
-        sme2 = breakdown.sme2_cell(pair, view.pairing, *map(known.sme2, view.series))
-        kernel = breakdown.kernel_change_cell(pair)
-        yield _Row(_cells(pair.main, figures, sme2, kernel), inside, weight)
+        sme2 = cells.sme2_cell(pair, view.pairing, *map(known.sme2, view.series))
+        variant = cells.variant_cell(pair)
+        yield _Row(_cells(pair.main, figures, sme2, variant), inside, weight)
 
 
-def _cells(operator: Operator, figures: Sequence[str], sme2: str, kernel: str) -> tuple[str, ...]:
-    place = (
-        breakdown.precision_cell(operator),
-        plain(breakdown.module_cell(operator)),
-        breakdown.line_cell(operator),
-    )
-    return operator.name, operator.category.value, *figures, sme2, kernel, *place
-
-
-def _path(operator: Operator) -> str:
-    return operator.family or operator.type
+def _cells(operator: Operator, figures: Sequence[str], sme2: str, variant: str) -> tuple[str, ...]:
+    named = plain(cells.layer_cell(operator)), operator.name, operator.category.value
+    return *named, *figures, sme2, variant, *cells.place_cells(operator)
 
 
 def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened: int) -> Data:
@@ -185,7 +176,7 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
             {
                 "label": view.label,
                 "place": view.place,
-                "headers": ("operator", "category", *figures, "SME2", "kernel", *breakdown.PLACE_HEADERS),
+                "headers": (*cells.NAME_HEADERS, *figures, "SME2", "variant", *cells.PLACE_HEADERS),
                 "numbers": numbers,
                 "rows": [texts.numbers(row.cells) for row in rows[:most_rows]],
                 "inside": inside,
@@ -237,7 +228,7 @@ class _Known:
         facts = {
             **{fact.called: fact.text(row) for fact in _IN_PAGE if timed or not fact.timed},
             "window": _window(operator),
-            "kernel path": _path(operator),
+            "variant": operator.family,
             "SME kernels of its type": ", ".join(kernels_for(operator, self._uses.get(series.series, ()))),
             "where in the run": f"call {operator.call}, position {operator.position}",
         }
@@ -261,7 +252,7 @@ def _spread(operator: Operator) -> dict[str, str]:
         "10% to 90% ms": f"{low} to {high}",
         "99% ms": far,
         "shortest to longest ms": f"{least} to {most}",
-        "spread": percent(times.cv),
+        "deviation": f"{percent(times.cv)} of the mean",
     }
 
 

@@ -11,7 +11,7 @@ from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Part, Projection
 from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import SERIES_COLUMNS
+from model_profiling.report.cells import SERIES_COLUMNS
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
 
@@ -140,9 +140,9 @@ def _missing(coverage: Coverage) -> Iterator[doc.Block]:
 
 
 _MISSING: tuple[doc.Column[MissingOperator], ...] = (
+    doc.Column("layer", lambda found: found.operator.module_path or MISSING),
     doc.Column("operator", lambda found: doc.Code(found.operator.name)),
     doc.Column("precision", lambda found: found.operator.precision or MISSING),
-    doc.Column("module", lambda found: found.operator.module_path or MISSING),
     doc.Column("source", lambda found: found.operator.source or MISSING),
     doc.Number("share of arithmetic", lambda found: percent(found.share)),
 )

@@ -11,22 +11,28 @@ from collections.abc import Iterator, Sequence
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, speedup
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
     EXPLAINED,
-    PLACE_HEADERS,
     TRACER_SAID,
     ShownTimes,
     break_down,
     compared_pairs,
     explain_overheads,
-    kernel_change_cell,
     pair_table,
-    place_cells,
     series_table,
+)
+from model_profiling.report.cells import (
+    NAME_HEADERS,
+    PLACE_HEADERS,
+    VARIANT_NOTE,
+    change_cells,
+    layer_cell,
+    place_cells,
     sme2_cell,
+    variant_cell,
     verdict_of,
     work_cells,
 )
@@ -129,7 +135,8 @@ def _work_by_category(series: SeriesAnalysis) -> list[doc.Block]:
     return [
         doc.Paragraph(
             f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
-            "time: arithmetic operations, and bytes of all tensors counted once."
+            "time: arithmetic operations (a multiplication and an addition are two), and bytes of all "
+            "tensors counted once."
         ),
         doc.make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
@@ -141,9 +148,18 @@ def operators(data: ReportData) -> list[doc.Block]:
     return [
         *(chart for chart in _charts(data) if chart),
         *explore_operators(data, _operators(data)),
+        *_about_columns(data),
         *explore_modules(data),
         *explore_timeline(data),
     ]
+
+
+def _about_columns(data: ReportData) -> Iterator[doc.Block]:
+    """Say what the columns of the operators are that do not say it themselves."""
+    if data.analysis is None:
+        return
+    turns = "Speedups compare turn by turn, so they differ slightly from the ratio of the two times. "
+    yield doc.Paragraph(f"{turns if compared_pairs(data) else ''}{VARIANT_NOTE}")
 
 
 def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
@@ -154,7 +170,7 @@ def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
         for place, (_, pairing) in enumerate(compared, start=1):
             yield operators_before_after(pairing, _longest_pairs(pairing), f"operators_{place}")
     elif structural is not None:
-        changes = [(found.main, kernel_change_cell(found)) for found in _most_work_pairs(structural)]
+        changes = [(found.main, variant_cell(found)) for found in _most_work_pairs(structural)]
         yield arithmetic_of_operators(changes, structural.label, "operators")
     elif series is not None and not series.times.are_shown:
         families = [(found, found.family) for found in _largest(series)]
@@ -206,18 +222,18 @@ def _operators(data: ReportData) -> list[doc.Block]:
     longest = _largest(series)
     shown = break_down(series)
     rows: list[tuple[doc.Text, ...]] = [
-        (
-            doc.Code(found.name),
-            found.category.value,
-            *shown.of([found]).cells,
-            sme2[series.place(found)],
-            *place_cells(found),
-        )
+        (*_named(found), *shown.of([found]).cells, sme2[series.place(found)], *place_cells(found))
         for found in longest
     ]
-    rows += [(name, category, *cells, *(MISSING,) * 4) for name, category, cells in _rest(shown, longest)]
-    headers = ("operator", "category", "ms", "share", "SME2", *PLACE_HEADERS)
-    return [*_how_many(len(longest), len(series.operators)), doc.make_table(headers, rows, numbers=(2, 3))]
+    rows += [
+        (name, MISSING, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, longest)
+    ]
+    headers = (*NAME_HEADERS, "ms", "share", "SME2", *PLACE_HEADERS)
+    return [*_how_many(len(longest), len(series.operators)), doc.make_table(headers, rows, numbers=(3, 4))]
+
+
+def _named(operator: Operator) -> tuple[doc.Text, doc.Text, doc.Text]:
+    return layer_cell(operator), doc.Code(operator.name), operator.category.value
 
 
 def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
@@ -255,34 +271,36 @@ def changes_table(
     that the table adds up."""
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     on_sme2 = (data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)) if data else None
-    rows: list[tuple[doc.Text, ...]] = [
-        (
-            doc.Code(found.main.name),
-            found.category.value,
-            before.of(found.baseline).cells[0] if timed and found.baseline else MISSING,
-            *(after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)),
-            speedup(found.ratio) if timed else MISSING,
-            verdict_of(found.speedup),
-            *((sme2_cell(found, pairing, *on_sme2),) if on_sme2 else ()),
-            kernel_change_cell(found),
-            *place_cells(found.main),
+    rows: list[tuple[doc.Text, ...]] = []
+    for found in listed:
+        ours = before.of(found.baseline).cells[0] if timed and found.baseline else MISSING
+        theirs = after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)
+        rows.append(
+            (
+                *_named(found.main),
+                ours,
+                *theirs,
+                change_cells(ours, theirs[0], found.ratio, found.speedup)[1] if timed else MISSING,
+                verdict_of(found.speedup),
+                *((sme2_cell(found, pairing, *on_sme2),) if on_sme2 else ()),
+                variant_cell(found),
+                *place_cells(found.main),
+            )
         )
-        for found in listed
-    ]
     if rest:
-        ours = [operator for found in listed for operator in found.baseline]
-        theirs = [operator for found in listed for operator in found.candidate]
-        left = {category: (name, cells) for name, category, cells in _rest(before, ours)}
-        right = {category: (name, cells) for name, category, cells in _rest(after, theirs)}
+        shown = (each for found in listed for each in found.baseline)
+        left = {category: (name, cells) for name, category, cells in _rest(before, list(shown))}
+        shown = (each for found in listed for each in found.candidate)
+        right = {category: (name, cells) for name, category, cells in _rest(after, list(shown))}
         for category in (found.value for found in Category if found.value in left | right):
             name, cells = right.get(category) or (left[category][0], (MISSING, MISSING))
             spent = left[category][1][0] if category in left else MISSING
-            rows.append((name, category, spent, *cells, *(MISSING,) * (7 if on_sme2 else 6)))
+            rows.append((name, MISSING, category, spent, *cells, *(MISSING,) * (6 if on_sme2 else 5)))
     headers = (
-        "operator", "category", f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
-        *(("SME2",) if on_sme2 else ()), "kernel", *PLACE_HEADERS,
+        *NAME_HEADERS, f"{sides[0]} ms", f"{sides[1]} ms", f"share {sides[1]}", "speedup", "verdict",
+        *(("SME2",) if on_sme2 else ()), "variant", *PLACE_HEADERS,
     )  # fmt: skip
-    return doc.make_table(headers, rows, numbers=(2, 3, 4, 5))
+    return doc.make_table(headers, rows, numbers=(3, 4, 5, 6))
 
 
 def _tally(pairing: Pairing) -> Iterator[doc.Block]:
@@ -303,19 +321,16 @@ def _kernel_changes(data: ReportData, pairing: Pairing) -> list[doc.Block]:
     title = doc.Paragraph(f"{first}: {pairing.baseline.name}. {second}: {pairing.candidate.name}.")
     on_sme2 = data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)
     rows = [
-        (found.main, (sme2_cell(found, pairing, *on_sme2), kernel_change_cell(found)))
+        (found.main, (sme2_cell(found, pairing, *on_sme2), variant_cell(found)))
         for found in _most_work_pairs(pairing)
     ]
-    return [title, _work_table(rows, "SME2", "kernel"), *_tally(pairing)]
+    return [title, _work_table(rows, "SME2", "variant"), *_tally(pairing)]
 
 
 def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> doc.Table:
-    cells = [
-        (doc.Code(found.name), found.category.value, work_cells((found,))[0], *more, *place_cells(found))
-        for found, more in rows
-    ]
-    named = ("operator", "category", "million operations", *headers, *PLACE_HEADERS)
-    return doc.make_table(named, cells, numbers=(2,))
+    cells = [(*_named(found), work_cells((found,))[0], *more, *place_cells(found)) for found, more in rows]
+    named = (*NAME_HEADERS, "million operations", *headers, *PLACE_HEADERS)
+    return doc.make_table(named, cells, numbers=(3,))
 
 
 def headline_series(data: ReportData) -> SeriesAnalysis | None:

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from model_profiling.analysis.pairing import CategoryPair, Pairing
-from model_profiling.core.formatting import milliseconds, percent
+from model_profiling.core.formatting import milliseconds, percent, plural
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.run import Series, Times, names
@@ -89,11 +89,13 @@ def change_text(pair: PairReport) -> str:
         f"with it{tracer}"
     )
     ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
+    threads = pair.pair.candidate.threads
+    on = f" on {plural(threads, 'thread')}" if threads else ""
     if interval := _interval(found):
         times += f" ({interval})"
     if found.verdict is Verdict.NO_CHANGE:
-        return f"No significant change ({ratio}): {times}."
-    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast: {times}."
+        return f"No significant change{on} ({ratio}): {times}."
+    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast{on}: {times}."
 
 
 def pair_text(pair: PairReport) -> str:

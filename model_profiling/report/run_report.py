@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence
-from model_profiling.core.formatting import MISSING, change, milliseconds, percent, size
+from model_profiling.core.formatting import MISSING, milliseconds, percent, size
 from model_profiling.report import sections
-from model_profiling.report.breakdown import (
+from model_profiling.report.cells import (
     SERIES_COLUMNS,
     median_cell,
+    median_change,
     number_cell,
     sme2_switch,
     spread_cell,
@@ -50,8 +51,9 @@ from model_profiling.report.evidence_sections import advice, kernels, parity
 from model_profiling.report.explore_graph import explore_graph
 from model_profiling.report.headroom import what_sme2_could_bring
 from model_profiling.report.operator_sections import categories, first_picture, operators
+from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers, headline_pair
-from model_profiling.run import Latency, Times, names
+from model_profiling.run import Latency, Pair, Times, names
 from model_profiling.statistics.speedup import Speedup
 
 # A page of 1,000 series would have 1,500 charts and help nobody: it shows those that its answers refer to
@@ -125,7 +127,7 @@ def run_document(data: ReportData) -> list[Block]:
     for heading, section, source in _SECTIONS:
         if body := section(data):
             blocks += [Heading(_heading(heading, section, data)), *_from(source, body)]
-    return blocks
+    return list(with_terms(blocks))
 
 
 def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
@@ -187,7 +189,12 @@ def latency(data: ReportData) -> list[Block]:
             Paragraph("End to end, without the tracer:"),
             _latency_table(measured, data, sections.unit_header(latencies)),
             Paragraph(
-                "The same with the event tracer on, which the operator times below need, and other costs:"
+                "Nine in ten inferences lie between 5% and 95%. The deviation is the standard deviation "
+                "without outliers, as a share of the median."
+            ),
+            Paragraph(
+                "The same with the event tracer on, and other costs. Operator times below are of a typical "
+                "traced run, the mean of the middle half of all, which differs slightly from this median:"
             ),
             table_of(latencies, _COSTS),
             *sections.machine_table(latencies),
@@ -213,11 +220,16 @@ def _interval(found: Speedup) -> str:
     return MISSING if found.low is None or found.high is None else f"{found.low:.3f} to {found.high:.3f}"
 
 
+def _threads(pair: Pair) -> str:
+    return " → ".join(dict.fromkeys(number_cell(side.threads) for side in (pair.baseline, pair.candidate)))
+
+
 _SPEEDUPS: tuple[Column[PairReport], ...] = (
     Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
+    Number("threads", lambda pair: _threads(pair.pair)),
     Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
     Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
-    Number("change", lambda pair: change(pair.speedup.ratio)),
+    Number("change", lambda pair: median_change(pair.speedup)),
     Number("speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"),
     Number("interval", lambda pair: _interval(pair.speedup)),
     Column("verdict", lambda pair: pair.speedup.verdict.value),
@@ -232,7 +244,7 @@ def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit:
         Number("median ms", lambda found: median_cell(found.untraced)),
         Column("5% to 95%", lambda found: spread_cell(found.untraced)),
         Number("mean ms", lambda found: milliseconds(found.untraced.mean if found.untraced else None)),
-        Number("spread", lambda found: percent(found.untraced.robust_cv if found.untraced else None)),
+        Number("deviation", lambda found: percent(found.untraced.robust_cv if found.untraced else None)),
     )
     return table_of(measured, columns)
 
@@ -297,6 +309,14 @@ def machine(data: ReportData) -> list[Block]:
     return [make_table(("what", "value"), data.facts)] if data.facts else []
 
 
+def reproduce(data: ReportData) -> list[Block]:
+    *measured, report = data.reproduce
+    again = [Paragraph("Measure again:"), Commands(tuple(measured))]
+    unknown = [Paragraph("The command that measured this run is not recorded.")]
+    this = Paragraph("Write this page again from the recorded measurements:")
+    return [*(again if measured else unknown), this, Commands((report,))]
+
+
 _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("What to do next", advice, names.ANALYSIS),
     ("Latency", latency_section, names.METRICS),
@@ -311,7 +331,7 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Measurement quality", quality_section, names.METRICS),
     ("What this report cannot show", lambda data: make_list(data.gaps), ""),
     ("Machine and versions", machine, names.MANIFEST),
-    ("How to reproduce", lambda data: [Commands(data.reproduce)], ""),
+    ("How to reproduce", reproduce, ""),
 )
 """Heading, section, and the file that its numbers come from."""
 

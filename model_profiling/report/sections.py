@@ -28,7 +28,8 @@ from model_profiling.core.formatting import (
     span_of,
 )
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import ShownTimes, break_down, module_cell, number_cell
+from model_profiling.report.breakdown import ShownTimes, break_down
+from model_profiling.report.cells import module_cell, number_cell
 from model_profiling.report.data import ReportData
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.run import names
@@ -161,23 +162,38 @@ def backends(data: ReportData) -> list[doc.Block]:
     if not portable:
         return [*blocks, doc.Paragraph("Every operator was delegated.")]
     portable.sort(key=lambda operator: -operator.typical_ms)
-    lines = outside_lines(series, portable)
-    if any(line.reasons for line in lines):
-        advised = any(one.id == "outside-delegates" and one.found_in is series for one in data.findings)
-        return [*blocks, *_by_line(series, shown, lines, advised=advised)]
+    items = _advice_items(data, series)
+    lines = [
+        (line, item)
+        for item in dict.fromkeys(map(items.get, (operator.identity for operator in portable)))
+        for line in outside_lines(series, [each for each in portable if items.get(each.identity) == item])
+    ]
+    if any(line.reasons for line, _ in lines):
+        return [*blocks, *_by_line(series, shown, lines)]
     headers = ("outside delegates", "how many", "modules", "ms", "share")
     not_known = doc.Paragraph(f"{capitalized(REASON_NOT_KNOWN)}.")
     return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
 
 
+def _advice_items(data: ReportData, series: SeriesAnalysis) -> dict[tuple[str, int, int], int]:
+    """The number of the advice that each operator is in; why it misses SME2 is not about its time."""
+    return {
+        operator.identity: number
+        for number, finding in reversed(list(enumerate(data.findings, start=1)))
+        if finding.found_in is series and finding.id != "misses-sme2"
+        for operator in finding.operators
+    }
+
+
 def _by_line(
-    series: SeriesAnalysis, shown: ShownTimes, lines: Sequence[OutsideLine], *, advised: bool
+    series: SeriesAnalysis, shown: ShownTimes, advised: Sequence[tuple[OutsideLine, int | None]]
 ) -> Iterator[doc.Block]:
-    """Show what each line of the model leaves outside delegates and why, longest first; then what to write
-    instead, unless the advice below says it."""
-    ordered = sorted(lines, key=lambda line: -series.spent_by(line.operators).ms)[:_PORTABLE_SHOWN]
+    """Show what each line of the model leaves outside delegates, why, and which advice is about it, longest
+    first; then what to write instead, unless an advice says it."""
+    ordered = sorted(advised, key=lambda row: -series.spent_by(row[0].operators).ms)[:_PORTABLE_SHOWN]
+    lines = [line for line, _ in advised]
     everyone = [operator for line in lines for operator in line.operators]
-    times = shown.within(shown.of(everyone), everyone, [line.operators for line in ordered])
+    times = shown.within(shown.of(everyone), everyone, [line.operators for line, _ in ordered])
     rows: list[tuple[doc.Text, ...]] = [
         (
             line.name,
@@ -187,20 +203,20 @@ def _by_line(
             ),
             line.place or MISSING,
             line.why or "not known",
+            MISSING if item is None else str(item),
             *spent.cells,
         )
-        for line, spent in zip(ordered, times, strict=True)
+        for (line, item), spent in zip(ordered, times, strict=True)
     ]
-    yield _timed_table(series, ("left outside by", "operators", "source", "why", "ms", "share"), rows)
+    headers = ("left outside by", "operators", "source", "why", "advice", "ms", "share")
+    yield _timed_table(series, headers, rows)
     left = len(lines) - len(ordered)
     if left:
         yield doc.Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
     if joined := joined_calls(series, lines, calls_of(series)):
         words = joining_words(series.first.delegate_calls, joined)
         yield doc.Paragraph(f"They part the delegates: with what may be written instead, {words}.")
-    if advised:
-        return
-    said = dict.fromkeys((line.name, line.remedy) for line in ordered if line.remedy)
+    said = dict.fromkeys((line.name, line.remedy) for line, item in ordered if line.remedy and item is None)
     yield from doc.make_list(f"{name}: {remedy}" for name, remedy in said)
 
 

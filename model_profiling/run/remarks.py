@@ -85,11 +85,14 @@ _FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
 def warning_lines(remarks: Iterable[Diagnostic]) -> tuple[WarningLine, ...]:
-    """Return one line per kind with the series it concerns, the most important first."""
+    """Return one line per kind with the series it concerns, the most important first; a few series that each
+    have two groups of latencies get a line each, because ranges over pairs of figures say nothing."""
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
-    lines = [_line(found) for found in kinds.values()]
+    bimodal = kinds.get("bimodal", [])
+    apart = [[each] for each in kinds.pop("bimodal")] if 0 < len(bimodal) <= _SHOWN else []
+    lines = [_line(found) for found in (*kinds.values(), *apart)]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 

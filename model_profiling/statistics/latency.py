@@ -367,7 +367,7 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
         yield StabilityWarning("drift", seen, advice)
     modes = summary.bimodality
     if modes is not None and modes.found:
-        groups = f"around {modes.low_mode:.4g} and {modes.high_mode:.4g}"
+        groups = f"around {modes.low_mode:.4g} and {modes.high_mode:.4g} ms"
         seen = f"latencies fall in two groups, {groups} ({modes.high_share:.0%} in the slower)"
         advice = "look for two kinds of core or two clock speeds; pin the CPUs (cpu_affinity)"
         yield StabilityWarning("bimodal", seen, advice)

@@ -15,7 +15,7 @@ from model_profiling.core.errors import ProfilingError, SetupError
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.report.breakdown import sme2_switch
+from model_profiling.report.cells import sme2_switch
 from model_profiling.report.charts.categories import coverage_bars, latency_bars
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.document import (

@@ -109,12 +109,12 @@ def _by_header(table: Shown, cells: Sequence[str]) -> Row:
     return row
 
 
-_WORDS = {"module", "threads"}
+_WORDS = {"module", "layer", "threads", "advice"}
 """Columns whose numbers are names: they choose what a row is held against."""
 
 
 def _differs(cell: str, values: Sequence[float | None], header: str) -> Iterator[str]:
-    if cell == "-":
+    if cell in ("-", "about the same", "unclear"):
         # Zero, nothing and unknown are all shown so.
         return
     shown = list(_numbers(cell))
@@ -172,7 +172,7 @@ def _factor(files: Files, row: Row) -> Json:
 _LATENCY = _keys(Files.latency, {
     "threads": "threads", "launches": "rounds", "rounds": "rounds", "median ms": "end_to_end_ms.median",
     "5% to 95%": "end_to_end_ms.p5 end_to_end_ms.p95", "mean ms": "end_to_end_ms.mean",
-    "spread": "end_to_end_ms.robust_cv",
+    "deviation": "end_to_end_ms.robust_cv",
 })  # fmt: skip
 
 
@@ -232,7 +232,7 @@ def _pair_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
         each
         for each in pair["operators"]
         if each["operator"] == row["operator"]
-        and (each["place"] == row["module"] or row["module"] == "-")
+        and (each["place"] == _layer(row) or row["layer"] == "the model itself")
         and _fits(row["before ms"], each["baseline_ms"])
         and _fits(row["after ms"], each["candidate_ms"])
     ]
@@ -243,6 +243,12 @@ def _pair_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     yield "share after", [found["candidate_ms"] / files.sides(pair)[1]["e2e_ms"]]
     yield "speedup", [found["ratio"]]
     assert row["verdict"] == (found["speedup"]["verdict"] if found["speedup"] else "-")
+
+
+def _layer(row: Row) -> str:
+    """The module's path: `features.0 Conv2d` without the class."""
+    layer = row["layer"]
+    return layer if layer == "inserted by lowering" else layer.partition(" ")[0]
 
 
 def _fits(cell: str, said: float | None) -> bool:
@@ -270,7 +276,7 @@ def _untimed_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     place = files.at(table.view)
     series = files.sides(place)[1] if "baseline" in place else place
     called = (each for each in series["operators"] if each["name"] == row["operator"])
-    named = [each for each in called if each["module_path"] in (row["module"], "")]
+    named = [each for each in called if each["module_path"] in (_layer(row), "")]
     assert named, f"{dict(row)} is no operator of {table.view}"
     nearest = min(named, key=lambda each: abs(each["flops"] / 1e6 - float(row["million operations"])))
     yield "million operations", [nearest["flops"] / 1e6]
@@ -296,7 +302,9 @@ def _modules(table: Shown, files: Files, _: Row, place: int) -> Told:
             for side, each in zip(sides, known, strict=True)
         ]
         both = len(sides) == 2 and values[0][0] and values[1][0]
-        yield "speedup", [values[0][0] / values[1][0] if both else None]
+        alone = [each["ratio"] for each in view["operators"] if each["place"] == path] if both else []
+        one = known[-1]["operators"] == 1 and len(alone) == 1
+        yield "speedup", [alone[0] if one else values[0][0] / values[1][0] if both else None]
     headers = (("before ms", "share"), ("after ms", "share 2")) if len(sides) == 2 else (("ms", "share"),)
     for (header, share), (ms, part) in zip(headers, values, strict=True):
         yield header, [ms]
@@ -441,7 +449,7 @@ def _facts(_: Shown, files: Files, row: Row, __: int) -> Told:
 
 
 _TABLES: dict[tuple[str, ...], Checker] = {
-    ("comparison", "baseline ms"): _keys(_speedup, {
+    ("comparison", "threads", "baseline ms"): _keys(_speedup, {
         "baseline ms": "baseline_median", "candidate ms": "candidate_median", "change": "change",
         "speedup": "ratio", "interval": "low high",
     }),
@@ -467,9 +475,9 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("category", "before ms"): _categories,
     ("category", "ms", "share"): _parts,
     ("category", "operators", "million operations"): _work,
-    ("operator", "category", "before ms"): _pair_operators,
-    ("operator", "category", "ms"): _series_operators,
-    ("operator", "category", "million operations"): _untimed_operators,
+    ("layer", "operator", "category", "before ms"): _pair_operators,
+    ("layer", "operator", "category", "ms"): _series_operators,
+    ("layer", "operator", "category", "million operations"): _untimed_operators,
     ("module", "operators"): _modules,
     ("event", "category"): _timeline,
     ("backend", "kind"): _backends,

@@ -57,8 +57,8 @@ def test_operators_are_found_by_name_module_and_source_line(opened: Open, explor
     assert status.inner_text() == "11 operators"
     for words, header, wanted in (
         ("x16) #", "operator", "Transpose"),
-        ("module:features", "module", "features."),
-        ("features.2", "module", "features.2"),
+        ("module:features", "layer", "features."),
+        ("features.2", "layer", "features.2 Conv2d"),
         ("small_cnn.py:24", "source", "small_cnn.py:24"),
         ("flatten transpose(1", "source", "small_cnn.py:22"),
     ):
@@ -140,7 +140,7 @@ def test_modules_are_looked_into_by_mouse_and_keyboard(opened: Open, explored: W
     crumbs = found.page.locator(f"{MODULES} .crumbs")
     assert "features" in crumbs.inner_text() and "speedup" in crumbs.inner_text()
     crumbs.get_by_text("Show its operators").click()
-    assert all(cell.startswith("features.") for cell in column(found, "module"))
+    assert all(cell.startswith("features.") for cell in column(found, "layer"))
     crumbs.get_by_text("whole model").click()
     assert bars.count() == whole
 
@@ -240,7 +240,7 @@ def test_a_box_of_the_graph_tells_all_by_keyboard_and_by_pointer(opened: Open, e
     found.page.locator(f"{GRAPH} g[role]").nth(7).hover()
     assert "mix" in found.page.locator("#tip").inner_text()
     found.page.locator(f"{GRAPH} button", has_text="Show the operators").click()
-    assert set(column(found, "module")) == {"features.2"}
+    assert set(column(found, "layer")) == {"features.2 Conv2d"}
     assert not serious_problems(found) and not found.complaints
 
 
@@ -269,7 +269,7 @@ def test_a_graph_of_many_operators_shows_modules(opened: Open, tmp_path: Path) -
     found.page.locator(f"{GRAPH} g[role]").nth(7).click()
     assert "not tested: " in found.page.locator(f"{GRAPH} .facts").inner_text()
     found.page.locator(f"{GRAPH} button", has_text="Show the operators").click()
-    assert set(column(found, "module")) == {"encoder.7.block", "encoder.7.block.conv"}
+    assert set(column(found, "layer")) == {"encoder.7.block", "encoder.7.block.conv"}
 
 
 def test_names_in_a_graph_are_only_names(opened: Open, tmp_path: Path) -> None:

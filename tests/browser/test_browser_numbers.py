@@ -103,7 +103,7 @@ def test_every_number_is_in_a_file_of_the_run(opened: Open, written: Written, ru
             wrong += unexplained(table, files)
     wrong += [f"{text!r}: {number}" for text in _sentences(found) for number in known.unknown(text)]
     assert not wrong, "\n".join(wrong)
-    assert {"operator", "module", "kernel", "what"} <= kinds
+    assert {"layer", "module", "kernel", "what"} <= kinds
 
 
 _DERIVED = re.compile(r"%|launch|turn|ratio")
@@ -139,13 +139,13 @@ def assert_facts(facts: dict[str, str], operator: Json) -> None:
         "10% to 90% ms": ("p10_ms", "p90_ms"),
         "99% ms": ("p99_ms",),
         "shortest to longest ms": ("min_ms", "max_ms"),
-        "spread": ("cv",),
+        "deviation": ("cv",),
         "million operations": ("flops",),
         "data": ("bytes_moved",),
         "billion operations/s": ("gflops_per_s",),
         "GB/s": ("gbytes_per_s",),
     }
-    scales = {"spread": 100, "million operations": 1e-6}
+    scales = {"deviation": 100, "million operations": 1e-6}
     for name, keys in wanted.items():
         if name not in facts:
             assert not any(operator[key] for key in keys)

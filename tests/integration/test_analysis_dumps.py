@@ -18,7 +18,7 @@ from model_profiling.core.records import record_json
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
-from model_profiling.report.breakdown import line_cell
+from model_profiling.report.cells import line_cell
 from model_profiling.report.scrubbing import Scrubber
 from model_profiling.run import Times, names
 from model_profiling.targets import Job

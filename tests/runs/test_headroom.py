@@ -210,6 +210,14 @@ def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path)
     assert line.startswith("It was not tested") and found.coverage.next_command in line
 
 
+def test_operators_that_are_not_found_again_give_no_projection(arm: Path) -> None:
+    (arm / "program_graph.json").unlink()
+    data = gather_report(arm)
+    assert data.outlook.coverage.proven and not data.outlook.projections
+    says(data.outlook.reason, "not found")
+    assert "1.00x" not in answers(data).what_sme2_changes
+
+
 def test_without_any_evidence_nothing_is_projected(arm: Path) -> None:
     (arm / "evidence.json").unlink()
     found = outlook(arm)

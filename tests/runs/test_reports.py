@@ -66,7 +66,9 @@ def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData)
     page = run_document(arm)
     told = answers(arm)
     assert headings(page)[0] == "What to do next"
-    assert page[1] == told.block and lines(page)[: len(told.notes)] == list(told.notes)
+    assert page[1] == told.block and [line for line in lines(page) if line in told.notes] == list(told.notes)
+    said = " ".join(lines(page))
+    assert [said.count(term) for term in ("Delegate: ", "Portable kernels: ", "Parity: ")] == [1, 1, 1]
     assert [heading for heading in headings(page) if heading in HEADINGS] == HEADINGS
     for heading in headings(page):
         assert section(page, heading), heading
@@ -146,22 +148,26 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
     found = next(pair for pair in sme2.pairs if pair.label == "SME2")
     assert found.speedup.verdict is Verdict.FASTER and found.speedup.ratio == pytest.approx(2, rel=0.1)
     page = run_document(sme2)
-    operators = tables(section(page, "Operators"), "operator")[0]
-    changed = [row for row in operators if row[8] == "F16 → PF16"]
-    assert {row[1] for row in changed} == {"Convolution", "GEMM"}
-    long = [row for row in changed if float(row[2]) > 0.01]
-    assert all(float(row[3]) < float(row[2]) and row[6] == "faster" for row in long)
+    operators = tables(section(page, "Operators"), "layer", "operator")[0]
+    changed = [row for row in operators if row[9] == "F16 → PF16"]
+    assert {row[2] for row in changed} == {"Convolution", "GEMM"}
+    long = [row for row in changed if float(row[3]) > 0.01]
+    assert all(float(row[4]) < float(row[3]) and row[7] == "faster" for row in long)
+    modules = {row[0]: row[-1] for row in table(section(page, "Operators"), "module", "operators")}
+    for row in long:
+        assert modules[row[0].partition(" ")[0]] == row[6], "one speedup for an operator and its module"
+    assert "on 1 thread" in answers(sme2).what_sme2_changes
     assert any(kernels.sme.answer == "sme2" for kernels in sme2.evidence[0].kernels if kernels.sme2)
     rows = table(section(page, "Latency"), "experiment", "threads", "SME2")
     assert [row[2] for row in rows] == ["on", "off"]
 
 
 def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
-    operators = tables(section(run_document(arm), "Operators"), "operator")[0]
-    places = {row[10]: row[11] for row in operators if row[10] not in ("-", "inserted by lowering")}
-    assert {"features.0", "features.2", "features.4", "mix"} <= set(places)
+    operators = tables(section(run_document(arm), "Operators"), "layer", "operator")[0]
+    places = {row[0]: row[11] for row in operators if row[0] not in ("-", "inserted by lowering")}
+    assert {"features.0 Conv2d", "features.2 Conv2d", "mix Linear", "the model itself"} <= set(places)
     assert all(re.fullmatch(r"small_cnn\.py:\d+", place) for place in places.values())
-    assert any(row[10] == "inserted by lowering" and row[11] == "-" for row in operators)
+    assert any(row[0] == "inserted by lowering" and row[11] == "-" for row in operators)
 
 
 def test_what_runs_outside_delegates_is_listed(arm: ReportData) -> None:
@@ -217,10 +223,10 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
         assert data.times is Times.EMULATED and not data.timed
         assert not MILLISECONDS.search(render_markdown(page)), spoilt
         assert [kernels.sme.proves_sme for kernels in data.evidence[0].kernels if kernels.sme2] == [True]
-        operators = tables(section(page, "Operators"), "operator", "category", "million operations")
-        assert "F16 → PF16" in {row[4] for row in operators[0]}
+        operators = tables(section(page, "Operators"), "layer", "operator", "category", "million operations")
+        assert "F16 → PF16" in {row[5] for row in operators[0]}
         proven = "not tested" if spoilt == "manifest" else "yes, under emulation"
-        assert {row[3] for row in operators[0]} == {proven, "no: multiplies no matrices"}
+        assert {row[4] for row in operators[0]} == {proven, "no: multiplies no matrices"}
         assert "Latency" not in headings(page) and headings(page)[0] == "What to do next"
         assert table(section(page, "Where the work is"), "category", "operators", "million operations")
 
@@ -293,7 +299,7 @@ def test_one_experiment_alone_is_a_report_too(tmp_path: Path) -> None:
     assert not alone.pairs and alone.headline is not None and alone.headline.summary is not None
     page = run_document(alone)
     assert len(table(section(page, "Latency"), "experiment", "threads", "SME2")) == 1
-    assert len(table(section(page, "Operators"), "operator", "category", "ms", "share")) > 4
+    assert len(table(section(page, "Operators"), "layer", "operator", "category", "ms", "share")) > 4
 
 
 def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
@@ -340,8 +346,8 @@ def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_ta
 ) -> None:
     page = run_document(sme2)
     advised = [block for block in section(page, "What to do next") if isinstance(block, Items)]
-    operators = tables(section(page, "Operators"), "operator", "category")[0]
-    shown = {row[0]: f"{row[3]} ms" for row in operators}
+    operators = tables(section(page, "Operators"), "layer", "operator", "category")[0]
+    shown = {row[1]: f"{row[4]} ms" for row in operators}
     lines_inside = [plain(line.text) for item in advised[0].entries for line in item.entries]
     named = [name for line in lines_inside for name in shown if line.startswith(name)]
     assert len(named) == len(set(named)) >= 2
@@ -406,7 +412,7 @@ def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData)
     page = section(run_document(replace(arm, pairs=())), "Where the time goes")
     parts = {row[0]: row for row in table(page, "category", "ms", "share")}
     traced = load(arm.run.path / "metrics.json")["latencies"][0]["traced_ms"]["median"]
-    assert float(parts["End to end, traced"][1]) == pytest.approx(traced, rel=0.05)
+    assert float(parts["End to end, typical traced run"][1]) == pytest.approx(traced, rel=0.05)
     series = arm.experiments[0].dumps
     assert series is not None and series.runs == ROUNDS * RUNS * (TURN - 1)
     assert len(series.typical) == series.runs - 2 * (series.runs // 4)

@@ -20,6 +20,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import milliseconds
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, explain_overheads, pair_table, series_table
+from model_profiling.report.cells import change_cells
 from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import Table, plain
 from model_profiling.report.operator_sections import SHOWN, operators
@@ -28,6 +29,7 @@ from model_profiling.run import Manifest, Metrics, Result, Run, Times
 from model_profiling.run.manifest import TargetFacts
 from model_profiling.run.metrics import Latency, TracerCost
 from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.verdict import Speedup, Verdict
 
 NAMES = (
     "Convolution (NHWC, F16) IGEMM #1",
@@ -112,6 +114,40 @@ def test_both_sides_of_a_pair_add_up_and_the_headline_is_their_quotient() -> Non
     assert plain(table.rows[-1][6]) == f"{pairing.traced_ratio:.2f}x"
 
 
+def judged(verdict: Verdict, ratio: float) -> Speedup:
+    return Speedup(verdict, "", ratio, 0.1, 9.0, None, 0.95, 6, None, None, None, "made")
+
+
+shown_ms = st.decimals(0, 2, places=3, allow_nan=False).map(str)
+
+
+@given(shown_ms, shown_ms, st.floats(0.2, 5), st.sampled_from(Verdict))
+def test_a_change_never_contradicts_the_two_times_beside_it(before, after, ratio, verdict) -> None:
+    said, times = change_cells(before, after, ratio, judged(verdict, ratio))
+    if said.endswith("%"):
+        assert said[0] == ("+" if float(after) > float(before) else "-") and before != after
+        assert (float(times.rstrip("x")) <= 1) is (said[0] == "+") or times == "1.00x"
+    else:
+        assert said in ("about the same", "unclear", "under 0.001 ms")
+    if before == after:
+        assert said == ("under 0.001 ms" if verdict in (Verdict.FASTER, Verdict.SLOWER) else "about the same")
+
+
+@pytest.mark.parametrize(
+    ("times", "ratio", "verdict", "said"),
+    [
+        (("0.004", "0.003"), 0.99, Verdict.NO_CHANGE, ("about the same", "-")),
+        (("0.025", "0.023"), 1.004, Verdict.NO_CHANGE, ("unclear", "-")),
+        (("0.12", "0.12"), 1.03, None, ("about the same", "-")),
+        (("0.12", "0.12"), 1.06, Verdict.FASTER, ("under 0.01 ms", "1.06x")),
+        (("0.409", "0.148"), 2.8, Verdict.FASTER, ("-64.3%", "2.80x")),
+        (("-", "0.148"), None, None, ("-", "-")),
+    ],
+)
+def test_what_stands_beside_two_times(times, ratio, verdict, said) -> None:
+    assert change_cells(*times, ratio, verdict and judged(verdict, ratio)) == said
+
+
 def test_the_operator_table_adds_up_with_the_rest_by_category() -> None:
     names = [f"{name[:-1]}{number}" for number in range(5) for name in NAMES]
     series = series_of([dump_of([(*range(1_000, 1_000 + 37 * len(names), 37), 500, 70)], names)])
@@ -120,8 +156,8 @@ def test_the_operator_table_adds_up_with_the_rest_by_category() -> None:
     assert isinstance(table, Table) and len(table.rows) > SHOWN
     shown = break_down(series)
     for category in Category:
-        rows = [row for row in table.rows if row[1] == category.value]
-        for place, wanted in zip((2, 3), shown.parts[category.value].cells, strict=True):
+        rows = [row for row in table.rows if row[2] == category.value]
+        for place, wanted in zip((3, 4), shown.parts[category.value].cells, strict=True):
             assert sum(number(plain(row[place])) for row in rows) == number(wanted)
 
 

@@ -34,7 +34,17 @@ from model_profiling.report.document import (
 from model_profiling.report.explore_modules import explore_modules, explore_timeline
 from model_profiling.report.explore_operators import Texts, explore_operators, fit
 from model_profiling.report.html import block_html, json_text
+from model_profiling.report.terms import with_terms
 from model_profiling.report.text import render_markdown, render_terminal
+
+
+def test_a_term_is_explained_once_below_its_first_use() -> None:
+    first, last = Paragraph("Lowering added 2 calls."), make_list(["the delegates", "lowering"])[0]
+    page = list(with_terms([Heading("What next?"), first, make_table(("a",), [("b",)]), last]))
+    assert page.index(first) == 1 and page.index(last) == 4 and len(page) == 6
+    below_first, below_last = (render_terminal([page[place]]) for place in (2, 5))
+    assert below_first.startswith("Lowering: ") and below_last.startswith("Delegate: ")
+    assert "Lowering" not in below_last
 
 
 @given(st.lists(st.text() | st.text().map(Code), min_size=2, max_size=2), st.text())

@@ -108,9 +108,9 @@ def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
         Diagnostic(ON1, "bimodal", "two groups, around 3.726 and 8.2 (73% in the slower)"),
         Diagnostic(OFF1, "bimodal", "two groups, around 3.719 and 8.2 (53% in the slower)"),
     ]
-    assert texts(*groups) == [
-        "on and off, 1 thread: two groups, around 3.719 to 3.726 and 8.2 (53 to 73% in the slower)"
-    ]
+    assert texts(*groups) == [f"{found.series}: {found.seen}" for found in groups], "a range would mix them"
+    many = [replace(groups[0], series=Series(f"x{number}", 1)) for number in range(5)]
+    assert len(texts(*many)) == 1
     drift = [
         Diagnostic(ON1, "drift", "became 3% slower", "let it cool down"),
         Diagnostic(OFF1, "drift", "became 4% faster", "let it cool down"),

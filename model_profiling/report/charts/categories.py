@@ -80,7 +80,7 @@ def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tup
         parts = ", ".join(
             f"{part} {each.cells[0]} ms ({each.cells[1]})" for part, each in shown.parts.items()
         )
-        spoken.append(f"{side}, {whole} ms with the tracer on: {parts}.")
+        spoken.append(f"{side}, {whole} ms in a typical traced run: {parts}.")
     last = list(largest.values())[-1]
     path: list[Row] = [
         {"_y": row["_top"] if place else row["_bottom"], "_start": row["_start"], "_end": row["_end"]}
@@ -100,7 +100,7 @@ def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tup
         layer("segments", "text", x="_centre", y="_middle", text="_text", color=ink, clip=True),
     ]
     data = {"rows": rows, "segments": segments, "path": path}
-    return labelled(data, layers, axis("ms per inference, with the tracer on"), _STACK), " ".join(spoken)
+    return labelled(data, layers, axis("ms in a typical traced run"), _STACK), " ".join(spoken)
 
 
 def _segments(place: int, side: str, shown: ShownTimes, largest: str, longest: float) -> Iterator[Row]:

@@ -10,8 +10,9 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
-from model_profiling.core.formatting import milliseconds, plural, speedup
+from model_profiling.core.formatting import MISSING, milliseconds, plural
 from model_profiling.report.breakdown import break_down
+from model_profiling.report.cells import change_cells
 from model_profiling.report.charts import (
     BEFORE,
     BOX,
@@ -42,6 +43,11 @@ def _operator(operator: Operator) -> Row:
     }
 
 
+def _layer_first(operator: Operator) -> str:
+    """Operators of one name differ in their layer."""
+    return f"{named(operator.place)}, {named(operator.name)}"
+
+
 def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], name: str) -> Chart | None:
     """The first of `ordered`: hollow the baseline, filled the candidate, coloured by category."""
     first, second = map(named, pairing.sides)
@@ -54,15 +60,16 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
     for place, found in enumerate(shown):
         was = before.of(found.baseline).cells[0] if found.baseline else None
         now = after.of(found.candidate).cells[0] if found.candidate else None
-        gain = f", {speedup(found.ratio)}" if found.ratio is not None else ""
+        _, ratio = change_cells(was or MISSING, now or MISSING, found.ratio, found.speedup)
+        gain = f", {ratio}" if ratio != MISSING else ""
         times = f"{was or 'none'} \u2192 {now or 'none'} ms{gain}"
-        said.append(f"{named(found.main.name)} ({found.category.value}): {times}")
+        said.append(f"{_layer_first(found.main)} ({found.category.value}): {times}")
         rows.append(
             {
                 **band(place, 0.4, 1.0),
                 **_operator(found.main),
                 "category": found.category.value,
-                "_label": f"{times}: {named(found.main.name)}, {named(found.main.place)}",
+                "_label": f"{times}: {_layer_first(found.main)}",
                 "before": float(was) if was else None,
                 "after": float(now) if now else None,
                 "change": found.change,
@@ -76,7 +83,7 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
         layer("rows", "point", x="before", filled=False, strokeWidth=2, **point),
         layer("rows", "point", x="after", filled=True, **point),
     ]
-    x = axis(f"ms with the tracer on; hollow: {first}, filled: {second}", {"domainMin": 0})
+    x = axis(f"ms in a typical traced run; hollow: {first}, filled: {second}", {"domainMin": 0})
     label = named(pairing.label)
     title = f"The {len(rows)} longest operators, {first} and {second}: {label}"
     spec = labelled({"rows": rows}, layers, x)
@@ -91,7 +98,7 @@ def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name:
         bars.append((operator, f"{ms} ms ({share})", float(ms)))
     title = f"The {len(bars)} longest operators: {named(series.name)}"
     return _bars(
-        name, title, f"{names.ANALYSIS}: series, {named(series.name)}", bars, "ms with the tracer on"
+        name, title, f"{names.ANALYSIS}: series, {named(series.name)}", bars, "ms in a typical traced run"
     )
 
 
@@ -115,14 +122,14 @@ def _bars(
         {
             **band(place, 0.48, 0.9),
             **_operator(operator),
-            "_label": f"{text}: {named(operator.name)}, {named(operator.place)}",
+            "_label": f"{text}: {_layer_first(operator)}",
             "value": value,
         }
         for place, (operator, text, value) in enumerate(bars)
     ]
     tip = {**_TIP, "value": unit}
     layers = [layer("rows", "bar", x="_zero", x2="value", **BOX, color=category_colours(rows), tip=tip)]
-    said = "; ".join(f"{named(each.name)} ({each.category.value}): {text}" for each, text, _ in bars)
+    said = "; ".join(f"{_layer_first(each)} ({each.category.value}): {text}" for each, text, _ in bars)
     return Chart(name, title, f"{said}.", labelled({"rows": rows}, layers, axis(unit)), source)
 
 

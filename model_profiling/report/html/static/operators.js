@@ -8,7 +8,7 @@ class OperatorTable {
     this.source = place.dataset.source;
     this.count = make("p", { class: "count", role: "status" });
     this.holder = make("div");
-    this.search = make("input", { type: "search", placeholder: "name, module or source line", oninput: () => this.show() });
+    this.search = make("input", { type: "search", placeholder: "name, layer or source line", oninput: () => this.show() });
     this.filters = ["category", "SME2"].map((header) => ({ header, select: make("select", { onchange: () => this.show() }) }));
     this.controls = make("div", { class: "controls" },
       this.data.views.length > 1 ? chooser("Comparison or experiment", this.data.views.map((view) => view.label), 0, (view) => this.choose(view)) : null,
@@ -48,7 +48,7 @@ class OperatorTable {
   says(row, word) {
     if (!word.startsWith("module:")) return row.found.includes(word);
     const path = word.slice("module:".length);
-    const own = row.cells[this.view.headers.indexOf("module")].toLowerCase();
+    const [own] = row.cells[this.view.headers.indexOf("layer")].toLowerCase().split(" ");
     return own === path || own.startsWith(`${path}.`);
   }
 
@@ -96,14 +96,12 @@ class OperatorTable {
   line(row) {
     const { headers, numbers } = this.view;
     const known = row.inside.some(([series, operator]) => this.data.operators[series][operator]);
-    const name = row.cells[0];
-    const written = make("span", {}, ...breakable(name));
+    const written = make("span", {}, ...breakable(row.cells[headers.indexOf("operator")]));
     const opener = known ? make("button", { type: "button", class: "open", "aria-expanded": "false" }, written) : make("code", {}, written);
     const cells = row.cells.map((text, column) => {
       const what = headers[column];
-      if (column === 0) return make("td", {}, opener);
-      if (what === "module" && text !== "-" && !text.includes(" ")) return make("td", { class: "module" }, make("code", {}, ...breakable(text)));
-      const kinds = { verdict: text.split(" ")[0], SME2: "sme2", module: "module" };
+      if (what === "operator") return make("td", {}, opener);
+      const kinds = { verdict: text.split(" ")[0], SME2: "sme2", layer: "layer" };
       return make("td", { class: numbers.includes(column) ? "number" : kinds[what] }, ...(what === "source" ? [text] : breakable(text)));
     });
     const line = make("tr", {}, ...cells);
