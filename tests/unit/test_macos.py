@@ -139,7 +139,7 @@ def test_mac_pipeline_runs_its_template_to_a_report(mac, tmp_path, monkeypatch, 
     assert manifest["target"]["platform"] == "mac"
     assert manifest["machine"]["before"]["cpu"] == f"Apple {mac.upper()}"
     assert ("mac_sme2_on" in said.out) or "SME2 on vs off" in said.out
-    assert ("x as fast: " in said.out) is (mac == "m4"), "an M1 has no SME2 to switch"
+    assert ("x as fast on " in said.out) is (mac == "m4"), "an M1 has no SME2 to switch"
     assert ("battery" in said.err) is (mac == "m1")
     assert said.err.count("max_temperature_c") == 1, "no Mac tells its temperature"
     report = (tmp_path / "run" / "report.md").read_text()
