@@ -80,10 +80,11 @@ def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] 
 
 
 def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:
-    """Print the notes, then the three answers and what their terms mean; only the answers if `quiet`."""
-    if found.notes and not quiet:
-        frame.say(render_terminal(make_list(found.notes)) + "\n")
-    frame.say(render_terminal([found.block] if quiet else with_terms([found.block])))
+    """Print the notes and what terms mean (unless `quiet`), then the three answers."""
+    answers, *terms = with_terms([found.block])
+    if not quiet and (before := [*make_list(found.notes), *terms]):
+        frame.say(render_terminal(before) + "\n")
+    frame.say(render_terminal([answers]))
 
 
 def pages(report: Path) -> list[Path]:

@@ -242,8 +242,9 @@ def test_a_report_shows_the_figures_they_hold(out: Path) -> None:
     ((pair,),) = tables(latency, "comparison")
     assert pair[-1] == metrics["comparisons"][0]["verdict"] == "not comparable"
     assert [found.verdict for found in data.evidence[0].parity] == [metrics["parity"][0]["verdict"]]
-    operators = tables(section(run_document(data), "Operators"), "operator")[0]
-    assert {"features.0", "features.2", "features.4", "mix"} <= {row[6] for row in operators}
+    operators = tables(section(run_document(data), "Operators"), "layer", "operator")[0]
+    layers = {row[0].partition(" ")[0] for row in operators}
+    assert {"features.0", "features.2", "features.4", "mix"} <= layers
 
 
 def test_the_emulated_run_beside_one_is_still_its_evidence(out: Path) -> None:

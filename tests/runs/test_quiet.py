@@ -77,14 +77,15 @@ def test_summary_terminal_and_report_say_the_same_in_the_same_order(
     run_dir = configured.parent / "run"
     job = of_job.read_text().replace("\\", "")
     said = [line.strip().removeprefix("- ") for line in done.stdout.splitlines()]
-    answers = [line for line in said if line and not line.endswith("?") and not line.startswith("Report: ")]
+    besides = ("Report: ", "Lowering: ", "Delegate: ")
+    answers = [line for line in said if line and not line.endswith("?") and not line.startswith(besides)]
     assert len(answers) > 3 and all(line in job for line in answers)
     assert (run_dir / "for_tools" / "badge.json").is_file()
     said = [line.removeprefix("warning: ") for line in done.stderr.splitlines() if "warning: " in line]
     summary = load(next(run_dir.glob("*_pipeline_summary.json")))
     assert said == summary["warnings"] == [line.text for line in gather_report(run_dir).warnings]
     assert [entry["text"] for entry in summary["warnings_by_kind"]] == said
-    kinds = [entry["kind"] for entry in summary["warnings_by_kind"]]
+    kinds = [entry["kind"] for entry in summary["warnings_by_kind"] if entry["kind"] != "bimodal"]
     assert len(set(kinds)) == len(kinds)
 
 
@@ -140,7 +141,8 @@ def test_arm_features_are_missed_only_where_they_could_be(recorded: Path, said: 
 
 @pytest.mark.parametrize("recorded", sorted(path.parent for path in DATA.rglob("manifest.json")))
 def test_no_recorded_run_says_more_than_one_line_of_a_kind(recorded: Path) -> None:
-    kinds = [line.kind for line in gather_report(recorded).warnings]
+    """Only series with two groups of latencies have a line each: a range over both would say nothing."""
+    kinds = [line.kind for line in gather_report(recorded).warnings if line.kind != "bimodal"]
     assert len(set(kinds)) == len(kinds) <= 5
 
 
