@@ -143,6 +143,9 @@ Several = Annotated[
 ]
 
 
+ByModel = Annotated[dict[Word, _Each], Field(max_length=MOST_ENTRIES)]
+
+
 class Exclusion(Settings):
     """Cells that are left out: those that match everything said here. Each may be a value or a list."""
 
@@ -188,11 +191,17 @@ class SweepConfig(Settings):
     dtypes: Annotated[tuple[Dtype, ...], AfterValidator(each_once)] = Field(
         default=("fp32",), min_length=1, examples=[["fp32", "int8"]]
     )
-    """What to export models as."""
+    """What to export models as: number formats, or file.py:quantizer."""
     backends: Annotated[tuple[Backend, ...], AfterValidator(each_once)] = Field(
         default=("xnnpack",), min_length=1
     )
     """What to export them for."""
+    keep: ByModel[Several[Word]] = Field(default_factory=dict, examples=[{"toy_cnn": ["features.0"]}])
+    """By model, as the sweep writes it: layers that stay in fp32."""
+    calibrate: ByModel[Word] = Field(
+        default_factory=dict, examples=[{"toy_cnn": "data.py:inputs", "my_model.py:make": "inputs.npz"}]
+    )
+    """By model, as the sweep writes it: real inputs, as `--calibrate` takes them."""
     threads: ThreadCounts = Field(default=(1,), examples=[[1, 4]])
     """Thread counts."""
     rungs: tuple[Annotated[Rung, BeforeValidator(_as_rung)], ...] = Field(
@@ -223,6 +232,10 @@ class SweepConfig(Settings):
     """Folder of the store that finished runs are added to; left out, the usual one."""
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
+
+    def program_name(self, model: str, dtype: str, backend: str) -> str:
+        """The name of an export's file, without its ending."""
+        return f"{file_name_of(model)}_{backend}_{parse_format(dtype).word(kept=model in self.keep)}"
 
     def rung(self, name: str) -> Rung:
         return next(rung for rung in self.rungs if rung.name == name)
@@ -261,6 +274,11 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
         if other != target:
             what = f"is {target!r}, whose runs would go into the folder of {other!r}"
             yield Problem(f"targets[{at}]", what, "use two sweeps")
+    for setting in ("keep", "calibrate"):
+        for model in getattr(sweep, setting):
+            if model not in sweep.models or model.endswith(".pte"):
+                fix = "name a model of the sweep as it is written there; a .pte is exported already"
+                yield Problem(setting, f"names {model!r}, which the sweep does not export", fix)
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     yield from schedule_problems(sweep.schedule)
@@ -326,9 +344,11 @@ def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Proble
                     raise InputError(f"there is no program {as_written}", "correct the path")
                 names = [Path(model).stem]
             else:
-                name = file_name_of(model)
-                words = [parse_format(dtype).word() for dtype in sweep.dtypes]
-                names = [f"{name}_{backend}_{word}" for backend in sweep.backends for word in words]
+                names = [
+                    sweep.program_name(model, dtype, backend)
+                    for backend in sweep.backends
+                    for dtype in sweep.dtypes
+                ]
         except InputError as problem:
             yield Problem(where, f"is {as_written!r}: {problem.problem}", problem.fix)
             continue
@@ -338,23 +358,42 @@ def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Proble
                 what = f"is {as_written!r}, whose files would have the names of those of {other!r}"
                 yield Problem(where, what, "rename one of them, or use two sweeps")
                 break
+        if len(set(names)) < len(names):
+            what = f"lists formats whose files would have one name, such as {max(names, key=names.count)}"
+            yield Problem("dtypes", what, "rename one of the quantizers, or use two sweeps")
+            return
 
 
 def _resolved(sweep: SweepConfig, folder: Path) -> SweepConfig:
     """`sweep` with absolute paths, in its exclusions too."""
-    models = {model: _resolved_model(model, folder) for model in sweep.models}
+    models = {model: _resolved_file(model, folder) for model in sweep.models}
+    dtypes = {dtype: _resolved_file(dtype, folder) for dtype in sweep.dtypes}
     exclude = tuple(
-        each.model_copy(update={"model": tuple(models[model] for model in each.model)})
-        if each.model
-        else each
+        each.model_copy(
+            update={
+                "model": each.model and tuple(models[model] for model in each.model),
+                "dtype": each.dtype and tuple(dtypes.get(dtype, dtype) for dtype in each.dtype),
+            }
+        )
         for each in sweep.exclude
     )
-    store = str(folder / Path(sweep.store).expanduser()) if sweep.store else None
-    return sweep.model_copy(update={"models": tuple(models.values()), "exclude": exclude, "store": store})
+    return sweep.model_copy(
+        update={
+            "models": tuple(models.values()),
+            "dtypes": tuple(dtypes.values()),
+            "keep": {models[model]: layers for model, layers in sweep.keep.items()},
+            "calibrate": {
+                models[model]: _resolved_file(source, folder) for model, source in sweep.calibrate.items()
+            },
+            "exclude": exclude,
+            "store": str(folder / Path(sweep.store).expanduser()) if sweep.store else None,
+        }
+    )
 
 
-def _resolved_model(model: str, folder: Path) -> str:
-    if model.endswith(".pte"):
+def _resolved_file(model: str, folder: Path) -> str:
+    """A file, or file.py:function, with its whole path; other words as they are."""
+    if model.endswith((".pte", ".npz")):
         return str(found_path(Path(model).expanduser(), folder))
     place, colon, factory = model.rpartition(":")
     if colon and place.endswith(".py"):

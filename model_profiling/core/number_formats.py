@@ -42,9 +42,9 @@ class NumberFormat:
         return self.kind in ("int8", "own")
 
     def word(self, *, kept: bool = False) -> str:
-        """The word in file names; programs with layers kept in float32 have another."""
+        """The word in file names; programs with layers `kept` in float32 have another, if that differs."""
         word = f"own-{self.text.rpartition(':')[2]}" if self.kind == "own" else self.text.replace(":", "-")
-        return f"{word}-kept" if kept else word
+        return f"{word}-kept" if kept and self.kind != "fp32" else word
 
 
 def parse_format(text: str) -> NumberFormat:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import re
 import sys
@@ -16,96 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.core.number_formats import NumberFormat
+from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
-from model_profiling.export.tracing import Eager, Traced, flatten, like, module_of, operator_name, quoted_line
+from model_profiling.export.tracing import Eager, Traced, like
 from model_profiling.statistics.parity import OutputParity, compare_arrays, together
 
 if TYPE_CHECKING:
     import torch
-    from torch.fx import Node
 
     from model_profiling.models.base import ExampleInputs
 
     Tensors = list[torch.Tensor]
-
-
-# Finding the first operator with an output that is not finite: runs only after an output was NaN or infinite.
-
-
-def first_not_finite(traced: Traced) -> str:
-    """The first operator whose NaN or infinity reaches an output: `, first in aten.mul.Tensor in layers.0 at
-    model.py:12 in forward: the line`. An infinity that the model itself writes (a mask) is not blamed."""
-    graph = traced.program.module()
-    found = _kinds_by_node(graph, traced)
-    order = {node: place for place, node in enumerate(graph.graph.nodes)}
-    ends = [node for node in graph.graph.output_node().all_input_nodes if found.get(node)]
-    origins = sorted(_origins(ends, found), key=order.__getitem__)
-    return f", first in {_named(origins[0])}" if origins else ""
-
-
-def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, frozenset[str]]:
-    """The kinds of values that are not finite (`nan`, `inf`) in each node's tensors, if any."""
-    import torch
-
-    found: dict[Node, frozenset[str]] = {}
-
-    class Watched(torch.fx.Interpreter):
-        def run_node(self, n: Node) -> object:
-            result: object = super().run_node(n)
-            if n.op != "output" and (kinds := _kinds(result)):
-                found[n] = kinds
-            return result
-
-    inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in traced.eager.inputs()]
-    with torch.no_grad():
-        Watched(graph).run(*inputs, enable_io_processing=False)
-    return found
-
-
-def _kinds(result: object) -> frozenset[str]:
-    import torch
-
-    tensors = [leaf for leaf in flatten(result) if isinstance(leaf, torch.Tensor)]
-    numbers = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-    kinds = (("nan", torch.isnan), ("inf", torch.isinf))
-    return frozenset(word for word, test in kinds if any(bool(test(tensor).any()) for tensor in numbers))
-
-
-def _origins(ends: list[Node], found: dict[Node, frozenset[str]]) -> Iterator[Node]:
-    """The nodes where a chain of values that are not finite begins, searched back from `ends`."""
-    waiting, seen = list(ends), set(ends)
-    while waiting:
-        node = waiting.pop()
-        before = [each for each in node.all_input_nodes if each in found]
-        if "nan" in found[node] and not any("nan" in found[each] for each in before):
-            if all(_written(each, found) for each in before):
-                yield node
-                continue
-        elif not before:
-            if not _written(node, found):
-                yield node
-            continue
-        waiting += [each for each in before if each not in seen]
-        seen.update(before)
-
-
-def _written(node: Node, found: dict[Node, frozenset[str]]) -> bool:
-    """Whether the model itself wrote the infinity in `node`, as a number or through operators on such."""
-    if any(isinstance(leaf, float) and math.isinf(leaf) for leaf in flatten((node.args, node.kwargs))):
-        return True
-    before = [each for each in node.all_input_nodes if each in found]
-    return bool(before) and all(_written(each, found) for each in before)
-
-
-def _named(node: Node) -> str:
-    if node.op == "placeholder":
-        return f"the input {node.name}"
-    if node.op == "get_attr":
-        return f"the tensor {node.target} of the model"
-    module, _ = module_of(node)
-    place, source = (f" in {module}" if module else ""), quoted_line(node)
-    return f"{operator_name(node)}{place}{f' at {source}' if source else ''}"
 
 
 # Keeping the prints of torch and the native runtime away from the user, but available for errors.
@@ -167,22 +87,20 @@ _MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")
 
 
 def check_outputs(
-    name: str,
     pte: Path,
     traced: Traced,
-    eager: Eager,
     *,
-    wanted: NumberFormat,
+    search: Search,
     written_inputs: int,
     batches: Sequence[ExampleInputs] = (),
 ) -> Accuracy:
     """Compare the program with eager PyTorch, with float32 on `batches` if there are some; if it does not run
-    or gives no numbers, `problem` says so."""
+    or gives no numbers, `problem` says so, and `search` finds where that begins."""
+    name, eager, kind = search.name, search.eager, search.wanted.kind
     same_dtype, float32 = traced.eager.run(), eager.run()
-    dtype, kind = wanted.text, wanted.kind
 
     def run(given: Eager) -> Tensors:
-        return _run_program(name, pte, given)[written_inputs:]
+        return run_program(name, pte, given)[written_inputs:]
 
     try:
         produced = run(traced.eager)
@@ -193,7 +111,7 @@ def check_outputs(
                 "return plain tensors from forward(), in a fixed order",
             )
         # If PyTorch overflows and the backend, with wider sums, does not, compare with float32.
-        overflowed = _odd(same_dtype) and not _odd(produced)
+        overflowed = count_not_finite(same_dtype) and not count_not_finite(produced)
         compared = Accuracy(
             lowering=deviation(produced, float32, PRECISION_TOLERANCE[kind])
             if overflowed
@@ -209,7 +127,7 @@ def check_outputs(
             )
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
-    problem, fix = _not_finite(name, dtype, traced, produced=produced, same_dtype=same_dtype, float32=float32)
+    problem, fix = _not_finite(search, traced, produced=produced, same_dtype=same_dtype, float32=float32)
     return replace(compared, problem=problem, fix=fix)
 
 
@@ -237,7 +155,7 @@ def _on_real_inputs(
     return deviation(produced, wanted, tolerance)
 
 
-def _run_program(name: str, pte: Path, eager: Eager) -> Tensors:
+def run_program(name: str, pte: Path, eager: Eager) -> Tensors:
     import torch
     from executorch.runtime import Runtime
 
@@ -259,32 +177,31 @@ def _run_program(name: str, pte: Path, eager: Eager) -> Tensors:
     return [output for output in outputs if isinstance(output, torch.Tensor)]
 
 
-def _odd(tensors: Tensors) -> int:
-    return sum(int((~t.isfinite()).sum()) for t in tensors if t.is_floating_point())
-
-
 def _not_finite(
-    name: str, dtype: str, traced: Traced, *, produced: Tensors, same_dtype: Tensors, float32: Tensors
+    search: Search, traced: Traced, *, produced: Tensors, same_dtype: Tensors, float32: Tensors
 ) -> tuple[str, str]:
     """The problem and its fix if outputs are NaN, or infinite where they are not in float32."""
+    name, dtype = search.name, search.wanted.text
     if any(bool(t.isnan().any()) for t in float32 if t.is_floating_point()):
+        origin = first_not_finite(traced)
         return (
-            f"'{name}' returns NaN in PyTorch too, on its example inputs{first_not_finite(traced)}",
+            f"'{name}' returns NaN in PyTorch too, on its example inputs{origin.text if origin else ''}",
             "use example inputs that the model is made for",
         )
-    count = _odd(produced) - _odd(float32)
-    if count > 0 and _odd(same_dtype) > _odd(float32):
-        values = "1 output value is" if count == 1 else f"{count} output values are"
-        return (
-            f"'{name}' overflows in {dtype}: {values} NaN or infinite{first_not_finite(traced)}",
-            "keep that layer in float32 (--keep MODULE=fp32), export fp32, or scale the activations down",
-        )
-    if count > 0:
-        return (
-            f"the exported program of '{name}' returns {count} NaN or infinite values where PyTorch does not",
-            "export with --backend portable to see whether the backend is the cause",
-        )
-    return "", ""
+    meant = count_not_finite(float32)
+    count = count_not_finite(produced) - meant
+    if count <= 0:
+        return "", ""
+    values = "1 output value is" if count == 1 else f"{count} output values are"
+    if count_not_finite(same_dtype) > meant:
+        where, fix = search.cure(first_not_finite(traced), meant)
+        return f"'{name}' overflows in {dtype}: {values} NaN or infinite{where}", fix
+    where, fix = search.cure(search.first_in_program(traced), meant)
+    return (
+        f"the program of '{name}' overflows in {dtype}, though PyTorch does not: {values} NaN or "
+        f"infinite{where}",
+        fix,
+    )
 
 
 def deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:

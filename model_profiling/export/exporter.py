@@ -8,9 +8,11 @@ import json
 import platform
 import random
 import re
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +22,10 @@ from model_profiling.core.hints import install_extra
 from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, parse_format
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export import tracing
-from model_profiling.export.accuracy import check_outputs, quietly
+from model_profiling.export.accuracy import check_outputs, quietly, run_program
 from model_profiling.export.calibration import calibration_batches
 from model_profiling.export.outside import Refusals, with_instructions
+from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, Coverage, ExportResult
 from model_profiling.export.tracing import module_of, operator_name, place_named_in, quoted_line
 from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_model
@@ -112,16 +115,25 @@ def _place(problem: BaseException, traced: ExportedProgram) -> str:
     return ""
 
 
+_IN_BUFFERS = f"keep what one call leaves for the next in buffers (register_buffer); {tracing.STATIC_CACHE}"
+_CURES = {
+    "complex": "compute with real and imaginary parts separately: ExecuTorch has no complex numbers",
+    "quantized_decomposed": "export fp16, or exclude that line from quantization",
+    "Missing out variants": (
+        "register an out= variant of that operator with PyTorch, and its kernel with ExecuTorch"
+    ),
+    "is mutated in the forward method": _IN_BUFFERS,
+    "expected compiled_fn to be GraphModule": _IN_BUFFERS,
+    "Core ATen": "replace that operator: ExecuTorch takes only operators of Core ATen",
+}
+"""What to do, by a part of what ExecuTorch says."""
+
+
 def _cure(problem: BaseException) -> str:
     said = str(problem)
-    if "complex" in said:
-        return "compute with real and imaginary parts separately: ExecuTorch has no complex numbers"
-    if "quantized_decomposed" in said:
-        return "export fp16, or exclude that line from quantization"
-    if "Missing out variants" in said:
-        return "register an out= variant of that operator with PyTorch, and its kernel with ExecuTorch"
-    if "Core ATen" in said:
-        return "replace that operator: ExecuTorch takes only operators of Core ATen"
+    for part, cure in _CURES.items():
+        if part in said:
+            return cure
     if passed_through(problem, "/executorch/backends/"):
         return "--backend portable may still work; --debug shows where it stopped"
     return "--debug shows where it stopped"
@@ -282,11 +294,9 @@ def export_model(
             pte_part.write_bytes(lowered.program.buffer)
             progress.stage(f"checking {pte.stem} against PyTorch")
             accuracy = check_outputs(
-                named.name,
                 pte_part,
                 traced,
-                eager,
-                wanted=wanted,
+                search=Search(named.name, eager, wanted, keep, partial(_lower_and_run, named.name, backend)),
                 written_inputs=lowered.written_inputs,
                 batches=batches or (),
             )
@@ -336,6 +346,15 @@ def export_model(
             accuracy.problem, (f"{accuracy.fix}; the program and this verdict are kept as {pte}")
         )
     return result
+
+
+def _lower_and_run(name: str, backend: str, traced: tracing.Traced) -> list[torch.Tensor]:
+    with quietly():
+        lowered = lower(name, traced.program, backend)
+    with tempfile.TemporaryDirectory(prefix="sme2prof-") as folder:
+        pte = Path(folder) / "again.pte"
+        pte.write_bytes(lowered.program.buffer)
+        return run_program(name, pte, traced.eager)[lowered.written_inputs :]
 
 
 def describe_tensor(leaf: object) -> str:

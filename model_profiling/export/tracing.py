@@ -87,6 +87,10 @@ def _dtypes(node: torch.fx.Node) -> list[str]:
 
 
 Outcome = TypeVar("Outcome")
+STATIC_CACHE = (
+    "for a transformers model with a cache, wrap it in TorchExportableModuleWithStaticCache of "
+    "transformers.integrations.executorch"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +180,11 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
         if leaf is not None and not isinstance(leaf, torch.Tensor | bool | int | float)
     ]
     if strange or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
-        what = f"a {type(strange[0]).__name__}" if strange else "no tensor"
+        kind = type(strange[0]).__name__ if strange else ""
+        fix = "return tensors, or tuples, lists and dicts of tensors"
         raise InputError(
-            f"forward() of '{name}' returns {what}, which cannot be exported",
-            "return tensors, or tuples, lists and dicts of tensors",
+            f"forward() of '{name}' returns {f'a {kind}' if kind else 'no tensor'}, which cannot be exported",
+            f"{fix}; {STATIC_CACHE}" if kind.endswith("Cache") else fix,
         )
     return eager
 
@@ -205,7 +210,7 @@ def trace(
         eager = _with_4_bit_weights(name, eager, wanted, keep)
     elif wanted.quantized:
         eager = _quantized(name, eager, wanted, calibration, keep)
-    return Traced(_export(name, eager), eager)
+    return Traced(export_graph(name, eager), eager)
 
 
 def _check_kept(name: str, module: torch.nn.Module, keep: Sequence[str]) -> None:
@@ -241,7 +246,7 @@ def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
         return call()
 
 
-def _export(name: str, eager: Eager) -> ExportedProgram:
+def export_graph(name: str, eager: Eager) -> ExportedProgram:
     import torch
 
     def cure(problem: BaseException) -> str:
@@ -254,9 +259,23 @@ def _export(name: str, eager: Eager) -> ExportedProgram:
         return "write that line with PyTorch operators on tensors; --debug shows where it stopped"
 
     with blaming(f"torch.export cannot trace '{name}'", cure, ExportError), torch.no_grad():
-        return torch.export.export(
+        program = torch.export.export(
             eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes
         )
+        if not _takes_buffers_for_constants(program):
+            return program
+        return torch.export.export(
+            eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes, strict=True
+        )
+
+
+def _takes_buffers_for_constants(program: ExportedProgram) -> bool:
+    """Whether the trace has a buffer twice: a plain object of the model, such as a cache, holds it too. Such
+    a trace cannot be lowered; tracing the Python code itself (strict) recognizes the buffer."""
+    signature = program.graph_signature
+    held = {**program.state_dict, **program.constants}
+    buffers = {held[name].data_ptr() for name in signature.buffers if name in held}
+    return any(held[name].data_ptr() in buffers for name in signature.lifted_tensor_constants)
 
 
 def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) -> Outcome:
@@ -376,7 +395,7 @@ def _quantized(
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     quantizer = _quantizer(wanted, keep)
-    program = _export(name, eager)
+    program = export_graph(name, eager)
     exported = program.module()
     with blaming(
         f"'{name}' cannot be quantized",

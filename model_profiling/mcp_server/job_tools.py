@@ -27,7 +27,7 @@ from mcp.server.mcpserver import Context
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import printable
 from model_profiling.core.left_running import end_all, marked, new_mark
-from model_profiling.core.number_formats import Named
+from model_profiling.core.number_formats import FORMATS, parse_format
 from model_profiling.core.stdio import say_aside
 from model_profiling.mcp_server.answers import ExportAnswer, ProfileAnswer, answer
 from model_profiling.mcp_server.confinement import Root
@@ -43,6 +43,18 @@ OutDir = Annotated[
     arg(
         "Folder to write to, relative to the root. Default: out_<model> in the root (for a program in a "
         "folder `artifacts`, the folder above it)."
+    ),
+]
+_FORMATS = f"{', '.join(FORMATS)}, int4:32 (a scale per 32 weights), or path/file.py:quantizer in the root"
+Keep = Annotated[
+    tuple[Annotated[str, arg("", pattern=r"^[A-Za-z_0-9][A-Za-z_0-9.]*$")], ...],
+    arg("Modules that stay in fp32, by path in the model.", examples=[["features.0"]], max_length=256),
+]
+Calibration = Annotated[
+    str | None,
+    arg(
+        "Real inputs, for the ranges of int8 and for accuracy: path/file.py:function that yields them, or "
+        "path/file.npz, relative to the root.",
     ),
 ]
 TimeLimit = Annotated[
@@ -71,7 +83,8 @@ class JobTools:
                 examples=["toy_cnn", "my_model.py:make"],
             ),
         ],
-        dtype: Annotated[Named, arg("Number format of the program.")] = "fp32",
+        dtype: Annotated[str, arg(f"Number format of the program: {_FORMATS}.")] = "fp32",
+        keep: Keep = (),
         backend: Annotated[
             Backend, arg("xnnpack: optimized, with SME2; portable: reference kernels, slow.")
         ] = "xnnpack",
@@ -79,12 +92,7 @@ class JobTools:
             str | None,
             arg("Name for the files, instead of the model's name.", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
         ] = None,
-        calibration: Annotated[
-            str | None,
-            arg(
-                "path/file.py:function relative to the root that yields real inputs, for ranges and accuracy."
-            ),
-        ] = None,
+        calibration: Calibration = None,
         seed: Annotated[int, arg("Seed for weights and example inputs.", ge=0, le=2**31 - 1)] = 0,
         out_dir: OutDir = None,
         time_limit_s: TimeLimit = 3600,
@@ -97,10 +105,9 @@ class JobTools:
         if word.endswith(".pte"):
             raise InputError(f"{model} is already exported", "call `profile` with it")
         options = {
-            "--dtype": dtype,
+            **self._exporting(dtype, keep, calibration),
             "--backend": backend,
             "--name": name,
-            "--calibrate": calibration and self.root.factory(calibration),
             "--seed": seed or None,
             "--outdir": self.root.outputs(name or word, out_dir),
         }
@@ -130,12 +137,14 @@ class JobTools:
             ),
         ],
         dtype: Annotated[
-            Literal[Named, "all"] | None,
+            str | None,
             arg(
-                "Number format to export to [fp32]; `all` measures those that suit the model and says which "
-                "to ship; leave it out for a .pte."
+                f"Number format to export to [fp32]: {_FORMATS}. Several with commas, or `all` that suit the "
+                "model, are compared, and the answer says which to ship. Leave it out for a .pte."
             ),
         ] = None,
+        keep: Keep = (),
+        calibration: Calibration = None,
         backend: Annotated[
             Backend | None, arg("Backend to export for [xnnpack]; leave it out for a .pte.")
         ] = None,
@@ -185,7 +194,7 @@ class JobTools:
         word = self.root.model(model)
         options = {
             "--target": self.target(target, device),
-            "--dtype": dtype,
+            **self._exporting(dtype, keep, calibration),
             "--backend": backend,
             "--threads": ",".join(map(str, threads)),
             "--budget": budget_s,
@@ -212,6 +221,24 @@ class JobTools:
             else "nothing was measured: see `failed`",
         )
 
+    def _exporting(
+        self, dtype: str | None, keep: tuple[str, ...], calibration: str | None
+    ) -> dict[str, object]:
+        """Options of both commands; files that they name are inside the root, because their code runs."""
+        if dtype is not None and dtype != "all":
+            formats = [parse_format(word.strip()) for word in dtype.split(",")]
+            dtype = ",".join(
+                self.root.factory(each.text) if each.kind == "own" else each.text for each in formats
+            )
+        if calibration is not None:
+            calibration = (
+                self.root.word(self.root.file(calibration, ".npz"))
+                if calibration.endswith(".npz")
+                else self.root.factory(calibration)
+            )
+        kept = [f"{module}=fp32" for module in keep]
+        return {"--dtype": dtype, "--keep": kept, "--calibrate": calibration}
+
     def target(self, kind: TargetKind, device: str | None) -> str:
         if kind not in ("android", "ssh"):
             if device is not None:
@@ -237,11 +264,14 @@ class JobTools:
 
 
 def _words(options: Mapping[str, object]) -> list[str]:
-    """The given options as words: a flag alone, any other option with its value."""
+    """The given options as words: a flag alone, any other option with its value or each of its values."""
     words: list[str] = []
     for option, value in options.items():
-        if value is not None and value is not False:
-            words += [option] if value is True else [option, str(value)]
+        if value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            for each in value if isinstance(value, list) else [value]:
+                words += [option, str(each)]
     return words
 
 

@@ -12,11 +12,10 @@ from model_profiling.config.settings import ProfileConfig, Schedule
 from model_profiling.config.sweep import LADDER, Rung, SweepConfig, choice_of
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.number_formats import format_of_name, parse_format
+from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.records import read_record, record_json
 from model_profiling.core.safe_read import stays_inside
 from model_profiling.models import registry
-from model_profiling.models.catalog import file_name_of
 from model_profiling.pipeline.open_run import SECONDS as SAMPLING_S
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, emulated_seconds
 from model_profiling.program import read_program
@@ -48,6 +47,8 @@ class Program:
     model: str
     dtype: str | None = None
     backend: str | None = None
+    keep: tuple[str, ...] = ()
+    calibration: str | None = None
 
     @property
     def exported(self) -> bool:
@@ -235,8 +236,9 @@ def _programs(sweep: SweepConfig) -> Iterator[tuple[Program, str]]:
             continue
         for dtype in sweep.dtypes:
             for backend in sweep.backends:
-                name = f"{file_name_of(model)}_{backend}_{parse_format(dtype).word()}"
-                yield Program(name, model, dtype, backend), _unsupported(model, dtype)
+                name = sweep.program_name(model, dtype, backend)
+                given = sweep.keep.get(model, ()), sweep.calibrate.get(model)
+                yield Program(name, model, dtype, backend, *given), _unsupported(model, dtype)
 
 
 def _unsupported(model: str, dtype: str) -> str:

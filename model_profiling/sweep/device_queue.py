@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
+from model_profiling.core.number_formats import parse_format
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
@@ -267,6 +268,8 @@ class Programs:
             except ProfilingError:
                 whole = False
             return path if whole else None
+        if program.keep or program.calibration:
+            return None
         return current_export(program.model, program.dtype, program.backend, self.artifacts)
 
     def add(self, program: Program, path: Path) -> None:
@@ -302,6 +305,7 @@ class Programs:
 def exports_anywhere(program: Program) -> bool:
     """Whether any machine with the kit exports the same: a model of the kit or ExecuTorch, from no file."""
     chosen = registry.choose(program.model)
-    if chosen is None:
+    own_format = parse_format(program.dtype or "fp32").kind == "own"
+    if chosen is None or program.calibration or own_format:
         return False
     return not chosen.files and registry.discover()[chosen.model].source in ("kit", "executorch")

@@ -38,8 +38,13 @@ class Exporter:
 
     def export(self, program: Program, folder: Path) -> Path:
         asked = {
-            "model": program.model, "dtype": program.dtype, "backend": program.backend, "folder": str(folder)
-        }  # fmt: skip
+            "model": program.model,
+            "dtype": program.dtype,
+            "backend": program.backend,
+            "keep": program.keep,
+            "calibration": program.calibration,
+            "outdir": str(folder),
+        }
         with self._lock:
             child = self._running()
             assert child.stdin is not None and child.stdout is not None
@@ -132,7 +137,9 @@ def _serve(asks: IO[bytes], answers: IO[bytes]) -> None:
     for line in asks:
         asked = json.loads(line)
         try:
-            answer = {"pte": _export(asked["model"], asked["dtype"], asked["backend"], Path(asked["folder"]))}
+            from model_profiling.export import export_model
+
+            answer = {"pte": str(export_model(**asked).pte)}
         except ProfilingError as problem:
             answer = {"kind": type(problem).__name__, "problem": problem.problem, "fix": problem.fix}
         except Exception as problem:  # noqa: BLE001  a model's own code may fail in any way
@@ -140,12 +147,6 @@ def _serve(asks: IO[bytes], answers: IO[bytes]) -> None:
             answer = {"kind": "", "problem": said, "fix": _CRASHED.format(model=asked["model"])}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
-
-
-def _export(model: str, dtype: str, backend: str, folder: Path) -> str:
-    from model_profiling.export import export_model
-
-    return str(export_model(model, dtype=dtype, backend=backend, outdir=folder).pte)
 
 
 if __name__ == "__main__":

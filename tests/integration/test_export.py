@@ -18,6 +18,7 @@ from said import says
 
 from model_profiling.cli.main import main
 from model_profiling.core import process
+from model_profiling.core.errors import ExportError
 from model_profiling.core.number_formats import parse_format
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import deviation
@@ -206,6 +207,8 @@ def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:
         (["raises"], r"ValueError: the weights are not here at unseen\.py:\d+"),
         (["leaves"], r"unseen\.py:leaves .*SystemExit: 0 at unseen\.py:\d+ in leaves"),
         (["broken"], r"'unseen_broken' returned str; .*torch\.nn\.Module"),
+        (["caching_unregistered"], r"mutated .*register_buffer.*TorchExportableModuleWithStaticCache"),
+        (["returns_cache"], r"returns a Cache\b.*TorchExportableModuleWithStaticCache"),
         (["linear", "--dtype", "int4:32"], r"no linear layer of a multiple of 32 inputs"),
         (["linear", "--dtype", "int4:30"], r"no groups of 30; .*int4:32"),
         (["linear", "--dtype", "int5"], r"no number format 'int5'; .*int8-dynamic"),
@@ -242,7 +245,7 @@ def test_bad_input_is_one_line_and_leaves_no_file(words: list[str], error: str, 
             "large",
             "fp16",
             r"fp16: 4 output values .*aten\.mul\.Tensor in scale at"
-            r" unseen\.py:\d+ in forward: return x \* 10\.0; .*fp32",
+            r" unseen\.py:\d+ in forward: return x \* 10\.0; .*fp32.*without success: --keep scale=fp32",
         ),
     ],
 )
@@ -257,6 +260,34 @@ def test_a_program_that_gives_no_numbers_is_left_with_its_verdict(
     kept = read_export(pte)
     assert kept.accuracy.problem in done.stderr and not kept.accuracy.ok
     assert kept.accuracy.lowering and kept.accuracy.lowering.verdict == "identical"
+
+
+@pytest.mark.parametrize(
+    "factory, fine, error, keep",
+    [
+        ("loud", "quiet", r"overflows in fp16: .*aten\.mul\.Tensor in loud at unseen", "loud"),
+        (
+            "wide_norm",
+            "narrow_norm",
+            r"though PyTorch does not: .*aten\.layer_norm\.default in norm at",
+            "norm",
+        ),
+    ],
+)
+def test_layers_to_keep_in_float32_are_named_after_they_were_tried(
+    factory: str, fine: str, error: str, keep: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError) as raised:
+        export_model(f"{UNSEEN}:{factory}", dtype="fp16", outdir=tmp_path)
+    assert re.search(error, raised.value.problem), raised.value.problem
+    says(raised.value.fix, f"add --keep {keep}=fp32 (this was tried: the outputs are then finite)")
+    assert export_model(f"{UNSEEN}:{factory}", dtype="fp16", outdir=tmp_path, keep=(keep,)).accuracy.ok
+    assert export_model(f"{UNSEEN}:{fine}", dtype="fp16", outdir=tmp_path).accuracy.ok
+
+
+def test_a_cache_in_buffers_is_exported(tmp_path: Path) -> None:
+    """transformers' static cache: tracing sees each tensor twice, in the buffers and in the cache object."""
+    assert export_model(f"{UNSEEN}:caching", outdir=tmp_path).accuracy.ok
 
 
 def test_answers_and_infinities_that_are_meant(tmp_path: Path) -> None:

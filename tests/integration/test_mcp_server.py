@@ -95,9 +95,11 @@ def test_tools_say_what_they_take_give_and_change(client: Assistant) -> None:
     assert listed["profile"].annotations.idempotent_hint is False
     asked = listed["profile"].input_schema["properties"]
     assert asked["target"]["enum"] == list(get_args(TargetKind))
-    assert asked["dtype"]["anyOf"][0]["enum"] == [*DTYPES, "all"]
+    says(asked["dtype"]["description"], *DTYPES, "int4:32", "file.py:quantizer", "`all`")
     export = listed["export"].input_schema["properties"]
-    assert (export["dtype"]["enum"], export["backend"]["enum"]) == (list(DTYPES), list(BACKENDS))
+    says(export["dtype"]["description"], *DTYPES, "int4:32", "file.py:quantizer")
+    assert export["backend"]["enum"] == list(BACKENDS)
+    assert export["keep"] == asked["keep"] and export["calibration"] == asked["calibration"]
     in_schema = listed["top_operators"].input_schema["$defs"]["Category"]["enum"]
     assert in_schema == [category.value for category in Category]
     assert "title" in listed["advice"].output_schema["$defs"]["Advice"]["properties"]  # a name, not a title
@@ -230,7 +232,12 @@ def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> N
         ("profile", {"model": "--debug"}, "there is no model"),
         ("profile", {"model": "toy_cn"}, "'toy_cnn'? the tool `models`"),
         ("profile", {"model": "none.pte"}, "no file none.pte"),
-        ("profile", {"model": "toy_cnn", "dtype": "fp8"}, "'fp32', 'fp16'"),
+        ("profile", {"model": "toy_cnn", "dtype": "fp8"}, "no number format 'fp8'"),
+        ("profile", {"model": "toy_cnn", "dtype": "fp32,int4:30"}, "no groups of 30"),
+        ("profile", {"model": "toy_cnn", "dtype": "fp32,../x.py:quantizer"}, "outside the root"),
+        ("export", {"model": "toy_cnn", "dtype": "os:getcwd"}, "import any module"),
+        ("export", {"model": "toy_cnn", "keep": ["--debug"]}, "'keep"),
+        ("export", {"model": "toy_cnn", "calibration": "/x.npz"}, "outside the root"),
         ("profile", {"model": "toy_cnn", "threads": "many"}, "'threads' cannot be"),
         ("profile", {"model": "toy_cnn", "budget_s": -1}, "'budget_s' cannot be -1"),
         ("summary", {"rum": RUN}, "no argument 'rum'"),
@@ -289,12 +296,16 @@ def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
 
 def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root: Path) -> None:
     heard: list[str] = []
-    # The portable kernels: the quickest real export there is.
-    began = client.begin("export", {"model": "toy_cnn", "backend": "portable"}, heard)
-    made = client.answer("export", began.result(timeout=300))
+    (root / "formats.py").write_text(
+        "from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (\n"
+        "    XNNPACKQuantizer, get_symmetric_quantization_config\n)\n"
+        "def mine(): return XNNPACKQuantizer().set_global(get_symmetric_quantization_config())\n"
+    )
+    asked = {"model": "toy_cnn", "dtype": "formats.py:mine", "keep": ["features.0", "features.2"]}
+    made = client.answer("export", client.begin("export", asked, heard).result(timeout=300))
     assert made["outputs_agree"] is True
-    assert (made["operators_delegated"], made["operators"] > 0) == (0, True)
-    assert "lowering toy_cnn_portable_fp32" in heard
+    assert made["operators_delegated"] == made["operators"] > 0
+    assert "lowering toy_cnn_xnnpack_own-mine-kept" in heard
     assert (root / made["program"]).is_file()
     assert (root / made["etrecord"]).is_file()
 

@@ -195,6 +195,66 @@ class Nested(nn.Module):
         return {"sum": pair[0] + pair[1], "scaled": named["scale"] * pair[0]}
 
 
+class Cache:
+    """A plain object with tensors, as transformers' caches are."""
+
+    def __init__(self, total: Tensor) -> None:
+        self.total = total
+
+
+class Caching(nn.Module):
+    """Writes into a cache, whose tensor is a buffer too if `registered`."""
+
+    def __init__(self, *, registered: bool) -> None:
+        super().__init__()
+        self.cache = Cache(torch.full((4,), 3.0))
+        if registered:
+            self.register_buffer("total", self.cache.total, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.total.add_(x)
+        return self.cache.total * 2
+
+
+class ReturnsCache(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Cache]:
+        return x + 1, Cache(x)
+
+
+class Around(nn.Module):
+    """Between two linear layers, values that float16 can hold (`by` is small) or not."""
+
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.first, self.loud, self.last = nn.Linear(8, 8), Loud(by), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.loud(self.first(x)))
+
+
+class Loud(nn.Module):
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.by = by
+        self.scale = Scale()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale(x * self.by) / (10 * self.by)
+
+
+class SmallNorm(nn.Module):
+    """A norm of small values. PyTorch computes it in float32; ExecuTorch's kernel for float16 returns NaN if
+    a row is wide."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, width), nn.Linear(width, 8)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.norm(self.first(x) * 0.01))
+
+
 class Broken:
     """Its methods return the wrong things."""
 
@@ -233,6 +293,11 @@ choice = of(Choice, torch.randn(2, 5))
 large = of(Large, torch.ones(4))
 mixed_dtype = of(MixedDtype, torch.randn(2, 4))
 wrong_inputs = of(lambda: nn.Linear(8, 8), torch.randn(2, 5))
+caching = of(lambda: Caching(registered=True), torch.ones(4))
+caching_unregistered = of(lambda: Caching(registered=False), torch.ones(4))
+returns_cache = of(ReturnsCache, torch.ones(4))
+loud, quiet = (of(lambda by=by: Around(by), torch.ones(2, 8)) for by in (5e5, 1.0))
+wide_norm, narrow_norm = (of(lambda width=width: SmallNorm(width), torch.randn(4, 8)) for width in (384, 32))
 counter = of(Counter, torch.ones(3))
 in_place = of(InPlace, torch.ones(3))
 nested = of(Nested, (torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})

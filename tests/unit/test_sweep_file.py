@@ -20,7 +20,7 @@ from model_profiling.core.process import Completed
 from model_profiling.core.progress import Silent
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.sweep import cells as sweep_cells
-from model_profiling.sweep.device_queue import SweepProgress, Work
+from model_profiling.sweep.device_queue import SweepProgress, Work, exports_anywhere
 from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import CellOutcome, open_sweep
 from model_profiling.sweep.worker import parse_scheduler
@@ -84,9 +84,39 @@ def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) ->
     assert {cell.program.name for cell in sweep_cells.cells(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
 
 
+def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("")
+    changed: Raw = {
+        "models": ["toy_cnn", "own.py:make"],
+        "dtypes": ["fp32", "fp16", "int4:32", "own.py:quantizer"],
+        "keep": {"toy_cnn": ["features.0"]},
+        "calibrate": {"own.py:make": "own.py:inputs"},
+        "exclude": [{"dtype": "own.py:quantizer", "model": "toy_cnn"}],
+    }
+    jsonschema.validate(GOOD | changed, sweep_schema())
+    measured = sweep_cells.cells(sweep_of(tmp_path, **changed))
+    programs = {cell.program.name: cell.program for cell in measured}
+    assert list(programs) == [
+        "toy_cnn_xnnpack_fp32",  # all of it is in fp32
+        "toy_cnn_xnnpack_fp16-kept",
+        "toy_cnn_xnnpack_int4-32-kept",
+        *(f"own_make_xnnpack_{word}" for word in ("fp32", "fp16", "int4-32", "own-quantizer")),
+    ]
+    kept, own = programs["toy_cnn_xnnpack_fp16-kept"], programs["own_make_xnnpack_own-quantizer"]
+    assert (kept.keep, kept.calibration) == (("features.0",), None)
+    assert (own.keep, own.calibration) == ((), f"{tmp_path}/own.py:inputs")
+    assert own.dtype == f"{tmp_path}/own.py:quantizer" and own.model == f"{tmp_path}/own.py:make"
+    assert exports_anywhere(kept) and not exports_anywhere(replace(kept, calibration="inputs.npz"))
+    assert not exports_anywhere(replace(kept, dtype=own.dtype))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
+        ({"keep": {"toy": ["a"]}}, "keep 'toy'"),
+        ({"calibrate": {"x.pte": "a.npz"}}, "calibrate 'x.pte' exported"),
+        ({"keep": {"toy_cnn": []}}, "keep empty"),
+        ({"dtypes": ["a.py:q", "b.py:q"]}, "dtypes toy_cnn_xnnpack_own-q quantizers"),
         ({"modells": []}, "modells 'models'"),
         ({"budget_s": 3}, "budget_s schedule"),
         ({"disable": ["i8mm"]}, "disable rungs[]"),

@@ -1,0 +1,216 @@
+"""Where the NaN and infinities of a program begin, and which layers to keep in float32 against that. It runs
+only after an output was NaN or infinite."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.number_formats import NumberFormat
+from model_profiling.export.tracing import (
+    Eager,
+    Traced,
+    export_graph,
+    flatten,
+    module_of,
+    operator_name,
+    quoted_line,
+    trace,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+
+    Tensors = list[torch.Tensor]
+
+_TRY_FOR_S = 180.0
+"""After this time no other layers are tried; each attempt is an export."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where values that are not finite begin."""
+
+    text: str
+    """`, first in aten.mul.Tensor in layers.0 at model.py:12 in forward: the line`."""
+    module: str
+    """The module's path; empty for the model itself."""
+
+
+def count_not_finite(tensors: Tensors) -> int:
+    return sum(int((~t.isfinite()).sum()) for t in tensors if t.is_floating_point())
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The export to repeat with other layers in float32."""
+
+    name: str
+    eager: Eager
+    """The model in float32."""
+    wanted: NumberFormat
+    keep: Sequence[str]
+    run: Callable[[Traced], Tensors]
+    """Lowers a trace and runs its program."""
+
+    def first_in_program(self, traced: Traced) -> Origin | None:
+        """The same as `first_not_finite` for a program that overflows where PyTorch does not: it is lowered
+        once more, with sums as outputs; each is finite only if all outputs of one module are."""
+        import torch
+
+        seen: dict[int, tuple[str, torch.Tensor]] = {}
+
+        def hook(path: str) -> Callable[[object, object, object], None]:
+            def note(_: object, __: object, result: object) -> None:
+                for leaf in flatten(result):
+                    if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                        seen.setdefault(id(leaf), (path, leaf))
+
+            return note
+
+        module = traced.eager.module
+
+        class Watched(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.module = module
+
+            def forward(self, *args: object, **kwargs: object) -> list[torch.Tensor]:
+                seen.clear()
+                self.module(*args, **kwargs)
+                return [(leaf * 0).sum() for _, leaf in seen.values()]
+
+        hooks = [part.register_forward_hook(hook(path)) for path, part in module.named_modules()]
+        try:
+            watched = replace(traced.eager, module=Watched().eval(), dynamic_shapes=None)
+            found = self.run(Traced(export_graph(self.name, watched), watched))
+        except ProfilingError:  # what only names the layer must not hide that there is a problem
+            return None
+        finally:
+            for each in hooks:
+                each.remove()
+        for (path, _), total in zip(seen.values(), found, strict=True):
+            if not total.isfinite():
+                calls = (node for node in traced.program.graph.nodes if node.op == "call_function")
+                inside = [node for node in calls if module_of(node)[0] == path]
+                return _origin(inside[-1]) if inside else Origin(f", first in {path}", path)
+        return None
+
+    def cure(self, origin: Origin | None, meant: int) -> tuple[str, str]:
+        """Where it begins, and what to do: layers to keep in float32 are named only if that was tried and
+        left no more than the `meant` infinite values."""
+        other = "export fp32, or scale the activations down"
+        if origin is None or not origin.module or self.wanted.kind != "fp16":
+            return origin.text if origin else "", other
+        began, tried = time.monotonic(), []
+        for paths in _candidates(self.eager.module, origin.module):
+            if time.monotonic() - began > _TRY_FOR_S:
+                break
+            flags = " ".join(f"--keep {path}=fp32" for path in dict.fromkeys((*self.keep, *paths)))
+            if self._is_finite((*self.keep, *paths), meant):
+                return origin.text, f"add {flags} (this was tried: the outputs are then finite)"
+            tried.append(flags)
+        failed = " and ".join(tried)
+        return origin.text, f"{other}; tried without success: {failed}" if tried else other
+
+    def _is_finite(self, keep: Sequence[str], meant: int) -> bool:
+        with contextlib.suppress(ProfilingError):
+            again = trace(self.name, self.eager, self.wanted, None, keep)
+            return count_not_finite(again.eager.run()) <= meant >= count_not_finite(self.run(again))
+        return False
+
+
+def _candidates(module: torch.nn.Module, path: str) -> Iterator[tuple[str, ...]]:
+    """What to keep in float32: the layer, all layers of its kind, the module around it."""
+    yield (path,)
+    kind = type(module.get_submodule(path))
+    alike = tuple(each for each, part in module.named_modules() if each and type(part) is kind)
+    if len(alike) > 1:
+        yield alike
+    if around := path.rpartition(".")[0]:
+        yield (around,)
+
+
+def first_not_finite(traced: Traced) -> Origin | None:
+    """The first operator in PyTorch whose NaN or infinity reaches an output. An infinity that the model
+    itself writes (a mask) is not blamed."""
+    graph = traced.program.module()
+    found = _kinds_by_node(graph, traced)
+    order = {node: place for place, node in enumerate(graph.graph.nodes)}
+    ends = [node for node in graph.graph.output_node().all_input_nodes if found.get(node)]
+    origins = sorted(_origins(ends, found), key=order.__getitem__)
+    return _origin(origins[0]) if origins else None
+
+
+def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, frozenset[str]]:
+    """The kinds of values that are not finite (`nan`, `inf`) in each node's tensors, if any."""
+    import torch
+
+    found: dict[Node, frozenset[str]] = {}
+
+    class Watched(torch.fx.Interpreter):
+        def run_node(self, n: Node) -> object:
+            result: object = super().run_node(n)
+            if n.op != "output" and (kinds := _kinds(result)):
+                found[n] = kinds
+            return result
+
+    inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in traced.eager.inputs()]
+    with torch.no_grad():
+        Watched(graph).run(*inputs, enable_io_processing=False)
+    return found
+
+
+def _kinds(result: object) -> frozenset[str]:
+    import torch
+
+    tensors = [leaf for leaf in flatten(result) if isinstance(leaf, torch.Tensor)]
+    numbers = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
+    kinds = (("nan", torch.isnan), ("inf", torch.isinf))
+    return frozenset(word for word, test in kinds if any(bool(test(tensor).any()) for tensor in numbers))
+
+
+def _origins(ends: list[Node], found: dict[Node, frozenset[str]]) -> Iterator[Node]:
+    """The nodes where a chain of values that are not finite begins, searched back from `ends`."""
+    waiting, seen = list(ends), set(ends)
+    while waiting:
+        node = waiting.pop()
+        before = [each for each in node.all_input_nodes if each in found]
+        if "nan" in found[node] and not any("nan" in found[each] for each in before):
+            if all(_written(each, found) for each in before):
+                yield node
+                continue
+        elif not before:
+            if not _written(node, found):
+                yield node
+            continue
+        waiting += [each for each in before if each not in seen]
+        seen.update(before)
+
+
+def _written(node: Node, found: dict[Node, frozenset[str]]) -> bool:
+    """Whether the model itself wrote the infinity in `node`, as a number or through operators on such."""
+    if any(isinstance(leaf, float) and math.isinf(leaf) for leaf in flatten((node.args, node.kwargs))):
+        return True
+    before = [each for each in node.all_input_nodes if each in found]
+    return bool(before) and all(_written(each, found) for each in before)
+
+
+def _origin(node: Node) -> Origin:
+    return Origin(f", first in {_named(node)}", module_of(node)[0])
+
+
+def _named(node: Node) -> str:
+    if node.op == "placeholder":
+        return f"the input {node.name}"
+    if node.op == "get_attr":
+        return f"the tensor {node.target} of the model"
+    module, _ = module_of(node)
+    place, source = (f" in {module}" if module else ""), quoted_line(node)
+    return f"{operator_name(node)}{place}{f' at {source}' if source else ''}"
