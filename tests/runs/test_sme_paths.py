@@ -151,6 +151,11 @@ def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
     missing = [each for each in reach.layers if not each.kernels and each.path not in own_words]
     said = {each: describe(each.event).matrix for each in missing}
     assert missing and all(path is not None and path.miss is not None for path in said.values())
+    # Reasons that name the formats which reach SME2 name those that did.
+    assert reach.formats("transposed convolution") == ("int8",) and reach.formats("matmul") == (
+        "fp32",
+        "fp16",
+    )
 
 
 def test_an_int8_program_tells_what_ran_in_fp32() -> None:

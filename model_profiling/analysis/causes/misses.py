@@ -190,7 +190,8 @@ def _other_format(missing: MissingOperator, reach: Reach) -> _Change:
     precision = missing.operator.precision
     own = _ORDER.get(_OF_PRECISION.get(precision, precision), 0)
     formats = sorted(reach.formats(path), key=lambda each: abs(_ORDER[each.partition(":")[0]] - own))
-    release = f"ExecuTorch {reach.executorch}"
+    reaching = f"{several(_NOUNS.get(missing.operator.kind, _ANY))} reach SME2 in"
+    release = f"with ExecuTorch {reach.executorch}"
     if not formats:
-        return _Change("", f"{release} reaches SME2 in no number format" if reach.tried(path) else "")
-    return _Change(f"export {_THEM} as {formats[0]}", f"{release} reaches SME2 in {listing(formats)}")
+        return _Change("", f"{reaching} no number format {release}" if reach.tried(path) else "")
+    return _Change(f"export {_THEM} as {formats[0]}", f"{reaching} {listing(formats)} {release}")
