@@ -129,6 +129,7 @@ def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
     only = misses_sme2(with_sme2(FP16), replace(known, operators=heavy), RELEASE)
     assert only is not None
     says(only.title, "Let 1 of 1 1x1 convolution reach SME2", "write it as linear layers over the channels")
+    says(only.action, "1x1 convolutions reach SME2 in fp32, int8 and int8-dynamic")
     alone = tuple(replace(each, cause="not known") for each in known.operators)
     without = misses_sme2(with_sme2(FP16), replace(known, operators=alone), RELEASE)
     assert found.has_cure and without is not None and not without.has_cure

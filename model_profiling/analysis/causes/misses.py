@@ -5,7 +5,7 @@ No bound (the gain was not measured), so other causes keep the operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
@@ -157,7 +157,10 @@ def _change(missing: MissingOperator, reach: Reach | None, executorch: str) -> _
         return _not_probed(executorch)
     if missing.cause in (NOT_KNOWN, "not told"):
         return _Change("")
-    return _other_layer(missing, reach) or _other_format(missing, reach)
+    layer, format = _other_layer(missing, reach), _other_format(missing, reach)
+    if layer is None or not format.what:
+        return layer or format
+    return replace(layer, note=f"{layer.note}; {format.note}")
 
 
 def _not_probed(executorch: str) -> _Change:
