@@ -22,6 +22,7 @@ GROUPS = {
         "export": "Export a PyTorch model to a .pte program and check its outputs.",
         "run": "Measure what a config file lists; `profile` needs no config.",
         "compare": "Say what changed between two runs or programs; can gate CI.",
+        "try": "Apply a finding's advice to a copy of your model, and measure it.",
     },
     "Read and share": {
         "view": "Open a run, a folder of runs or a store in the browser.",
@@ -58,6 +59,7 @@ _FILES = {
     "onboard": "models",
     "run": "profile",
     "skills": "assistants",
+    "try": "try_finding",
     "validate": "checks",
     "view": "report",
     "worker": "sweep",

@@ -28,7 +28,13 @@ from model_profiling.export.outside import Refusals, with_instructions
 from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, Coverage, ExportResult
 from model_profiling.export.tracing import module_of, operator_name, place_named_in, quoted_line
-from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_model
+from model_profiling.models.catalog import (
+    FactoryModel,
+    NamedModel,
+    absolute_reference,
+    given_model,
+    load_model,
+)
 from model_profiling.models.options import blaming, passed_through
 from model_profiling.models.registry import choose, discover
 from model_profiling.program import read_program
@@ -70,7 +76,7 @@ def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
         partitioner = XnnpackPartitioner()
-    refusals = Refusals(partitioner)
+    refusals = Refusals(partitioner, traced)
     with (
         refusals.listening(),
         blaming(
@@ -313,7 +319,9 @@ def export_model(
                 lowered.etrecord.save(str(etrecord_part))
             result = ExportResult(
                 model=named.name,
-                source=given if isinstance(given, str) and named.source == "reference" else named.source,
+                source=absolute_reference(given)
+                if isinstance(given, str) and named.source == "reference"
+                else named.source,
                 dtype=dtype,
                 backend=backend,
                 seed=seed,

@@ -13,7 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from model_profiling.export import templates
+from model_profiling.export.rewriting import Place, Rewriter, without_brackets
+from model_profiling.export.templates import Template, TracedCall
 from model_profiling.export.tracing import call_of, dtypes_of, module_of, operator_name, source_of
+from model_profiling.program.etrecord import source_line
 from model_profiling.program.flow import flow_of, input_independent
 from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated, WhyOutside
 from model_profiling.program.records import Instruction, Method
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from executorch.exir.backend.canonical_partitioners.config_partitioner import (
         ConfigerationBasedPartitioner,
     )
+    from torch.export import ExportedProgram
 
 
 # What to write instead of an operator that stays outside XNNPACK: only rows that were seen to help.
@@ -34,6 +39,7 @@ class Replacement:
     """What to write, and when: each condition is a regular expression that must match the whole text."""
 
     instead: str
+    """In words; if there is `write`, only for calls with unknown sizes."""
     call: str = ".*"
     operator: str = ".*"
     reason: str = ".*"
@@ -44,6 +50,8 @@ class Replacement:
     """A call that produced one of the operator's inputs."""
     constant: bool = False
     """Applies only if no input of the model reaches the operator."""
+    write: Template | None = None
+    """The same as code for the call's own arguments; None of it if the row is not for them."""
 
     def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
         said = (
@@ -99,6 +107,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         call="matmul",
         operator=r"aten\.expand_copy\.default",
         dtype=_FLOAT,
+        write=templates.batched,
     ),
     Replacement(
         "a dimension of 1, times a buffer of ones, instead of the repetition: (x.reshape(n, c, 1, l) * "
@@ -106,20 +115,29 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         call="repeat_interleave",
         dtype=_FLOAT,
     ),
-    Replacement("F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers", call="hardsigmoid"),
-    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY),
-    Replacement("torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu"),
+    Replacement(
+        "F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers",
+        call="hardsigmoid",
+        write=templates.hard_sigmoid,
+    ),
+    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY, write=templates.silu),
+    Replacement("x[:, :n] * torch.sigmoid(x[:, n:])", call="glu", operator=_COPY, write=templates.gated),
+    Replacement(
+        "torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu", write=templates.elu
+    ),
     Replacement(
         "the mean over an image's last two dimensions with keepdim=True, times their size",
         call="sum",
         operator=r"aten\.sum\.dim_IntList",
         dtype=_FLOAT,
+        write=templates.summed,
     ),
     Replacement(
         "F.max_pool2d over the whole image, then flatten(1)",
         call="amax",
         operator=r"aten\.amax\.default",
         dtype=_FLOAT,
+        write=templates.maximum,
     ),
     Replacement(
         "a float as the constant (3.0, not 3)",
@@ -133,7 +151,9 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=_COPY,
         reason="dtype conversion from float32 to float16 is not supported",
     ),
-    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll"),
+    Replacement(
+        "torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll", write=templates.rolled
+    ),
     Replacement(COMPUTED_ONCE, call="masked_fill|where", operator=r"aten\.where\.self", constant=True),
     Replacement(
         _WITHOUT_MASK,
@@ -152,11 +172,13 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "mean over the last two dimensions with keepdim=True, then flatten(1)",
         operator=r"aten\.mean\.dim",
         reason=r"mean\.dim only supports keepdim=True",
+        write=templates.averaged,
     ),
     Replacement(
         "swap that dimension with the last one, softmax(-1), swap back",
         operator=r"aten\._softmax\.default",
         reason="dim must be the last dim.*",
+        write=templates.softmax_last,
     ),
     Replacement(
         "a ConvTranspose2d that copies each channel, if the scale is a whole number: kernel and stride "
@@ -166,17 +188,51 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         dtype=_FLOAT,
     ),
     Replacement(
+        "x.mean((2, 3), keepdim=True), if the window covers the whole image",
+        operator=r"aten\.avg_pool2d\.default",
+        reason="ceil mode is not supported",
+        write=templates.pooled,
+    ),
+    Replacement(
         "F.pad, then the pooling without padding",
         operator=r"aten\.avg_pool2d\.default",
         reason="zero-padding in the averaging calculation is not supported",
+        write=templates.padded_first,
     ),
-    Replacement("slices: x[:, :n], x[:, n:]", operator=r"aten\.split(_with_sizes)?_copy\..*", dtype=_FLOAT),
-    Replacement("reshape to the same shape", operator=r"aten\.(un)?squeeze_copy\..*", dtype=_FLOAT),
     Replacement(
-        "a slice of length 1, then a reshape: x[:, 0:1]", operator=r"aten\.select_copy\.int", dtype=_FLOAT
+        "slices: x[:, :n], x[:, n:]",
+        operator=r"aten\.split(_with_sizes)?_copy\..*",
+        dtype=_FLOAT,
+        write=templates.slices,
     ),
-    Replacement("torch.sqrt(x)", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got 0\.5"),
-    Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?"),
+    Replacement(
+        "a slice of length 1 for each part, then a reshape: x[:, 0:1]",
+        call="unbind",
+        operator=r"aten\.squeeze_copy\..*",
+        dtype=_FLOAT,
+        write=templates.unbound,
+    ),
+    Replacement(
+        "reshape to the same shape",
+        operator=r"aten\.(un)?squeeze_copy\..*",
+        dtype=_FLOAT,
+        write=templates.reshaped,
+    ),
+    Replacement(
+        "a slice of length 1, then a reshape: x[:, 0:1]",
+        operator=r"aten\.select_copy\.int",
+        dtype=_FLOAT,
+        write=templates.selected,
+    ),
+    Replacement(
+        "torch.sqrt(x)",
+        operator=r"aten\.pow\.Tensor_Scalar",
+        reason=r".*got 0\.5",
+        write=templates.powered,
+    ),
+    Replacement(
+        "x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?", write=templates.powered
+    ),
     Replacement(
         "F.linear over the last dimension with weights of 1/n, which is the mean",
         operator=r"aten\.mean\.dim",
@@ -197,9 +253,16 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 """
 
 
-def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> str:
-    """What to write instead; empty if nothing is known to help."""
-    return next((row.instead for row in REPLACEMENTS if row.fits(outside, made_by)), "")
+def replacement_for(
+    outside: Undelegated, made_by: frozenset[str] = frozenset(), call: TracedCall | None = None
+) -> str:
+    """What to write instead, as a template for `call` or in words; empty if nothing is known to help."""
+    for row in REPLACEMENTS:
+        if row.fits(outside, made_by):
+            found = templates.derived(row.write, call) if row.write and call else row.instead
+            if found:
+                return found
+    return ""
 
 
 NO_RULE = "the backend has no rule for this operator"
@@ -259,7 +322,12 @@ class Refusals:
     """The partitioner's refusals while it worked; `partitioner` is None for the portable backend."""
 
     partitioner: ConfigerationBasedPartitioner | None
+    traced: ExportedProgram
+    """What was lowered, with the arguments of the model's own calls."""
     _listener: _Listener = field(default_factory=_Listener)
+    _calls: dict[str, tuple[TracedCall, Place]] = field(default_factory=dict)
+    """By node outside: the model's call that it is part of."""
+    _rewriter: Rewriter = field(default_factory=Rewriter)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -283,6 +351,11 @@ class Refusals:
         if reason == "invalid dtype":
             reason = f"invalid dtype ({read if read == made else f'{read} to {made}'})"
         source, code = source_of(node)
+        if call := templates.traced_call(node, self.traced):
+            file, line, _ = source_line(node.stack_trace or "")
+            layer = module_path.rpartition(".")[2] if module_class.startswith("torch.nn.modules.") else ""
+            place = Place(file, line, call_of(node), layer, call.given.get("index"), *call.turn)
+            self._calls[node.name] = call, place
         return Undelegated(
             operator=operator_name(node),
             node=node.name,
@@ -302,7 +375,11 @@ class Refusals:
         if account.why == "portable":
             return account
         _, made_by = self._listener.refusals.get(account.node, ("", frozenset[str]()))
-        return replace(account, replacement=replacement_for(account, made_by))
+        call, place = self._calls.get(account.node, (None, None))
+        found = replacement_for(account, made_by, call)
+        rewrite = self._rewriter.rewrite(place, found) if place and templates.is_code(found) else None
+        text = without_brackets(rewrite.new) if rewrite else templates.in_words(found)
+        return replace(account, replacement=text, rewrite=rewrite)
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:
         if self.partitioner is None:

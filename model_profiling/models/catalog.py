@@ -236,9 +236,7 @@ def _import_file(path: Path) -> ModuleType:
 
     del torch
     path = path.resolve()
-    folder = path.parent
-    while (folder / "__init__.py").is_file():
-        folder = folder.parent
+    folder = import_root(path)
     _search_in(folder)
     if folder != path.parent:
         return _import_module(".".join(path.relative_to(folder).with_suffix("").parts))
@@ -255,6 +253,20 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def import_root(path: Path) -> Path:
+    """The folder from which a file is imported: its own, or the one that has its package."""
+    folder = path.resolve().parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
+
+
+def absolute_reference(reference: str) -> str:
+    """The same reference from any folder."""
+    place, _, attribute = reference.rpartition(":")
+    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else reference
 
 
 def _module_name(path: Path) -> str:

@@ -52,7 +52,8 @@ def test_what_stays_outside_names_what_helps_and_that_helps(covered, prefix) -> 
 
 def test_every_replacement_was_tried(covered: dict[str, Coverage]) -> None:
     tried = {left.replacement for name in ("before", "half_before") for left in covered[name].undelegated}
-    assert tried == {row.instead for row in REPLACEMENTS}
+    # `test_rewriting.py` tries those that the kit writes itself.
+    assert {row.instead for row in REPLACEMENTS if row.write is None} <= tried
 
 
 def test_what_is_written_instead_computes_the_same() -> None:
@@ -72,7 +73,7 @@ def test_what_is_written_instead_computes_the_same() -> None:
 
 def test_each_reason_says_its_kind_and_place(covered: dict[str, Coverage]) -> None:
     outside = {left.call: left for left in covered["before"].undelegated}
-    assert outside["elu"].why == "no rule"
+    assert outside["expand"].why == "no rule"
     assert outside["conv2d"].why == "refused"
     assert outside["conv2d"].reason == "Expected weight to be a static param"
     assert outside["mean"].dtype == "float32"

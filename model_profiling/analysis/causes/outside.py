@@ -20,12 +20,13 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
 from model_profiling.core.formatting import listing, plural
-from model_profiling.program.graph_file import Undelegated
+from model_profiling.program.graph_file import Rewrite, Undelegated
 
 REASON_NOT_KNOWN = (
     "why is not known, because the program was not exported by this kit: export it with `sme2prof export` to "
     "see why each was not taken and, where known, what to write instead"
 )
+OUTSIDE = "outside-delegates"
 _LITTLE = 0.05
 _NAMED = 3
 """Remedies the advice spells out, and lines it names for each; the listed operators have the rest."""
@@ -147,6 +148,12 @@ _PORTABLE = 100.0
 """How much slower a portable kernel may be; it only decides which finding is first if there are no times."""
 
 
+def rewrites_of(finding: Finding) -> tuple[Rewrite, ...]:
+    """The calls of a finding that the kit can rewrite, each once."""
+    why = (why_outside(finding.found_in, operator) for operator in finding.operators)
+    return tuple(dict.fromkeys(each.rewrite for each in why if each and each.rewrite))
+
+
 def outside(context: FindingContext) -> Finding | None:
     left = context.largest(lambda operator: not operator.delegated)
     if not left:
@@ -181,7 +188,7 @@ def outside(context: FindingContext) -> Finding | None:
     joins = [joining_words(series.first.delegate_calls, joined)] if joined else []
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
     return context.finding(
-        "outside-delegates",
+        OUTSIDE,
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
         "; ".join((*parts, *joins)),
         [_concern(line, call, spelt, calls) for line in lines for call in line.calls],
@@ -211,11 +218,12 @@ def _ordered(context: FindingContext, lines: Sequence[OutsideLine], calls: Calls
 
 def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
     """Group lines with the same remedy (a weight's norm and its convolution), in the order of their first
-    lines; without a known remedy, lines that call the same."""
+    lines; without a known remedy, or with code for each line, lines that call the same."""
     found: dict[tuple[str, str], list[OutsideLine]] = {}
     for line in lines:
-        replaced = bool(line.reasons) and line.helped
-        found.setdefault((line.remedy, "" if replaced else line.name), []).append(line)
+        replaced, coded = bool(line.reasons) and line.helped, any(each.rewrite for each in line.reasons)
+        key = ("", line.name) if coded else (line.remedy, "" if replaced else line.name)
+        found.setdefault(key, []).append(line)
     return [tuple(members) for members in found.values()]
 
 
@@ -289,6 +297,10 @@ def _to_do(
     else:
         kinds = some_of(list(by_kind(left)))
         parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]
+    graph = context.series.graph
+    by_kit = any(each.rewrite for line in lines for each in line.reasons)
+    if by_kit and graph and graph.origin and graph.origin.file:
+        parts.append(f"to prove it: sme2prof try RUN {OUTSIDE}")
     return tuple(parts)
 
 
@@ -296,7 +308,10 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     """`gelu (model.py:31): GELU does not support fp16; instead: x * torch.sigmoid(1.702 * x)`."""
     first = lines[0]
     why = "; ".join(dict.fromkeys(line.why for line in lines))
-    said = f"{why}; {first.remedy}" if first.reasons else REASON_NOT_KNOWN
+    remedy = first.remedy
+    if len({line.remedy for line in lines}) > 1:
+        remedy = remedy.replace("instead:", "instead, in the first line:", 1)
+    said = f"{why}; {remedy}" if first.reasons else REASON_NOT_KNOWN
     return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
 
 
