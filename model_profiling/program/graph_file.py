@@ -180,10 +180,10 @@ _LARGEST_SOURCE = 8 * MIB
 class ModelSource:
     """The model that a program was exported from, and how."""
 
-    source: str
+    source: str = ""
     """`/folder/file.py:factory` for a user's own model."""
-    dtype: str
-    backend: str
+    dtype: str = "fp32"
+    backend: str = "xnnpack"
     seed: int = 0
     keep: tuple[str, ...] = ()
     calibration: str = ""
