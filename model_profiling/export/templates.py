@@ -142,7 +142,7 @@ def derived(template: Template, call: TracedCall) -> str | None:
         return None
 
 
-# Templates; `tests/integration/test_rewriting.py` exports each before and after.
+# Templates; `tests/integration/test_rewritten_models.py` exports each before and after.
 
 
 def _slice(call: TracedCall, dim: int, part: str) -> str:

@@ -52,7 +52,7 @@ def test_what_stays_outside_names_what_helps_and_that_helps(covered, prefix) -> 
 
 def test_every_replacement_was_tried(covered: dict[str, Coverage]) -> None:
     tried = {left.replacement for name in ("before", "half_before") for left in covered[name].undelegated}
-    # `test_rewriting.py` tries those that the kit writes itself.
+    # `test_rewritten_models.py` tries those that the kit writes itself.
     assert {row.instead for row in REPLACEMENTS if row.write is None} <= tried
 
 
