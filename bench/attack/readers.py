@@ -31,7 +31,7 @@ from model_profiling.etdump import read_boundaries, read_etdump  # noqa: E402
 from model_profiling.program import read_etrecord, read_program  # noqa: E402
 from model_profiling.program.delegates import delegate_named  # noqa: E402
 from model_profiling.program.flow import flow_of, input_independent  # noqa: E402
-from model_profiling.program.graph_file import Undelegated, read_graph_file, read_export_facts  # noqa: E402
+from model_profiling.program.graph_file import Undelegated, read_export_facts, read_graph_file  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.html import render_html  # noqa: E402
 from model_profiling.report.run_report import run_document  # noqa: E402
