@@ -162,6 +162,16 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
     assert [row[2] for row in rows] == ["on", "off"]
 
 
+def test_figures_say_what_they_are(sme2: ReportData) -> None:
+    page = run_document(sme2)
+    text = render_markdown(page)
+    assert "calls in one inference" in text and "multiply-adds" not in text
+    said = " ".join(lines(section(page, "Latency")))
+    assert "deviation is the standard deviation" in said and "typical traced run" in said
+    assert [row[1] for row in table(section(page, "Latency"), "comparison", "threads")] == ["1"]
+    assert "is not recorded" in lines(section(page, "How to reproduce"))[0]
+
+
 def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
     operators = tables(section(run_document(arm), "Operators"), "layer", "operator")[0]
     places = {row[0]: row[11] for row in operators if row[0] not in ("-", "inserted by lowering")}
