@@ -96,8 +96,10 @@ def _not_compared(run: Run) -> str:
 def profile_command(run: Run, *, emulated: bool = False) -> str:
     """The command that answers the question; emulation runs here, where the program is."""
     model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
-    shown = shlex.quote(model if emulated else Path(model).name)
-    return f"sme2prof profile {shown}" + (" --target emulated" if emulated else "")
+    method = run.manifest.method_run if run.manifest else ""
+    words = ["sme2prof", "profile", model if emulated else Path(model).name]
+    words += ["--method", method] if method not in ("", "forward") else []
+    return shlex.join([*words, *(("--target", "emulated") if emulated else ())])
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,8 @@ class SweepConfig(Settings):
     """How often and how patiently each program is measured, as in a config."""
     power_mode: PowerMode = "leave"
     """What to set on phones while measuring, as in a config's target."""
+    method: Text | None = Field(default=None, min_length=1, max_length=200, examples=["decode"])
+    """The method to run of exported programs that have several."""
     store: Word | None = Field(default=None, examples=["sme2prof_store"])
     """Folder of the store that finished runs are added to; left out, the usual one."""
     notes: Text = Field(default="", max_length=100_000)

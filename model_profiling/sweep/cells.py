@@ -94,6 +94,8 @@ class Measure:
     warmup: int = 3
     schedule: Schedule = field(default_factory=Schedule)
     power_mode: PowerMode = "leave"
+    method: str | None = None
+    """Of programs that were given, not exported here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,10 @@ class Job:
         open, because a ladder asks it for its CPU's features."""
         asked = tuple(RungAsked(rung.name, rung.disable, self.threads_of(rung.name)) for rung in self.rungs)
         measure = self.measure
-        return make_rung_config(
+        config = make_rung_config(
             target, program, output_root, asked, measure.schedule, runs=measure.runs, warmup=measure.warmup
         )
+        return config.model_copy(update={"method": measure.method if self.program.exported else None})
 
     def threads_of(self, rung: str) -> tuple[int, ...]:
         return tuple(cell.threads for cell in self.cells if cell.rung == rung)
@@ -212,7 +215,7 @@ def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells(sweep):
         groups.setdefault(cell.job_id, []).append(cell)
-    measure = Measure(sweep.runs, sweep.warmup, sweep.schedule, sweep.power_mode)
+    measure = Measure(sweep.runs, sweep.warmup, sweep.schedule, sweep.power_mode, sweep.method)
     return tuple(
         Job(
             group[0].program,

@@ -126,6 +126,7 @@ def test_one_method_is_chosen_by_name_and_evidence_is_of_that_method(exported_me
     for method, size in TWO.items():
         (outcome,) = profiled(method, "emulated").outcomes
         check_method(outcome.main.run_dir, method, size)
+        says((outcome.main.run_dir / "report.md").read_text(), f"sme2prof profile two.pte --method {method}")
         coverage = outcome.main.data.outlook.coverage
         assert [each.on_sme for each in coverage.operators] == [True, True]
         assert coverage.flops == sum(each.flops for each in coverage.work)

@@ -176,6 +176,13 @@ def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> N
     assert [str(pair.baseline) for pair in pairs(config)] == [
         "linux_sme2_off, 1 thread", "linux_sme2_off, 2 threads", "linux_no_dot, 1 thread",
     ]  # fmt: skip
+    assert config.method is None
+    (tmp_path / "s.json").write_text(
+        json.dumps({**raw, "models": [str(INT8), "toy_cnn"], "method": "decode"})
+    )
+    given, own = jobs(load_sweep(tmp_path / "s.json"))
+    methods = [each.config(INT8, tmp_path / "run", ReplayTarget(SME2)).method for each in (given, own)]
+    assert methods == ["decode", None], "only a program that was given can have several"
     (tmp_path / "s.json").write_text(json.dumps({**raw, "rungs": ["ladder"], "exclude": []}))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     ladder = job.config(INT8, tmp_path / "run", ReplayTarget(ARM))
