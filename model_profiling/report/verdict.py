@@ -30,8 +30,6 @@ _WIDE_SPREAD = 1.5
 """A 95th percentile above this multiple of the 5th is reported: the median then says little."""
 _WIDE_INTERVAL = 0.10
 """A speedup with a wider interval than this on either side is called uncertain."""
-_FASTER = 0.97
-"""A median below this share of another is called faster."""
 _AROUND = "time outside operators"
 _TOLD = 12
 """The most comparisons in one sentence."""
@@ -173,15 +171,20 @@ class _Asked:
             yield from self._more_threads(found)
 
     def _more_threads(self, spoken_of: ExperimentReport) -> Iterator[str]:
-        """Say what the fastest thread count takes, if it is another one and clearly faster."""
-        known = [
-            (one.summary.median, one.series.threads)
-            for one in self.data.experiments
-            if one.summary and one.series.threads and one.series.experiment == spoken_of.series.experiment
-        ]
-        ms, threads = min(known, default=(0.0, 0))
-        if spoken_of.summary and 0 < ms < _FASTER * spoken_of.summary.median:
-            yield f"With {plural(threads, 'thread')} an inference takes {milliseconds(ms)} ms."
+        """Say what the fastest thread count takes, if a comparison calls it faster."""
+        ours = spoken_of.series
+        faster = {
+            pair.pair.candidate
+            for pair in self.data.pairs
+            if pair.speedup.verdict is Verdict.FASTER
+            and pair.pair.baseline == ours
+            and pair.pair.candidate.experiment == ours.experiment
+        }
+        known = [(one.summary.median, one.series) for one in self.data.experiments if one.summary]
+        known = [(ms, series) for ms, series in known if series in faster]
+        if known:
+            ms, series = min(known, key=lambda each: each[0])
+            yield f"With {plural(series.threads or 1, 'thread')} an inference takes {milliseconds(ms)} ms."
 
     def _where_without_latency(self) -> Iterator[str]:
         data, found = self.data, self.spoken_of

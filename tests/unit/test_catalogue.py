@@ -475,6 +475,19 @@ def test_movement_is_called_what_it_is_where_it_costs_something() -> None:
     assert "`torch.cat`" in finding.action and "reshape" not in finding.action
 
 
+def test_a_join_that_no_layer_reads_has_no_cure() -> None:
+    """Parts of a linear layer can be added up; a softmax needs all that is joined."""
+    model = MadeModel()
+    part = model.delegate()
+    x = linear(part, model.given((1, 16)), 16)
+    both = part.node("Concatenate2", [x, x], (1, 32), "Copy (NC, X32)", 300)
+    end = part.node("Softmax", [both], (1, 32), "Softmax (NC, F32)", 300)
+    part.done(end)
+    model.outputs.append(end)
+    finding = found(model)["data-movement"]
+    assert not finding.has_cure and "no cure is known" in finding.action
+
+
 @pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
 def test_no_operator_is_in_two_findings(times: Times) -> None:
     for model in (

@@ -58,15 +58,29 @@ def copies(context: FindingContext) -> Finding | None:
     costly = [
         kind for kind, members in kinds.items() if sum(map(context.weight, members)) >= _A_TENTH * whole
     ]
+    ways = [_COPIES[kind] for kind in costly if kind != "concatenate" or _feed_layers(context, kinds[kind])]
     mostly = f", mostly {_SEVERAL.get(costly[0], f'{costly[0]}s')}" if len(costly) == 1 < len(moving) else ""
     return context.finding(
         "data-movement",
         f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data"
         f"{mostly}",
-        "; ".join(_COPIES[kind] for kind in costly[:KINDS_NAMED]),
+        "; ".join(ways[:KINDS_NAMED]) or "no cure is known: later operators need the data in this form",
         moving,
         evidence,
+        has_cure=bool(ways),
     )
+
+
+def _feed_layers(context: FindingContext, joins: Sequence[Operator]) -> bool:
+    """Whether a layer that could be split reads one of these joins, or nothing shows what does."""
+    for operator in joins:
+        found = context.step(operator)
+        if found is None:
+            return True
+        after = _near(found[0].flow, found[0].flow.steps[found[1]], 1)
+        if any(each.kind in ("linear", "pointwise convolution") for each in found[0].ran_as(after)):
+            return True
+    return False
 
 
 _SPLITS = ("transpose", "reshape", "copy")
