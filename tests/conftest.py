@@ -25,6 +25,7 @@ from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
+from model_profiling.core.number_formats import parse_format
 from model_profiling.models.registry import choose
 from model_profiling.runner.build import SOURCES, Sdk, _flags, compiled
 from model_profiling.runner.cache import cache_root
@@ -114,7 +115,7 @@ def exported() -> Callable[..., Artifact]:
         stem = chosen.file_name if chosen else f"{Path(file).stem}_{factory}" if file else model
         own = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file.endswith(".py") else ""
         folder = cache / own / stem
-        pte = folder / f"{stem}_{backend}_{dtype}.pte"
+        pte = folder / f"{stem}_{backend}_{parse_format(dtype).word()}.pte"
         folder.parent.mkdir(exist_ok=True)
         with (folder.parent / f".{pte.name}.lock").open("w") as lock:
             # Two test workers may want the same program at once: one makes it, the other waits.

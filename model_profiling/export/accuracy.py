@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
-from model_profiling.export.tracing import Eager, Traced, like
+from model_profiling.export.tracing import STATIC_CACHE, Eager, Traced, like
 from model_profiling.statistics.parity import OutputParity, compare_arrays, together
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ def check_outputs(
     or gives no numbers, `problem` says so, and `search` finds where that begins."""
     name, eager, kind = search.name, search.eager, search.wanted.kind
     same_dtype, float32 = traced.eager.run(), eager.run()
+    if any(hasattr(tensor, "fake_mode") for tensor in (*same_dtype, *float32)):
+        raise ExportError(
+            f"'{name}' keeps tensors of one call for the next outside its buffers",
+            f"use buffers; {STATIC_CACHE}",
+        )
 
     def run(given: Eager) -> Tensors:
         return run_program(name, pte, given)[written_inputs:]

@@ -116,6 +116,8 @@ class DtypeSide:
     """One number format; unknown values are None, and `problem` says why if it failed."""
 
     dtype: str
+    keep: tuple[str, ...] = ()
+    """The modules that stayed in float32."""
     program: str = ""
     """Relative to the folder of this record, as are `runs`."""
     sha256: str = ""
@@ -211,7 +213,8 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
     chosen = min(ahead or alike, key=lambda side: side.accuracy.error if side.accuracy else math.inf)
     kind = "with SME2" if found.machine == "sme2" else "which has no SME2, so this is a baseline"
     where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
-    parts = [f"Ship {chosen.dtype}: {where}"]
+    kept = f" with {listing(chosen.keep)} in fp32" if chosen.keep else ""
+    parts = [f"Ship {chosen.dtype}{kept}: {where}"]
     ratios = [
         f"{speedup_text(pair.speedup)} as fast as {dtype}"
         for dtype, verdict in judged.items()
@@ -312,8 +315,8 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
     accuracy = chosen.accuracy
     if accuracy is None:
         return
-    off = f"{accuracy.error:.2g} of their range"
-    said = f"Its outputs differ from PyTorch in float32 by {off}"
+    same = f", with the same top-1 in {accuracy.top1}" if accuracy.top1 else ""
+    said = f"Its outputs differ from PyTorch in float32 by {accuracy.error:.2g} of their range{same}"
     if accuracy.real_inputs:
         yield f"{said}, on {plural(accuracy.real_inputs, 'calibration input')}."
         return

@@ -107,6 +107,8 @@ def _meaning(found: Dtypes) -> Iterator[doc.Block]:
         f" on {plural(real, 'calibration input') if real else 'the example inputs'}."
     )
     for side in found.sides:
+        if side.keep:
+            lines.append(f"{side.dtype}: {', '.join(side.keep)} in fp32.")
         if side.accuracy and side.accuracy.calibration:
             lines.append(f"{side.dtype}: ranges come from {side.accuracy.calibration}.")
     lines += [f"{dtype} was left out: {reason}." for dtype, reason in found.left_out.items()]

@@ -325,6 +325,7 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     failed = next(iter(outcome.main.failed), None)
     return DtypeSide(
         dtype=dtype,
+        keep=() if dtype == "fp32" else export.keep,
         program=files.relative_posix(folder, outcome.program),
         sha256=export.sha256,
         size_bytes=export.size_bytes,

@@ -216,6 +216,18 @@ class Caching(nn.Module):
         return self.cache.total * 2
 
 
+class Growing(nn.Module):
+    """Remembers its last input in a plain attribute, as models with a cache that grows do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = Cache(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        last, self.cache.total = self.cache.total, x * 2
+        return last + x
+
+
 class ReturnsCache(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Cache]:
         return x + 1, Cache(x)
@@ -295,6 +307,7 @@ mixed_dtype = of(MixedDtype, torch.randn(2, 4))
 wrong_inputs = of(lambda: nn.Linear(8, 8), torch.randn(2, 5))
 caching = of(lambda: Caching(registered=True), torch.ones(4))
 caching_unregistered = of(lambda: Caching(registered=False), torch.ones(4))
+growing = of(Growing, torch.ones(4))
 returns_cache = of(ReturnsCache, torch.ones(4))
 loud, quiet = (of(lambda by=by: Around(by), torch.ones(2, 8)) for by in (5e5, 1.0))
 wide_norm, narrow_norm = (of(lambda width=width: SmallNorm(width), torch.randn(4, 8)) for width in (384, 32))

@@ -65,6 +65,18 @@ def made(machine: str, *sides: dtypes.DtypeSide, pairs: tuple[dtypes.DtypePair, 
 THREE = (side("fp32", 8.0), side("fp16", 4.0), side("int8", 3.9))
 
 
+def test_accuracy_on_real_inputs_and_kept_layers_stand_beside_the_latency() -> None:
+    measured = dtypes.Accuracy(0.02, 0.25, 1e-5, 0.1, 0.999, "data.npz", real_inputs=32, top1="31 of 32")
+    int8 = side("int8", 2.0, accuracy=measured, keep=("head", "stem"))
+    pairs = (pair("int8", "fp32", Verdict.FASTER),)
+    found = made("arm", side("fp32", 8.0), int8, pairs=pairs)
+    says_together(found.verdict, "Ship int8 with head and stem in fp32", "2.000 ms")
+    says_together(found.verdict, "0.02 of their range", "same top-1 in 31 of 32", "32 calibration inputs")
+    page = render_markdown(dtypes_document(found))
+    says_together(page, "same top-1 as float32", "31 of 32")
+    says(page, "int8: head, stem in fp32", "int8: ranges come from data.npz")
+
+
 def test_on_sme2_the_fastest_beyond_noise_is_shipped() -> None:
     pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.FASTER, 1.3))
     found = made("sme2", *THREE, pairs=pairs)
