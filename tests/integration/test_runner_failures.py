@@ -17,6 +17,7 @@ from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.targets import Job
+from model_profiling.targets.collect import missing_operators
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import LocalTransport, Route, execute
 from model_profiling.targets.host import HostTarget
@@ -104,6 +105,16 @@ def test_missing_operators_are_named_before_anything_is_measured(place, custom, 
     with pytest.raises(RunError) as failed:
         target.execute(Job(custom), tmp_path, "job")
     assert (failed.value.problem, failed.value.fix) == (refused.value.problem, refused.value.fix)
+
+
+def test_the_cure_for_the_operators_of_export_llm_names_its_option() -> None:
+    missing, cure = missing_operators(["llama::update_cache.out", "llama::custom_sdpa.out"] * 2)
+    assert missing == "llama::custom_sdpa.out, llama::update_cache.out, which the runner does not have"
+    says(cure, "without custom operators", "use_sdpa_with_kv_cache=False", "runner_path")
+    assert missing_operators(f"own::{name}.out" for name in "abcdef")[0].startswith(
+        "own::a.out, own::b.out, "
+    )
+    says(missing_operators(f"own::{name}.out" for name in "abcdef")[0], "own::d.out and 2 more")
 
 
 def test_a_failure_with_a_cause_of_its_own_is_not_blamed_on_memory(host, custom, tmp_path) -> None:
