@@ -98,7 +98,7 @@ def _advice(run: Run, finding: Finding) -> Advice:
     source, rewrites = graph.origin if graph else None, rewrites_of(finding)
     why_not = ""
     if not rewrites:
-        why_not = "no call of this finding can be rewritten without a person"
+        why_not = "no call of this finding in your own files can be rewritten without a person"
     elif source is None or source.file is None:
         why_not = "only models of file.py:factory can be changed, and this one is not"
     return Advice(run, finding, source, rewrites, why_not)

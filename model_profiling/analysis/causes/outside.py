@@ -300,7 +300,7 @@ def _to_do(
     graph = context.series.graph
     by_kit = any(each.rewrite for line in lines for each in line.reasons)
     if by_kit and graph and graph.origin and graph.origin.file:
-        parts.append(f"to prove it: sme2prof try RUN {OUTSIDE}")
+        parts.append(f"to prove it: `sme2prof try RUN {OUTSIDE}`")
     return tuple(parts)
 
 
