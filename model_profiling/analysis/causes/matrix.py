@@ -146,6 +146,8 @@ _A_CURE_FIRST = 10
 """A cure that could save this percentage, or more, is the better advice."""
 _NAMED = 0.05
 _WIDE = ("fp32", "fp16")
+_FORMATS = "`sme2prof profile MODEL --dtype all`"
+_COMPARE = f"compare number formats ({_FORMATS})"
 _LESS_WORK = "beyond that, only less work helps: a smaller input, fewer channels, layers or tokens"
 
 
@@ -180,7 +182,8 @@ def matrix_bound(context: FindingContext) -> Finding | None:
             "precisions": sorted({each.precision for each in free if each.precision}),
         },
         weight_pct=_A_CURE_FIRST,
-        first_step=ways[0] if ways else _LESS_WORK.partition(", ")[2],
+        # The action says which formats; the first answer has to stay short.
+        first_step=_COMPARE if formats else ways[0] if ways else _LESS_WORK.partition(", ")[2],
     )
 
 
@@ -201,9 +204,7 @@ def _other_formats(operators: Sequence[Operator]) -> str:
         return ""
     dynamic = any(operator.kind == "linear" for operator in operators)
     others = [each for each in FORMATS[1:4] if each not in wide and (dynamic or each != "int8-dynamic")]
-    return (
-        f"they compute in {listing(wide)}: compare {listing(others)} (`sme2prof profile MODEL --dtype all`)"
-    )
+    return f"they compute in {listing(wide)}: compare {listing(others)} ({_FORMATS})"
 
 
 def _on_sme2(context: FindingContext) -> str:
