@@ -119,7 +119,7 @@ class MissingOperator:
         return self.operator.cause or matching.NOT_KNOWN
 
 
-NO_MATRICES = "no: multiplies no matrices"
+NO_MATRICES = "no: not a matrix operator"
 
 
 class MissingReason(NamedTuple):

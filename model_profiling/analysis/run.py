@@ -313,9 +313,8 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     said = Diagnostic(
         series.series,
         "unusual",
-        f"the mean of the first dump, {first.e2e_ms:.3f} ms, is far from the typical time of all {units}, "
-        f"{typical:.3f} ms",
-        "its CSV files and per_etdump have that mean; reports show the typical time",
+        f"the first dump's mean, {first.e2e_ms:.3f} ms, is far from the typical time, {typical:.3f} ms",
+        f"CSV files and per_etdump show the first dump only; reports use all {units}",
     )
     return replace(series, rounds=(replace(first, warnings=(*first.warnings, said)), *series.rounds[1:]))
 

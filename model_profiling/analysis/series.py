@@ -111,8 +111,8 @@ class SeriesAnalysis:
         if len(self.typical) == self.runs:
             return f"mean of {plural(self.runs, 'run')}"
         return (
-            f"mean of {plural(len(self.typical), 'run')}, the middle half of {self.runs} in "
-            f"{plural(len(self.rounds), self.unit)} by end-to-end time"
+            f"mean of the middle {len(self.typical)} of {self.runs} traced runs, by end-to-end time, in "
+            f"{plural(len(self.rounds), self.unit)}"
         )
 
     @property

@@ -61,7 +61,7 @@ def _clusters(before: MachineFacts, after: MachineFacts | None) -> Iterator[tupl
     """Yield the governor or, if there are several kinds of CPU, a row for each kind. A frequency limit that
     the system lowered in between shows throttling."""
     if len(before.clusters) < 2:
-        yield "Clock governor", before.governor or "not told"
+        yield "Clock governor", before.governor or "not available"
         return
     later = {cluster.cpus: cluster for cluster in after.clusters} if after else {}
     for cluster in before.clusters:
@@ -82,8 +82,8 @@ def _frequencies(before: Cluster, after: Cluster | None) -> str | None:
 
 
 def _phone(before: DeviceState, after: DeviceState | None) -> Iterator[tuple[str, str]]:
-    yield "Phone", before.model or "not told"
-    yield "SoC", before.soc or "not told"
+    yield "Phone", before.model or "not available"
+    yield "SoC", before.soc or "not available"
     charge = [state.battery.percent for state in (before, after) if state and state.battery]
     if before.battery:
         status = f" ({before.battery.status})" if before.battery.status else ""
@@ -119,12 +119,12 @@ def _between(seen: Sequence[Between]) -> Iterator[str]:
 
 
 def _throttling(status: int | None) -> str:
-    return _THERMAL[status] if status is not None and status < len(_THERMAL) else "not told"
+    return _THERMAL[status] if status is not None and status < len(_THERMAL) else "not available"
 
 
 def _change(before: float | None, after: float | None, unit: str = "") -> str:
     if before is None:
-        return "not told"
+        return "not available"
     text = f"{before:.1f}{unit} before"
     return text if after is None else f"{text}, {after:.1f}{unit} after"
 

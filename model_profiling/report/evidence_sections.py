@@ -186,8 +186,8 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
     if all(finding.max_gain_pct is None for finding in findings):
         whose = data.times.origin if not data.timed else f"a CPU that is not Arm ({data.cpu})"
         if data.timed and data.is_arm is not False:
-            return "What each would save was not measured."
-        return f"What each would save is not known: these are times of {whose}."
+            return "How much each saves was not measured."
+        return f"How much each saves is not known: these are times of {whose}."
     series = findings[0].found_in
     traced = (
         f" Operators have their times in a typical run with the tracer on ({milliseconds(series.e2e_ms)} ms)."

@@ -79,8 +79,8 @@ class _View:
         if self.timed:
             share = break_down(self._series).of(itertools.chain(*inside)).cells[1]
             note = (
-                f"{share} of the time with the tracer on is in boxes. Overhead, and operators that the "
-                "program does not explain, are in none."
+                f"The boxes cover {share} of the time with the tracer on; the rest is overhead, and "
+                "operators that the program does not explain."
             )
         values = [texts.numbers((_named(each), *self._cells(each))) for each in inside]
         return {"label": self._series.name, "values": values, "note": note}

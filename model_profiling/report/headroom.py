@@ -25,10 +25,10 @@ def bottleneck_text(found: Projection) -> str:
     if low.name == high.name:
         shares = span(percent(low.share), percent(high.share))
         word = "still" if low.name == found.before.name else "then"
-        return f"With SME2, {low.name} would {word} be the largest part of the time ({shares}, projected)."
+        return f"Projected with SME2: {low.name} would {word} be the largest part of the time ({shares})."
     return (
-        f"With SME2, the largest part of the time would be {low.name} ({percent(low.share)}, lowest factors) "
-        f"or {high.name} ({percent(high.share)}, highest factors), projected."
+        f"Projected with SME2: {low.name} would be the largest part of the time ({percent(low.share)}) if SME2 "
+        f"helps least, {high.name} ({percent(high.share)}) if it helps most."
     )
 
 
@@ -100,9 +100,9 @@ def _part_cell(part: Part) -> str:
 _PROJECTIONS: tuple[doc.Column[Projection], ...] = (
     *SERIES_COLUMNS,
     doc.Number("share of time", lambda found: percent(found.time_share)),
-    doc.Number("lowest", lambda found: _times(found.low)),
-    doc.Number("highest", lambda found: _times(found.high)),
-    doc.Number("ceiling", lambda found: _times(found.ceiling)),
+    doc.Number("lowest speedup", lambda found: _times(found.low)),
+    doc.Number("highest speedup", lambda found: _times(found.high)),
+    doc.Number("limit", lambda found: _times(found.ceiling)),
     doc.Number("latency ms", lambda found: milliseconds(found.latency_ms)),
     doc.Column("projected ms", _projected),
 )

@@ -123,7 +123,7 @@ def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
     parts = listing(f"{milliseconds(spent.ms)} ms ({percent(spent.share)})" for spent in told)
     return (
         f"Operator times: {clocks}. Of framework overhead, {parts} went to telling the tracer of operators: "
-        "an inference without it does not have that."
+        "an inference without the tracer does not take that."
     )
 
 

@@ -71,7 +71,7 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
     if in_turns:
         launches = plural(max(found.rounds for found in in_turns), "launch")
         who = (
-            "all programs were loaded and took turns" if len(in_turns) > 1 else "the program was started anew"
+            "all programs were loaded and took turns" if len(in_turns) > 1 else "the program was started again"
         )
         said.append(f"Measured in lockstep: in each of {launches} {who}")
     if alone:
@@ -91,7 +91,7 @@ def _ending(part: Part) -> str:
     if facts.ended == "nothing compared":
         return f" It ended{took}: nothing is compared, so the fewest launches are enough."
     if facts.ended == "rounds" and facts.mode == "lockstep":
-        return " It ended with the last of the launches that you asked for."
+        return " These are the launches that you asked for."
     return ""
 
 
@@ -106,13 +106,13 @@ def machine_table(latencies: Sequence[Latency]) -> list[doc.Block]:
         doc.Number(
             "CPU time", lambda row: MISSING if (use := row[1].cpu_time_share) is None else f"{100 * use:.0f}%"
         ),
-        doc.Number("pushed off the CPU", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)),
+        doc.Number("interrupted by other programs", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)),
         doc.Number("page faults from disk", lambda row: _rate(row[1].major_faults, row[1].inferences)),
     )
     meanwhile = "; ".join(_meanwhile([use for _, use in known]))
     note = (
-        "What the machine did during the turns: CPU time as a share of the time the turns took, the rest as "
-        f"events per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
+        "How busy the machine was: CPU time is a share of the measured time; the other columns are events "
+        f"per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
     )
     return [doc.Paragraph(note), doc.table_of(known, columns)]
 

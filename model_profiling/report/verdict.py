@@ -144,7 +144,7 @@ class _Asked:
         load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
         said = [f"loading takes {milliseconds(load)} ms"] if load else []
         said += [f"memory peaks at {size(memory)}"] if memory else []
-        said += [f"the program is {size(program)} long"] if program else []
+        said += [f"the program file has {size(program)}"] if program else []
         if said:
             yield f"{capitalized(listing(said))}."
 
@@ -281,7 +281,7 @@ class _Asked:
             first, asked = [found for found in first if found.id != "misses-sme2"], ()
             yield self._to_reach_sme2()
         advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
-        measuring = [f"To see what SME2 does: {one.next}." for one in asked[:1]]
+        measuring = [f"To measure SME2: {one.next}." for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             yield "No advice: no change that was found would save 2% of the time or more."

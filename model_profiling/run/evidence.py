@@ -202,7 +202,7 @@ class Factors:
 
     @property
     def origin(self) -> str:
-        return "given with --sme2-factor" if self.given else "the usual ranges"
+        return "given with --sme2-factor" if self.given else "published ranges"
 
     def of(self, name: str) -> Range:
         return self.ranges[name]

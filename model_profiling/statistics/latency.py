@@ -320,15 +320,12 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
 
 
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
-    return tuple(_warnings(rounds, "round", "set runs to 10 or more", "or measure more rounds"))
+    return tuple(_warnings(rounds, "round", "set runs to 10 or more", ", or measure more rounds"))
 
 
 def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
     """Warnings about one experiment of a lockstep run; each launch is one process."""
-    hardly = (
-        "or rely on the speedups rather than the latencies: differences between launches affect both sides "
-        "equally"
-    )
+    hardly = "; speedups stay valid: such differences affect both sides equally"
     return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", hardly))
 
 
@@ -348,13 +345,13 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
         yield StabilityWarning("runs", seen, longer)
     if (slower := _first_is_slow(finished)) is not None:
         seen = f"the first inference of a process is {slower:.0%} slower"
-        yield StabilityWarning("warmup", seen, "raise warmup")
+        yield StabilityWarning("warmup", seen, "raise --warmup (in a config: warmup)")
     if summary.robust_cv > _WIDE_SPREAD:
         seen = f"latencies vary by {summary.robust_cv:.0%}"
         yield StabilityWarning("spread", seen, "stop other programs, or pin the CPUs")
     if len(typical) >= 3 and (spread := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
         seen = f"processes differ by {spread:.0%} from each other"
-        yield StabilityWarning("processes", seen, f"pin the CPUs (cpu_affinity) {apart}")
+        yield StabilityWarning("processes", seen, f"pin the CPUs (cpu_affinity){apart}")
     if len(summary.outliers) > max(2.0, _MANY_OUTLIERS * summary.count):
         seen = f"{len(summary.outliers)} of {summary.count} latencies are outliers"
         yield StabilityWarning("outliers", seen, "stop other programs; medians hardly change")
@@ -363,7 +360,11 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
         way = "slower" if drift.relative_change > 0 else "faster"
         seen = f"latencies became {abs(drift.relative_change):.0%} {way} while measuring"
         cooler = "let it cool down (schedule.cool_down_s) and check for throttling"
-        advice = cooler if drift.relative_change > 0 else "raise warmup, or stop other programs"
+        advice = (
+            cooler
+            if drift.relative_change > 0
+            else "raise --warmup (in a config: warmup), or stop other programs"
+        )
         yield StabilityWarning("drift", seen, advice)
     modes = summary.bimodality
     if modes is not None and modes.found:

@@ -88,10 +88,10 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         return TargetPlan(
             emulated, emulated, f"{what}: emulation shows what runs on SME2, no latency is measured"
         )
-    lacks = f"this CPU ({platform.machine()}) has no SME2: it gives the baseline latency"
+    lacks = f"this CPU ({platform.machine()}) has no SME2: latency is measured here"
     if not can_emulate:
         return TargetPlan(host, host, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(host, emulated, f"{lacks}, emulation shows what runs on SME2")
+    return TargetPlan(host, emulated, f"{lacks}, SME2 kernels are checked under emulation")
 
 
 def _plan_remote(target: RemoteTarget) -> TargetPlan:
@@ -106,7 +106,7 @@ def _plan_remote(target: RemoteTarget) -> TargetPlan:
         return TargetPlan(choice, choice, f"{why}: no latency is measured")
     if has_sme2:
         return TargetPlan(choice, choice, f"{name} has SME2: SME2 on and off are measured on it")
-    lacks = f"{name} has no SME2: it gives the baseline latency"
+    lacks = f"{name} has no SME2: latency is measured there"
     if sys.platform != "linux":
         return TargetPlan(choice, choice, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}, emulation shows what runs on SME2")
+    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}, SME2 kernels are checked under emulation")

@@ -102,7 +102,10 @@ def test_the_first_run_of_each_turn_is_in_no_figure(analysis: RunAnalysis, launc
     counted = CYCLES * (TURN - 1)
     for series in analysis.series:
         assert series.took_turns and series.runs == LAUNCHES * counted
-        assert f"the middle half of {LAUNCHES * counted} in {LAUNCHES} launches" in series.taken_from
+        assert (
+            f"of {LAUNCHES * counted} traced runs, by end-to-end time, in {LAUNCHES} launches"
+            in series.taken_from
+        )
         for dump in series.rounds:
             bare = executes(read_etdump(dump.path))
             assert dump.attribution.runs_in_file == len(bare) == CYCLES * TURN

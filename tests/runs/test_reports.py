@@ -238,7 +238,7 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
         operators = tables(section(page, "Operators"), "layer", "operator", "category", "million operations")
         assert "F16 → PF16" in {row[5] for row in operators[0]}
         proven = "not tested" if spoilt == "manifest" else "yes, under emulation"
-        assert {row[4] for row in operators[0]} == {proven, "no: multiplies no matrices"}
+        assert {row[4] for row in operators[0]} == {proven, "no: not a matrix operator"}
         assert "Latency" not in headings(page) and headings(page)[0] == "What to do next"
         assert table(section(page, "Where the work is"), "category", "operators", "million operations")
 

@@ -218,8 +218,8 @@ def over_time_chart(found: Sequence[draw.LatencySamples]) -> Chart | None:
     some = f"{len(points):,} of {total:,} inferences shown; " if len(points) < total else ""
     x = draw.axis(
         [
-            f"{unit}; a lane is \u00b1{edge:.0f}% of the series' median (dashed)",
-            f"{some}dots at the edge are beyond it{_left_out(found, shown)}",
+            f"{unit}; dashed: the median; a lane shows \u00b1{edge:.0f}%",
+            f"{some}dots at the edge are outside that{_left_out(found, shown)}",
         ],
         draw.span(0.5, count + 0.5),
         tickMinStep=1,
