@@ -156,8 +156,11 @@ class SeriesAnalysis:
 
     @property
     def distorted(self) -> bool:
-        """Whether tracing takes so long that shares of the traced time do not hold without the tracer."""
-        return (self.tracer_cost or 0.0) > _DISTORTS
+        """Whether tracing takes so long that shares of the traced time do not hold without the tracer. A cost
+        that may be zero is noise."""
+        cost = self.measured.tracer_cost if self.measured else None
+        noise = cost is not None and cost.low is not None and cost.low <= 0
+        return not noise and (self.tracer_cost or 0.0) > _DISTORTS
 
     @cached_property
     def tracing(self) -> Spent:

@@ -209,8 +209,8 @@ def distortion_text(series: SeriesAnalysis) -> str:
         return ""
     return (
         f"Tracing distorts {series.name}: an inference takes {cost_text(series)} longer with the tracer on "
-        f"({milliseconds(series.e2e_ms)} instead of {milliseconds(series.untraced_ms)} ms). Operators' own "
-        f"times hold, but {percent(series.tracing.share)} of what shares are of is the tracer's."
+        f"({milliseconds(series.e2e_ms)} instead of {milliseconds(series.untraced_ms)} ms). Operator "
+        f"times are valid; the tracer takes {percent(series.tracing.share)} of the time that shares refer to."
     )
 
 
