@@ -333,10 +333,9 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
 
 
 def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
-    for found in outcome.outcomes:
-        if ladder:
+    if ladder:
+        for found in outcome.outcomes:
             frame.say(render_terminal([ladder_table(found.data)]) + "\n")
-        if found is not outcome.main and not quiet:
-            print_place(found, "Evidence", quiet=quiet)
-            frame.say()
     print_outcome(outcome.main, quiet=quiet)
+    if outcome.evidence is not None and outcome.evidence is not outcome.main and not quiet:
+        print_place(outcome.evidence, "Report of the emulated run", quiet=quiet)

@@ -27,8 +27,8 @@ def bottleneck_text(found: Projection) -> str:
         word = "still" if low.name == found.before.name else "then"
         return f"Projected with SME2: {low.name} would {word} be the largest part of the time ({shares})."
     return (
-        f"Projected with SME2: {low.name} would be the largest part of the time ({percent(low.share)}) if SME2 "
-        f"helps least, {high.name} ({percent(high.share)}) if it helps most."
+        f"Projected with SME2: {low.name} would be the largest part of the time ({percent(low.share)}) if "
+        f"SME2 helps least, {high.name} ({percent(high.share)}) if it helps most."
     )
 
 

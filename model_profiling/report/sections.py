@@ -71,7 +71,9 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
     if in_turns:
         launches = plural(max(found.rounds for found in in_turns), "launch")
         who = (
-            "all programs were loaded and took turns" if len(in_turns) > 1 else "the program was started again"
+            "all programs were loaded and took turns"
+            if len(in_turns) > 1
+            else "the program was started again"
         )
         said.append(f"Measured in lockstep: in each of {launches} {who}")
     if alone:
@@ -106,7 +108,9 @@ def machine_table(latencies: Sequence[Latency]) -> list[doc.Block]:
         doc.Number(
             "CPU time", lambda row: MISSING if (use := row[1].cpu_time_share) is None else f"{100 * use:.0f}%"
         ),
-        doc.Number("interrupted by other programs", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)),
+        doc.Number(
+            "interrupted by other programs", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)
+        ),
         doc.Number("page faults from disk", lambda row: _rate(row[1].major_faults, row[1].inferences)),
     )
     meanwhile = "; ".join(_meanwhile([use for _, use in known]))

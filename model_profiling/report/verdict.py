@@ -284,7 +284,9 @@ class _Asked:
         measuring = [f"To measure SME2: {one.next}." for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
-            yield "No advice: no change that was found would save 2% of the time or more."
+            others = [found for found in data.findings if found.has_cure]
+            check = f"; the list of what to do has {plural(len(others), 'point')} to check" if others else ""
+            yield f"No change that was found would save 2% of the time or more{check}."
 
     def _nothing_next(self) -> str:
         """Return the advice if times do not show what is worth doing and no question is open."""

@@ -375,10 +375,10 @@ def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]
     """Return what `quick` costs, for the report."""
     if not options.quick or (options.ladder and not target.timings_are_latency):
         return ()
-    cost = "SME2 off was not emulated, so outputs with SME2 on and off were not compared"
+    cost = "does not compare outputs with SME2 on and off"
     if target.timings_are_latency:
-        cost = "few and short launches make intervals wider"
-    return (Diagnostic(None, "quick", f"--quick: {cost}", "leave --quick out to get the full answer"),)
+        cost = "makes intervals wider"
+    return (Diagnostic(None, "quick", f"--quick {cost}", "leave --quick out to get the full answer"),)
 
 
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:

@@ -179,7 +179,7 @@ _LATENCY = _keys(Files.latency, {
 def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Told:
     use = files.latency(row)["machine"]
     yield "CPU time", [use["cpu_time_share"]]
-    yield "pushed off the CPU", [1000 * use["involuntary_switches"] / use["inferences"]]
+    yield "interrupted by other programs", [1000 * use["involuntary_switches"] / use["inferences"]]
     yield "page faults from disk", [1000 * use["major_faults"] / use["inferences"]]
 
 
@@ -462,7 +462,7 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     }),
     ("experiment", "threads", "CPU time"): _machine_use,
     ("experiment", "threads", "share of time"): _keys(Files.headroom, {
-        "share of time": "time_share", "lowest": "low", "highest": "high", "ceiling": "ceiling",
+        "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",
         "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",
     }),
     ("experiment", "threads", "operators on SME2"): _keys(

@@ -84,12 +84,12 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
         "peak_memory_bytes": latency.peak_memory_bytes,
         "program_bytes": arm.run.manifest.model_bytes,
     }
-    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program is 110.5 kB long."
+    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program file has 110.5 kB."
     assert words in told.where_time_goes and words in render_markdown(run_document(arm))
     edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=load(METRICS)["latencies"]))
     not_timed = answers(gather_report(emulated))
     assert not_timed.costs == {"program_bytes": arm.run.manifest.model_bytes}
-    assert "The program is 110.5 kB long." in not_timed.where_time_goes
+    assert "The program file has 110.5 kB." in not_timed.where_time_goes
 
 
 def test_a_faster_thread_count_and_what_binds_the_model_are_in_the_answers(arm: ReportData) -> None:

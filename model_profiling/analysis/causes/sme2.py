@@ -130,7 +130,7 @@ def sme2_risks(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> F
     met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work)]
     operators = sum(len(hit) for _, hit in met)
     listed = [{"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in met]
-    title = f"Measure {plural(operators, 'operator')} with SME2 off and on: SME2 may make {'it' if operators == 1 else 'them'} slower"
+    title = f"Measure {plural(operators, 'operator')} with SME2 off and on: some may be slower with it"
     evidence = {"measured_here": False, "risks": listed}
     prefix = "others report, not measured here: "
     return _reported("sme2-risk", title, series, met, evidence=evidence, prefix=prefix)
