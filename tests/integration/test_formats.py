@@ -47,8 +47,9 @@ def test_each_format_reaches_sme2_where_it_has_kernels(
     assert not any(operator.on_sme for operator in four_bits), "this XNNPACK has no SME2 kernel for them"
     eight_bits = [operator for operator in found.ran if "8W" in operator.name]
     assert bool(eight_bits) is dtype.startswith("int8")
-    assert all(operator.on_sme for operator in eight_bits if operator.category.value in ("CONV", "GEMM"))
+    assert all(operator.on_sme for operator in eight_bits)
     advised = {finding.id for finding in outcome.data.findings}
     assert found.arithmetic_share is not None
-    assert "misses-sme2" in advised or found.arithmetic_share > 0.5, advised
+    if dtype.startswith("int4") and net != "cnn":
+        assert "misses-sme2" in advised, found.arithmetic_share
     assert "misses-sme2" not in advised or found.missing

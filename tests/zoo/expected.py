@@ -321,7 +321,7 @@ EXPECTED = (
             Outside("expand", "torch.matmul(query", NO_RULE, "torch.bmm"),
             Outside("scalar_tensor where", "masked_fill"),
             Outside("expand", "torch.matmul(scores", NO_RULE, "torch.bmm"),
-            Outside("select", "[:, 0]", NO_RULE, "x[:, 0:1]"),
+            Outside("select", "[:, 0]", NO_RULE, "[:, 0:1]"),
         ),
     ),
     # A 1-d convolution is a 2-d one for XNNPACK: layout changes around each, as GELU between them has none.

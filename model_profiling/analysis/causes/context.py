@@ -199,7 +199,7 @@ def between_operators(context: FindingContext) -> Finding | None:
         evidence={
             "ms": round(spent.ms, 6),
             "share_pct": percent(spent.share),
-            "operators": inside,
+            "operators_in_call": inside,
             "operators_below_1us": short,
             "tracer_ms": round(series.tracing.ms, 6),
         },

@@ -178,7 +178,7 @@ def matrix_bound(context: FindingContext) -> Finding | None:
         evidence={
             "share_pct": percent(share),
             "share_of": "time" if context.timed else "arithmetic",
-            "operators": len(free),
+            "matrix_operators": len(free),
             "precisions": sorted({each.precision for each in free if each.precision}),
         },
         weight_pct=_A_CURE_FIRST,
