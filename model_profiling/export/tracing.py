@@ -403,6 +403,7 @@ def _quantized(
         ExportError,
         lambda problem: place_named_in(str(problem), program),
     ):
+        _leave_integers(exported)
         prepared = prepare_pt2e(exported, quantizer)
         _calibrate(name, prepared, eager, calibration)
         converted = convert_pt2e(prepared)
@@ -411,6 +412,21 @@ def _quantized(
     ):
         raise FormatNotForModel(f"'{name}' has no operator that {wanted.text} quantizes", "choose fp16")
     return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes)
+
+
+def _leave_integers(exported: Any) -> None:
+    """Name sums and products of integers so that XNNPACK's quantizer does not know them: it would make their
+    constants floating point, and an index or a mask with them."""
+    import torch
+
+    aten = torch.ops.aten
+    unknown = {aten.add.Tensor: aten.add.Scalar, aten.mul.Tensor: aten.mul.Scalar}
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        if node.target in unknown and isinstance(value, torch.Tensor) and not value.is_floating_point():
+            constant = not isinstance(node.args[1], torch.fx.Node)
+            node.target = unknown[node.target] if constant else node.target
+    exported.recompile()
 
 
 def _calibrate(

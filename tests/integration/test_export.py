@@ -172,6 +172,12 @@ def test_formats_that_the_field_ships(dtype: str, word: str, weights: set[str], 
     assert result.coverage.operators == 9, "quantizing adds no operator"
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int8-dynamic"])
+def test_indexes_stay_integers_when_a_model_is_quantized(dtype: str, tmp_path: Path) -> None:
+    accuracy = export_model(f"{UNSEEN}:positions", dtype=dtype, outdir=tmp_path).accuracy
+    assert accuracy.lowering.ok and accuracy.precision.ok
+
+
 @pytest.mark.parametrize(
     "dtype, kept, other", [("int8", "fp32", "qcint8"), ("int4", "fp32", "qbint4"), ("fp16", "fp32", "fp16")]
 )

@@ -184,6 +184,18 @@ class Counter(nn.Module):
         return x + self.count
 
 
+class Positions(nn.Module):
+    """Adds to indexes and multiplies them, as models of text do with positions and masks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.out = nn.Embedding(40, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = torch.arange(x.shape[1]) * 2 + 1
+        return self.out(x + self.places(order))
+
+
 class InPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x.add_(1)
@@ -311,6 +323,7 @@ growing = of(Growing, torch.ones(4))
 returns_cache = of(ReturnsCache, torch.ones(4))
 loud, quiet = (of(lambda by=by: Around(by), torch.ones(2, 8)) for by in (5e5, 1.0))
 wide_norm, narrow_norm = (of(lambda width=width: SmallNorm(width), torch.randn(4, 8)) for width in (384, 32))
+positions = of(Positions, torch.randn(1, 8, 16))
 counter = of(Counter, torch.ones(3))
 in_place = of(InPlace, torch.ones(3))
 nested = of(Nested, (torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})
