@@ -254,6 +254,7 @@ def advise(
     found = paired if about_time else []
     measured = any(map(advice.compares_sme2, pairings)) and about_time
     walked: WalkedMethods = {}
+    threads = frozenset(each.series.threads or 0 for each in series)
     for rounds in series:
         found += advice.about_series(
             rounds,
@@ -263,7 +264,7 @@ def advise(
             repacking=(repacking or {}).get(rounds.series),
             walked=walked,
             coverage=coverage,
-            threads=frozenset(each.series.threads or 0 for each in series),
+            threads=threads,
         )
         # These need no times and take no operators from other findings.
         unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]
