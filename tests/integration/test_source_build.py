@@ -594,7 +594,7 @@ class TestScript:
         done = script("--executorch", checkout, CC=str(old))
         assert done.returncode == 2
         # A machine that is not Arm has no use for the compiler; without an NDK it can build nothing.
-        says(done.stderr, *(("Clang 17", "Clang 18") if ON_ARM else ("ANDROID_NDK",)))
+        says(done.stderr, *(("Clang 17.0.0", "Clang 18") if ON_ARM else ("ANDROID_NDK",)))
         assert git(checkout, "status", "--porcelain", "--ignored") == ""
 
     @needs_sme2_compiler
