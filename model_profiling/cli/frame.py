@@ -185,6 +185,13 @@ budget_option = click.option(
     show_default="30",
     help="Time limit for measuring, in seconds (at least six launches are made).",
 )
+threads_option = click.option(
+    "--threads",
+    default="1",
+    show_default=True,
+    callback=thread_counts,
+    help="Thread counts, such as 1,2,4.",
+)
 rounds_option = click.option(
     "--rounds",
     type=IntRange(1),

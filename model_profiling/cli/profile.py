@@ -180,13 +180,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     help="Traced turns; with --mode rounds, inferences per process.",
 )
 @click.option("--warmup", type=frame.IntRange(0), show_default="3", help="Untimed inferences at the start.")
-@click.option(
-    "--threads",
-    default="1",
-    show_default=True,
-    callback=frame.thread_counts,
-    help="Thread counts, such as 1,2,4.",
-)
+@frame.threads_option
 @frame.budget_option
 @click.option(
     "--precision",

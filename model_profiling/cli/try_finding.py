@@ -34,13 +34,7 @@ from model_profiling.workflow.try_change import (
 @click.argument("run_dir", type=frame.PATH)
 @click.argument("finding", default="")
 @click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
-@click.option(
-    "--threads",
-    default="1",
-    show_default=True,
-    callback=frame.thread_counts,
-    help="Thread counts, such as 1,2,4.",
-)
+@frame.threads_option
 @frame.budget_option
 @click.option(
     "--outdir",
