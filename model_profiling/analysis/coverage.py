@@ -99,6 +99,7 @@ def profile_command(run: Run, *, emulated: bool = False) -> str:
     method = run.manifest.method_run if run.manifest else ""
     words = ["sme2prof", "profile", model if emulated else Path(model).name]
     words += ["--method", method] if method not in ("", "forward") else []
+    words += run.manifest.feeding_words if run.manifest else []
     return shlex.join([*words, *(("--target", "emulated") if emulated else ())])
 
 

@@ -102,7 +102,7 @@ def kept_evidence(run: Run) -> Evidence | None:
         return kept
     if manifest is None or manifest.has_sme2 is not False or not manifest.target.times.are_latencies:
         return None
-    prover = proving_run(run.path, manifest.model_sha256, manifest.method_run)
+    prover = proving_run(run.path, manifest)
     return evidence_record(Run.open(prover)) if prover else None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -26,11 +28,13 @@ from model_profiling.runner.machine import PowerMode, parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 from model_profiling.workflow.profile import (
-    MethodsOutcome,
+    CasesOutcome,
     ProfileOptions,
     ProfileOutcome,
-    profile_methods,
+    profile_cases,
 )
+
+T = TypeVar("T")
 
 
 @frame.command(
@@ -150,6 +154,38 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     return words
 
 
+def _by_input(
+    option: click.Parameter, words: Sequence[str], read: Callable[[str], T]
+) -> dict[str, tuple[T, ...]]:
+    """`tokens=32,128` as the input's name and what it is given."""
+    found = {}
+    for word in words:
+        name, _, given = word.partition("=")
+        try:
+            found[name] = tuple(read(each) for each in given.split(","))
+        except ValueError as problem:
+            raise click.BadParameter(f"{word!r} is not {option.metavar}") from problem
+    return found
+
+
+def _lengths(
+    _context: click.Context, option: click.Parameter, words: Sequence[str]
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    found = _by_input(option, words, lambda text: tuple(int(size) for size in text.split("x")))
+    if any(size < 1 for lengths in found.values() for length in lengths for size in length):
+        raise click.BadParameter("a length is at least 1")
+    return found
+
+
+def _values(
+    _context: click.Context, option: click.Parameter, words: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    found = _by_input(option, words, float)
+    if not all(math.isfinite(value) for values in found.values() for value in values):
+        raise click.BadParameter("values must be finite numbers")
+    return found
+
+
 @frame.command(
     "profile",
     example="""sme2prof profile toy_cnn --dtype fp16
@@ -173,6 +209,22 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.calibrate_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
 @click.option("--method", metavar="NAME", show_default="all", help="Method of a .pte file that has several.")
+@click.option(
+    "--length",
+    "lengths",
+    multiple=True,
+    callback=_lengths,
+    metavar="INPUT=N,...",
+    help="Length (32) or all sizes (1x32) of an input that may vary; several are profiled one by one.",
+)
+@click.option(
+    "--input",
+    "values",
+    multiple=True,
+    callback=_values,
+    metavar="INPUT=V,...",
+    help="Values of an input, by name or number; one value fills all of it.",
+)
 @click.option(
     "--runs",
     type=frame.IntRange(1),
@@ -252,7 +304,7 @@ def profile_command(
             profiled = tuple(several.outcomes.values())
         else:
             one = replace(options, dtype=dtypes[0] if dtypes else None)
-            several, methods = None, profile_methods(model, one, run, progress=progress)
+            several, methods = None, profile_cases(model, one, run, progress=progress)
             profiled = methods.outcomes
     if factors is not None:
         frame.warn_without_projection(
@@ -266,21 +318,21 @@ def profile_command(
     return _print_methods(methods, ladder=options.ladder, quiet=quiet, as_json=as_json)
 
 
-def _print_methods(found: MethodsOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
+def _print_methods(found: CasesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
     first, *others = found.outcomes
     if not quiet and not as_json:
         frame.say(f"{first.program}: {first.plan.reason}\n")
     codes = []
     for outcome in found.outcomes:
         if others and not as_json:
-            frame.say(f"{outcome.method}:")
+            frame.say(f"{outcome.case.name}:")
         # The answers come last: on a terminal that is what people read first.
         codes.append(for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json))
         if not as_json:
             _print(outcome, ladder=ladder, quiet=quiet)
     if as_json:
-        methods = {outcome.method: _facts(outcome) for outcome in found.outcomes}
-        frame.facts({"schema_version": 1, "methods": methods} if others else _facts(first))
+        cases = {outcome.case.name: _facts(outcome) for outcome in found.outcomes}
+        frame.facts({"schema_version": 1, "methods": cases} if others else _facts(first))
     elif found.page is not None:
         for path in pages(found.page):
             frame.say(f"Side by side: {path}")

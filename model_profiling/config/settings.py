@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
     PrivateAttr,
     model_validator,
 )
@@ -248,6 +249,14 @@ class Inputs(Settings):
 
     files: tuple[ConfigPath, ...] = Field(default=(), max_length=MOST_ENTRIES)
     """One file of raw tensor bytes per input; left out, inputs are made up."""
+    sizes: dict[Text, tuple[Counted, ...]] = Field(
+        default_factory=dict, max_length=MOST_ENTRIES, examples=[{"tokens": [1, 32]}]
+    )
+    """By name or number: sizes of inputs that were exported with a variable length; left out, the largest."""
+    values: dict[Text, tuple[FiniteFloat, ...]] = Field(
+        default_factory=dict, max_length=MOST_ENTRIES, examples=[{"input_pos": [256]}]
+    )
+    """By name or number: values of inputs that are not made up; one value fills the whole input."""
     fill: Literal["random", "ones"] = "random"
     """How made-up inputs are filled."""
     seed: Seed = 0

@@ -83,6 +83,8 @@ _OWN_FLAGS = {
     "--method_name": "method",
     "--input": "inputs.files",
     "--inputs": "inputs.files",
+    "--sizes": "inputs.sizes",
+    "--values": "inputs.values",
     "--fill": "inputs.fill",
     "--seed": "inputs.seed",
     "--threads": "threads",
@@ -93,7 +95,9 @@ _OWN_FLAGS = {
     "--disable": "disable",
     "--time-limit": "schedule.timeout_s",
     "--count-kernels": "mode",
-    **dict.fromkeys(("--etdump", "--etdump_path", "--boundaries", "--result", "--output-prefix"), ""),
+    **dict.fromkeys(
+        ("--etdump", "--etdump_path", "--boundaries", "--result", "--output-prefix", "--state"), ""
+    ),
     **dict.fromkeys(("--output_file", "--features-only"), ""),
     "--quiet-runner": "runner_path",
     "--verbose-runner": "runner_path",

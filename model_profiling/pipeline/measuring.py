@@ -21,6 +21,7 @@ from model_profiling.core.errors import InputError, ProfilingError, RunError, sy
 from model_profiling.core.formatting import duration
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
+from model_profiling.pipeline.feeding import Feed
 from model_profiling.pipeline.manifest import schedule_facts, with_results
 from model_profiling.pipeline.schedule import Schedule, emulated_seconds
 from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
@@ -92,6 +93,7 @@ class Measuring:
     between: list[Between] = field(default_factory=list)
     """The state of a phone after each round."""
     moved: Path | None = None
+    feed: Feed = field(default_factory=Feed)
     _clusters: tuple[Cluster, ...] | None = None
 
     def write(self, state: State, end: str = "running", reason: BaseException | None = None) -> None:
@@ -144,9 +146,14 @@ class Measuring:
         """The stage's name. An emulator shows nothing while it computes, so it says how long it will take."""
         if self.target.timings_are_latency:
             return f"gathering evidence: {self.place.model_stem}"
-        seconds = processes * emulated_seconds(self.config.model, self.config.method)
+        seconds = processes * self.emulated_seconds
         about = f"about {duration(seconds)}" if seconds else "time unknown: its operators cannot be read"
         return f"emulating {self.place.model_stem} ({about})"
+
+    @property
+    def emulated_seconds(self) -> float:
+        """An estimate of one inference under emulation."""
+        return emulated_seconds(self.config.model, self.config.method, self.feed.lengths)
 
     def steps_of(self, round_number: int) -> tuple[Step, ...]:
         """Return the steps of a round, without experiments that failed."""
@@ -227,6 +234,9 @@ class Measuring:
             runs=1 if once else experiment.runs,
             disable=experiment.switched_off,
             inputs=inputs.files,
+            sizes=self.feed.sizes,
+            values=self.feed.values,
+            state=self.feed.state,
             seed=inputs.seed,
             fill=inputs.fill,
             etdump=whole or step.kind == "traced",

@@ -351,7 +351,9 @@ def reopen(config: ProfileConfig) -> Measured:
         }
     )
     config = with_mode(config, part)
-    place = names.RunFiles(config.output_root, names.with_method(config.model.stem, manifest.method))
+    place = names.RunFiles(
+        config.output_root, names.with_method(config.model.stem, manifest.method, manifest.fed)
+    )
     now = _newest(manifest, part, settings=config.model_dump(mode="json"))
     return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
 

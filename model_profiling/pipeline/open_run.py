@@ -23,12 +23,13 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
 from model_profiling.pipeline.metrics import Measured, refresh
 from model_profiling.pipeline.rounds import RemainingRounds, Rounds
-from model_profiling.pipeline.schedule import emulated_seconds, make_schedule
+from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.pipeline.start import (
     Start,
     begin,
     check_backends,
     check_directory,
+    check_feed,
     check_operators,
     one_method,
 )
@@ -138,6 +139,7 @@ class OpenRun:
         with contextlib.ExitStack() as locks:
             for config, way in asked:
                 check_backends(config)
+                check_feed(config)
                 locks.enter_context(locked(config.output_root))
                 make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses names
                 check_directory(config.output_root, resume=way.resume, force=way.force)
@@ -315,7 +317,7 @@ def _evidence_seconds(run: Measuring) -> float:
     """Return the mean time of finished evidence processes, or the estimate for emulation."""
     if taken := [entry.seconds for entry in run.journal.entries() if entry.kind == "evidence"]:
         return sum(taken) / len(taken)
-    return 0.0 if run.target.timings_are_latency else emulated_seconds(run.config.model, run.config.method)
+    return 0.0 if run.target.timings_are_latency else run.emulated_seconds
 
 
 def _energy_left(run: Measuring) -> list[Step]:

@@ -149,7 +149,10 @@ class Rounds:
 
     def _begin(self) -> None:
         first = self.runs[0]
-        variants = (with_method(variant_of(each.config.model)[1], each.config.method) for each in self.runs)
+        variants = (
+            with_method(variant_of(each.config.model)[1], each.config.method, each.manifest.fed)
+            for each in self.runs
+        )
         what = first.place.model_stem if len(self.runs) == 1 else f"{listing(variants)} in turns"
         first.progress.stage(f"measuring {what}")
         for run in self.runs:

@@ -9,7 +9,7 @@ ratio is free of it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -82,11 +82,13 @@ of 2."""
 _START_S = 1.0
 
 
-def emulated_seconds(program: Path, method: str | None = None) -> float:
-    """Estimate one inference of `method` (or of all) under emulation; 0 if the program is unreadable, which
-    running it reports."""
+def emulated_seconds(
+    program: Path, method: str | None = None, lengths: Mapping[int, int] | None = None
+) -> float:
+    """Estimate one inference of `method` (or of all) under emulation, at these `lengths` of its inputs; 0 if
+    the program is unreadable, which running it reports."""
     try:
-        methods = read_program(program).methods
+        methods = read_program(program, {method or "forward": lengths or {}}).methods
     except (FormatError, OSError):
         return 0.0
     steps: list[Instruction | GraphNode] = []

@@ -23,6 +23,7 @@ from model_profiling.core.formatting import listing, plural
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.pipeline import manifest as manifests
+from model_profiling.pipeline.feeding import Feed, feed, file_words
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.program import read_program
@@ -57,7 +58,11 @@ def begin(
     config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, progress: Progress
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`."""
-    place = RunFiles(config.output_root, names.with_method(config.model.stem, config.method))
+    stem = names.with_method(config.model.stem, config.method, file_words(config.inputs))
+    place, fed = (
+        RunFiles(config.output_root, stem),
+        feed(config.model, config.method or "forward", config.inputs),
+    )
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
     here = fit_to_machine(config, facts.features, latencies, resume=way.resume)
     head = manifests.head(here.config, way.config_file, target, facts)
@@ -88,9 +93,10 @@ def begin(
         list(part.warnings if part else ()),
         between=list(part.machine.between if part else ()),
         moved=earlier.moved,
+        feed=fed,
     )
     run.write("running")
-    run.warnings += _keep_graph(config.model, place.path)
+    run.warnings += _keep_graph(config, fed, place.path)
     run.warnings += _about_accuracy(config.model, head.model_sha256)
     run.warnings += (*config.said_otherwise, *way.remarks)
     if repeats and not latencies and all(each.runs == 1 for each in config.experiments):
@@ -177,13 +183,19 @@ def _first_manifest(head: Manifest, earlier: Earlier, session: Session) -> Manif
     )
 
 
-def _keep_graph(model: Path, run_dir: Path) -> list[Diagnostic]:
+def _keep_graph(config: ProfileConfig, fed: Feed, run_dir: Path) -> list[Diagnostic]:
     """Keep the program's graph in the run, so that the run can be moved without its program."""
+    model, lengths = config.model, {config.method or "forward": fed.lengths}
     try:
-        write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model)))
+        write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model), lengths))
     except FormatError as problem:
         seen = f"{problem.problem}; operators are shown without shapes and source lines"
         return [Diagnostic(None, "no_graph", seen)]
+    if fed.unclear:
+        seen = (
+            "shapes and work are those of the longest input, because the program does not say how they shrink"
+        )
+        return [Diagnostic(None, "longest_input", seen, "export with a length that divides no other size")]
     return []
 
 
@@ -287,6 +299,17 @@ def check_backends(config: ProfileConfig) -> None:
         if delegate_named(delegate.backend).name != delegate.backend:
             missing, fix = missing_backend(delegate.backend)
             raise InputError(f"{config.model.name} needs {missing}", fix)
+
+
+def check_feed(config: ProfileConfig) -> None:
+    """Refuse inputs that the method cannot take, or that a runner of the user cannot be told."""
+    inputs = config.inputs
+    feed(config.model, config.method or "forward", inputs)
+    if (inputs.sizes or inputs.values) and any(each.runner is not None for each in config.experiments):
+        raise InputError(
+            "an executor_runner cannot be told sizes and values of inputs",
+            'use runner_path "builtin", or give the inputs as files',
+        )
 
 
 def check_operators(config: ProfileConfig, target: Target) -> None:
@@ -411,6 +434,7 @@ def _identity(earlier: Manifest, cpu: str, now: Manifest) -> tuple[tuple[str, ob
     return (
         ("the model's content", earlier.model_sha256, now.model_sha256),
         ("the method", earlier.method_run, now.method_run),
+        ("the inputs", earlier.fed, now.fed),
         ("the target", earlier.target.name, now.target.name),
         ("the ExecuTorch version", earlier.executorch.version, now.executorch.version),
         ("the runner", earlier.runner.build_id, now.runner.build_id),

@@ -59,14 +59,16 @@ def read_etrecord(source: Source) -> EtRecord:
                 raise FormatError(f"{name} is not an ETRecord", fix)
             unpacked = _Unpacked(name, archive)
             # One at a time: the JSON of a graph takes far more memory than what is kept of it.
-            sources = {
-                method: _sources(unpacked.parse(members[member]))
-                for member, method in _graph_members(members)
-            }
+            sources, inputs = {}, {}
+            for member, method in _graph_members(members):
+                graph = unpacked.parse(members[member])
+                sources[method], inputs[method] = _sources(graph), _inputs(graph)
+                del graph
             handles = unpacked.parse(members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as problem:
         raise FormatError(f"{name} is a damaged ETRecord: {problem}", "export the model again") from problem
-    return EtRecord(source=name, sources=sources, handles=_handles(handles, next(iter(sources), "forward")))
+    only = next(iter(sources), "forward")
+    return EtRecord(source=name, sources=sources, handles=_handles(handles, only), inputs=inputs)
 
 
 class _SmallSteps(io.RawIOBase):
@@ -169,6 +171,17 @@ def _sources(graph: Json) -> dict[int, SourceRef]:
             call=_name(called(_text(metadata.get("torch_fn")))),
         )
     return sources
+
+
+def _inputs(graph: Json) -> tuple[str, ...]:
+    """The names of what a caller gives, in order."""
+    signature = _table(_table(_table(graph).get("graph_module")).get("signature"))
+    given = (_table(_table(spec).get("user_input")) for spec in _list(signature.get("input_specs")))
+    return tuple(
+        _name(_text(_table(next(iter(_table(each.get("arg")).values()), None)).get("name")))
+        for each in given
+        if each
+    )
 
 
 def _name(text: str) -> str:

@@ -17,7 +17,7 @@ from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.records import parse_record, read_json_object, read_record, write_record
 from model_profiling.core.safe_read import MIB, is_regular, read_text
 from model_profiling.program.etrecord import read_etrecord
-from model_profiling.program.pte import read_program
+from model_profiling.program.pte import Lengths, read_program
 from model_profiling.program.records import EtRecord, Program, SourceRef
 
 # Operators that stayed outside the backend, and why: recorded when a program is exported.
@@ -237,9 +237,10 @@ def record_beside(pte: Path) -> Path | None:
     return next((path for path in candidates if is_regular(path, follow=True)), None)
 
 
-def make_graph(pte: Path, etrecord: Path | None) -> ProgramGraph:
-    """Read a program and its record; keep what its operators refer to, with the source text around it."""
-    program = read_program(pte)
+def make_graph(pte: Path, etrecord: Path | None, lengths: Lengths | None = None) -> ProgramGraph:
+    """Read a program (at these `lengths` of its inputs) and its record; keep what operators refer to, with
+    the source text around it."""
+    program = read_program(pte, lengths)
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
     sha256 = files.sha256(pte)
     excerpts = _excerpts(record) if record else {}

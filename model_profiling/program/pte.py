@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from model_profiling.program.records import (
     InstructionKind,
     Method,
     Program,
+    State,
     Tensor,
     tensor,
 )
@@ -39,6 +40,7 @@ _DTYPES = {
 _INT, _BOOL, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 3, 5, 7, 10, 11
 _OF_INTEREST = {_INT, _BOOL, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST}
 _KERNEL, _DELEGATE = 1, 2
+_STATIC = 0
 _BOOKKEEPING: dict[int, InstructionKind] = {3: "move", 4: "jump", 5: "free"}
 _IN_SEGMENT = 1
 _LONGEST_WINDOW = 1 << 31
@@ -54,6 +56,10 @@ class _Values:
     numbers: dict[int, int]
     number_lists: dict[int, tuple[int, ...]]
     """Lists of numbers; like lists of tensors they hold value ids."""
+    planned: dict[int, tuple[int, int]]
+    """Buffer and offset in planned memory of tensors that have one."""
+    variable: set[int]
+    """Tensors whose shape is an upper bound."""
 
     def opened(self, index: int) -> tuple[int, ...]:
         """The members of a list of tensors; any other value by itself."""
@@ -99,19 +105,55 @@ class _Values:
         return arguments[:count], made
 
 
-def read_program(source: Source) -> Program:
+def read_program(source: Source, lengths: Lengths | None = None) -> Program:
+    """Read a program. `lengths` gives sizes of inputs of variable length, by method; the shapes and the work
+    of that method are then those at these sizes, not at their upper bounds."""
     name, data = load(source, "ExecuTorch program")
-    return _Reading(FlatBuffer(data, name)).program()
+    return _Reading(FlatBuffer(data, name), lengths or {}).program()
+
+
+Lengths = Mapping[str, Mapping[int, int]]
+"""By method: the upper bound of a size, and the size."""
+
+
+def lengths_at(method: Method, sizes: Mapping[int, Sequence[int]]) -> dict[int, int] | None:
+    """Which sizes in `method` change, if its input N has `sizes[N]` in place of the upper bound. None if that
+    cannot be told: a bound also divides a size that never changes, so the two look the same."""
+    changed: dict[int, int] = {}
+    for number, given in zip(method.input_numbers, method.inputs, strict=True):
+        for bound, size in zip(given.shape, sizes.get(number, given.shape), strict=True):
+            if bound != size and changed.setdefault(bound, size) != size:
+                return None
+    read = [*(step.inputs for step in method.instructions)]
+    read += (node.inputs for delegate in method.delegates for node in delegate.nodes)
+    fixed = {size for inputs in read for each in inputs if each.constant for size in each.shape}
+    fixed |= {size for state in method.state for size in state.tensor.shape}
+    return None if any(size % bound == 0 for bound in changed for size in fixed) else changed
 
 
 class _Reading:
-    def __init__(self, buffer: FlatBuffer) -> None:
+    def __init__(self, buffer: FlatBuffer, lengths: Lengths) -> None:
         self.buffer = buffer
+        self.lengths = lengths
         self.segment_base = 0
         self.inline: list[tuple[int, Payload]] = []
         self.segments: list[tuple[int, int]] = []
         # Size and content of each payload; delegates may share one, which is read once.
         self.graphs: dict[tuple[int, int], tuple[int, Graph]] = {}
+
+    def _resized(self, method: str) -> Callable[[Tensor], Tensor] | None:
+        """What a tensor becomes at the lengths that were asked for: sizes that are multiples of a bound
+        change. None if none were."""
+        changed = self.lengths.get(method, {})
+
+        def size_now(size: int) -> int:
+            bound = next((bound for bound in changed if size % bound == 0), 0)
+            return size // bound * changed[bound] if bound else size
+
+        def resized(tensor: Tensor) -> Tensor:
+            return tensor if tensor.constant else replace(tensor, shape=tuple(map(size_now, tensor.shape)))
+
+        return resized if changed else None
 
     def program(self) -> Program:
         if self.buffer.data[4:8].tobytes() != _IDENTIFIER:
@@ -127,9 +169,12 @@ class _Reading:
         return Program(source=self.buffer.source, version=root.scalar(0, "u32"), methods=methods)
 
     def _method(self, plan: Table) -> Method:
-        values = self._values(plan)
+        name = plan.text(0, "a method's name") or ""
+        values, resized = self._values(plan), self._resized(name)
+        if resized:
+            values.tensors.update({index: resized(each) for index, each in values.tensors.items()})
         delegates = tuple(
-            self._delegate(index, entry) for index, entry in enumerate(plan.tables(7, "a delegate"))
+            self._delegate(index, entry, resized) for index, entry in enumerate(plan.tables(7, "a delegate"))
         )
         operators = [
             ".".join(part for part in (entry.text(0, "an operator"), entry.text(1, "an operator")) if part)
@@ -148,8 +193,10 @@ class _Reading:
             """Only an instruction or a caller can change a number; arguments that cannot vary are dropped."""
             return number in values.tensors or number in written
 
+        given = [number for number in taken if number in values.tensors]
+        facts = {**values.flags, **values.numbers} if len(returned) == 1 and not instructions else {}
         return Method(
-            name=plan.text(0, "a method's name") or "",
+            name=name,
             inputs=values.tensors_of(taken),
             outputs=values.tensors_of(returned),
             instructions=tuple(
@@ -164,10 +211,14 @@ class _Reading:
             constant_ids=tuple(
                 sorted(used & {index for index, each in values.tensors.items() if each.constant})
             ),
+            input_numbers=tuple(place for place, number in enumerate(taken) if number in values.tensors),
+            variable=tuple(number in values.variable for number in given),
+            state=tuple(_state(instructions, values, taken)),
+            returns=facts.get(returned[0]) if facts else None,
         )
 
     def _values(self, plan: Table) -> _Values:
-        values = _Values({}, {}, {}, {}, {})
+        values = _Values({}, {}, {}, {}, {}, {}, set())
         for index, entry in enumerate(plan.tables(2, "a value")):
             kind = entry.scalar(0, "u8")
             if kind not in _OF_INTEREST:
@@ -177,6 +228,7 @@ class _Reading:
                 raise self.buffer.damaged("a value has no content", entry.at)
             if kind == _TENSOR:
                 values.tensors[index] = self._tensor(content)
+                self._placed(values, index, content)
             elif kind == _BOOL:
                 values.flags[index] = bool(content.scalar(0, "u8"))
             elif kind == _INT:
@@ -196,7 +248,14 @@ class _Reading:
         planned = entry.table(6, "a tensor") is not None
         return tensor(self.buffer, entry, 2, "i32", _DTYPES[number], constant=stored and not planned)
 
-    def _delegate(self, index: int, entry: Table) -> Delegate:
+    def _placed(self, values: _Values, index: int, entry: Table) -> None:
+        if entry.scalar(8, "i8") != _STATIC:
+            values.variable.add(index)
+        if (place := entry.table(6, "a tensor")) is not None:
+            low, high = place.scalar(1, "u32"), place.scalar(2, "u32")
+            values.planned[index] = place.scalar(0, "u32") - 1, (high << 32) | low
+
+    def _delegate(self, index: int, entry: Table, resized: Callable[[Tensor], Tensor] | None) -> Delegate:
         backend = entry.text(0, "a backend's name") or ""
         where = entry.table(1, "a delegate's data")
         if where is None:
@@ -207,6 +266,8 @@ class _Reading:
             graph = delegate_named(backend).read_graph(payload, self.buffer.source, start)
             self.graphs[key] = len(payload), graph
         nbytes, graph = self.graphs[key]
+        if resized:
+            graph = delegate_named(backend).resized(graph, resized)
         return Delegate(index, backend, nbytes, graph.nodes, graph.output_count, graph.arguments)
 
     def _payload(self, location: int, number: int, at: int) -> tuple[int, Payload]:
@@ -278,3 +339,14 @@ class _Reading:
         if not 0 <= number < len(pool):
             raise self.buffer.damaged(f"an instruction calls {what} that does not exist", call.at)
         return pool[number]
+
+
+def _state(instructions: Sequence[Instruction], values: _Values, taken: Sequence[int]) -> Iterator[State]:
+    """What is read before anything of the same execution has written it."""
+    known = {*taken, *(index for index, each in values.tensors.items() if each.constant)}
+    for step in instructions:
+        for number in step.input_ids:
+            if number not in known and number in values.planned:
+                yield State(values.tensors[number], *values.planned[number])
+            known.add(number)
+        known.update(step.output_ids)

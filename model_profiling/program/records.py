@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from model_profiling.core.flatbuffer import FlatBuffer, Table
@@ -170,6 +170,15 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that a method reads before it writes it (a cache), and its place in planned memory."""
+
+    tensor: Tensor
+    buffer: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """One entry point of a program."""
 
@@ -183,6 +192,14 @@ class Method:
     output_ids: tuple[int, ...] = ()
     constant_ids: tuple[int, ...] = ()
     """Value ids of tensors stored in the program that nothing can write to."""
+    input_numbers: tuple[int, ...] = ()
+    """The place of each of `inputs` among all inputs of the method."""
+    variable: tuple[bool, ...] = ()
+    """Whether each of `inputs` may be smaller than its shape, which is an upper bound then."""
+    state: tuple[State, ...] = ()
+    """What it keeps from one execution to the next."""
+    returns: int | None = None
+    """The number that it returns without computing anything: a fact about the program."""
 
     def instruction(self, chain_index: int, instruction_id: int) -> Instruction | None:
         wanted = (chain_index, instruction_id)
@@ -202,6 +219,11 @@ class Program:
 
     def method(self, name: str) -> Method | None:
         return next((method for method in self.methods if method.name == name), None)
+
+    def fact(self, name: str) -> int | None:
+        """The number that the method `name` returns without computing anything: `get_max_seq_len`."""
+        method = self.method(name)
+        return method.returns if method else None
 
     @property
     def computing(self) -> tuple[str, ...]:
@@ -257,6 +279,8 @@ class EtRecord:
     """Method name -> debug handle -> where it comes from."""
     handles: Mapping[str, Mapping[int, tuple[int, ...]]]
     """Method name -> instruction id -> debug handles of everything that instruction computes."""
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Method name -> names of its inputs."""
 
     def ref(self, method: str, debug_handle: int) -> SourceRef | None:
         return self.sources.get(method, {}).get(debug_handle)

@@ -134,16 +134,17 @@ def read_evidence(run_dir: Path) -> Evidence | None:
     return read_record(Evidence, path, "profile again, or remove the file") if is_there(path) else None
 
 
-def proving_run(run_dir: Path, model_sha256: str, method: str = "") -> Path | None:
-    """Return the newest finished emulated run of the same program (and `method`, if known) beside `run_dir`,
-    other than itself."""
+def proving_run(run_dir: Path, manifest: Manifest) -> Path | None:
+    """Return the newest finished emulated run of the same program, method (if known) and inputs beside
+    `run_dir`, other than itself."""
     here = run_dir.resolve()
     found: list[tuple[str, Path]] = []
-    for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if model_sha256 else ():
-        if path.parent != here and (manifest := _readable(path.parent)) is not None:
-            same = manifest.model_sha256 == model_sha256 and method in ("", manifest.method_run)
-            if same and manifest.target.times is Times.EMULATED and manifest.has_ended:
-                found.append((manifest.started, path.parent))
+    for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if manifest.model_sha256 else ():
+        if path.parent != here and (other := _readable(path.parent)) is not None:
+            same = other.model_sha256 == manifest.model_sha256 and other.fed == manifest.fed
+            same = same and manifest.method_run in ("", other.method_run)
+            if same and other.target.times is Times.EMULATED and other.has_ended:
+                found.append((other.started, path.parent))
     return max(found)[1] if found else None
 
 

@@ -241,6 +241,8 @@ class Manifest(Part):
     model_bytes: int = 0
     method: str = ""
     """The method that ran; empty in older files, where the settings tell."""
+    fed: str = ""
+    """Sizes and values of its inputs that were asked for: `tokens_32_input_pos_0`."""
     etrecord: str | None = None
     quantized: bool | None = None
     """Whether it computes on 8-bit integers, so that outputs may differ by quantization steps."""
@@ -281,12 +283,28 @@ class Manifest(Part):
 
     @property
     def model_stem(self) -> str:
-        return names.with_method(Path(self.model).stem, self.method)
+        return names.with_method(Path(self.model).stem, self.method, self.fed)
 
     @property
     def method_run(self) -> str:
         """The method that ran; empty if unknown."""
         return self.method or str(self.settings.get("method") or "")
+
+    @property
+    def feeding_words(self) -> list[str]:
+        """The options that ask for the same sizes and values of inputs."""
+        inputs = self.settings.get("inputs") if self.fed else None
+        found = []
+        for option, key, joint in (("--length", "sizes", "x"), ("--input", "values", ",")):
+            asked = inputs.get(key) if isinstance(inputs, Mapping) else None
+            for name, given in asked.items() if isinstance(asked, Mapping) else ():
+                found += [option, f"{name}={joint.join(f'{number:g}' for number in given)}"]
+        return found
+
+    @property
+    def case(self) -> tuple[str, str]:
+        """The method that ran and what it was fed, if known: what tells runs of one program apart."""
+        return self.method_run, self.fed
 
     @property
     def was_quantized(self) -> bool:

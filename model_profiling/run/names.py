@@ -187,14 +187,17 @@ def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Pa
     return run_home(program, outdir) / place
 
 
-def run_home(program: Path, outdir: Path | None = None, method: str | None = None) -> Path:
+def run_home(program: Path, outdir: Path | None = None, method: str | None = None, fed: str = "") -> Path:
     """Return the folder with the runs of one program, one subfolder for each place it ran."""
-    return runs_folder(program, outdir) / with_method(variant_of(program)[1], method)
+    return runs_folder(program, outdir) / with_method(variant_of(program)[1], method, fed)
 
 
-def with_method(stem: str, method: str | None) -> str:
-    """Return what files of a program's method are named after; `forward` is left out."""
-    return stem if method in (None, "", "forward") else f"{stem}_{re.sub(r'[^A-Za-z0-9_.-]', '_', method)}"
+def with_method(stem: str, method: str | None, fed: str = "") -> str:
+    """Return what files of a program's method are named after, with the inputs that it was `fed`; `forward`
+    and the usual inputs are left out."""
+    parts = (stem, "" if method in (None, "forward") else method, fed)
+    cleaned = (re.sub(r"[^A-Za-z0-9_.-]", "_", part) for part in parts[1:] if part)
+    return "_".join((stem, *cleaned))
 
 
 def runs_folder(program: Path, outdir: Path | None = None) -> Path:

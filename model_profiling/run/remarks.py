@@ -71,7 +71,7 @@ _KINDS = {
     Weight.OUTPUTS: "outputs accuracy",
     Weight.FAILED: "failed not_tested nothing",
     Weight.WRONG: "unlike misfit wrong_program features damaged_dump missing_dump damaged_journal "
-    "unknown_machine hidden structure cut_short outside overlap",
+    "unknown_machine hidden structure cut_short outside overlap longest_input",
     Weight.UNSTABLE: "quick settings threads governor battery load heat hot rounds runs warmup spread "
     "processes drift bimodal outliers unusual",
 }

@@ -252,7 +252,7 @@ class Run:
             times=self.times_of(series),
             threads=series.threads,
             cpu=before.cpu if before else "",
-            program=f"{manifest.model_sha256} {manifest.method_run}" if manifest else "",
+            program=" ".join((manifest.model_sha256, *manifest.case)) if manifest else "",
             features=manifest.features(result) if manifest and result else None,
             disabled=result.disable if result else (),
             sme2=self.sme2_of(series),

@@ -1,6 +1,7 @@
 #include "loaded_method.h"
 
 #include <cerrno>
+#include <cstring>
 #include <set>
 #include <variant>
 
@@ -75,6 +76,24 @@ LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer) {
     stop_for(Failure::kLoad, "cannot load method '" + options.method + "'", method.error());
   }
   method_ = std::make_unique<Method>(std::move(*method));
+  keep_state(options.state);
+}
+
+void LoadedMethod::keep_state(const std::vector<StateRange>& ranges) {
+  for (const StateRange& range : ranges) {
+    const size_t length = range.buffer < spans_.size() ? spans_[range.buffer].size() : 0;
+    if (range.offset > length || range.size > length - range.offset) {
+      throw Stop(Failure::kUsage, "--state names memory that the method does not have");
+    }
+    uint8_t* at = spans_[range.buffer].data() + range.offset;
+    state_.push_back({at, {at, at + range.size}});
+  }
+}
+
+void LoadedMethod::reset_state() {
+  for (const Kept& kept : state_) {
+    std::memcpy(kept.at, kept.first.data(), kept.first.size());
+  }
 }
 
 std::vector<std::string> registered_operators() {

@@ -35,14 +35,23 @@ class LoadedMethod {
   }
   std::vector<std::string> backends() const;
 
+  // Puts the state that the options name back to its content right after loading.
+  void reset_state();
+
  private:
   std::string method_names() const;
   void plan_memory(const executorch::runtime::MethodMeta& meta);
+  void keep_state(const std::vector<StateRange>& ranges);
 
   std::unique_ptr<executorch::extension::MmapDataLoader> loader_;
   std::unique_ptr<executorch::runtime::Program> program_;
   std::vector<std::unique_ptr<uint8_t[]>> buffers_;
   std::vector<executorch::runtime::Span<uint8_t>> spans_;
+  struct Kept {
+    uint8_t* at;
+    std::vector<uint8_t> first;
+  };
+  std::vector<Kept> state_;
   executorch::extension::MallocMemoryAllocator method_allocator_;
   executorch::extension::MallocMemoryAllocator temp_allocator_;
   std::unique_ptr<executorch::runtime::HierarchicalAllocator> planned_;

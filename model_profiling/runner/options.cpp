@@ -15,6 +15,9 @@ const char kHelp[] =
     "usage: sme2prof-runner --model FILE.pte [options]\n"
     "  --method NAME           method to run (forward)\n"
     "  --input FILE            raw bytes of the next tensor input; repeat for each\n"
+    "  --sizes I=1x32          sizes of input I, up to those it was exported with; for inputs of variable length\n"
+    "  --values I=V,V          values of input I; one value fills all of it\n"
+    "  --state BUF:OFFSET:SIZE put this range of planned memory back to its first content before each execution\n"
     "  --fill random|ones      what inputs hold when no files are given (random)\n"
     "  --seed N                seed of the random inputs (0)\n"
     "  --output-prefix PATH    write output N to PATHN.bin\n"
@@ -62,17 +65,69 @@ double seconds(const std::string& flag, const std::string& text) {
   return value;
 }
 
-std::vector<std::string> split(const std::string& text) {
+std::vector<std::string> split(const std::string& text, char separator = ',') {
   std::vector<std::string> parts;
   size_t begin = 0;
   while (begin <= text.size()) {
-    const size_t comma = std::min(text.find(',', begin), text.size());
+    const size_t comma = std::min(text.find(separator, begin), text.size());
     if (comma > begin) {
       parts.push_back(text.substr(begin, comma - begin));
     }
     begin = comma + 1;
   }
   return parts;
+}
+
+double number(const std::string& flag, const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') {
+    throw Stop(Failure::kUsage, flag + " wants a number, not '" + text + "'");
+  }
+  return value;
+}
+
+struct ForInput {
+  size_t input;
+  std::vector<std::string> parts;
+};
+
+// `I=part,part`
+ForInput for_input(const std::string& flag, const std::string& text, char separator) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    throw Stop(Failure::kUsage, flag + " wants the number of an input, '=' and what it gets, not '" + text + "'");
+  }
+  return {whole_number(flag, text.substr(0, equals), UINT16_MAX), split(text.substr(equals + 1), separator)};
+}
+
+InputSizes sizes_of(const std::string& flag, const std::string& text) {
+  const auto [input, parts] = for_input(flag, text, 'x');
+  InputSizes found{input, {}};
+  for (const std::string& part : parts) {
+    found.sizes.push_back(static_cast<int32_t>(whole_number(flag, part, INT32_MAX)));
+  }
+  return found;
+}
+
+InputValues values_of(const std::string& flag, const std::string& text) {
+  const auto [input, parts] = for_input(flag, text, ',');
+  InputValues found{input, {}};
+  for (const std::string& part : parts) {
+    found.values.push_back(number(flag, part));
+  }
+  return found;
+}
+
+StateRange state_of(const std::string& flag, const std::string& text) {
+  const std::vector<std::string> parts = split(text, ':');
+  if (parts.size() != 3) {
+    throw Stop(Failure::kUsage, flag + " wants BUFFER:OFFSET:SIZE, not '" + text + "'");
+  }
+  return {
+      whole_number(flag, parts[0], UINT16_MAX),
+      whole_number(flag, parts[1], INT64_MAX),
+      whole_number(flag, parts[2], INT64_MAX)};
 }
 
 struct FlagValue {
@@ -111,6 +166,12 @@ bool take_program_flag(Options& options, const FlagValue& word) {
     options.method = value;
   } else if (flag == "--input") {
     options.inputs.push_back(value);
+  } else if (flag == "--sizes") {
+    options.sizes.push_back(sizes_of(flag, value));
+  } else if (flag == "--values") {
+    options.values.push_back(values_of(flag, value));
+  } else if (flag == "--state") {
+    options.state.push_back(state_of(flag, value));
   } else if (flag == "--fill" && (value == "random" || value == "ones")) {
     options.fill = value;
   } else if (flag == "--seed") {

@@ -7,10 +7,32 @@
 
 namespace sme2prof {
 
+// Of the input with this number among all inputs of the method.
+struct InputSizes {
+  size_t input;
+  std::vector<int32_t> sizes;
+};
+
+// One value fills the whole tensor.
+struct InputValues {
+  size_t input;
+  std::vector<double> values;
+};
+
+// Planned memory that a method keeps from one execution to the next.
+struct StateRange {
+  size_t buffer; // a planned buffer, the first is 0
+  size_t offset;
+  size_t size;
+};
+
 struct Options {
   std::string model;
   std::string method = "forward";
   std::vector<std::string> inputs; // raw files, one per tensor input
+  std::vector<InputSizes> sizes; // of inputs whose length may vary
+  std::vector<InputValues> values; // of inputs that are not made up
+  std::vector<StateRange> state; // put back to its first content before each execution
   std::string fill = "random"; // random | ones, when no files are given
   uint64_t seed = 0;
   std::string output_prefix; // each output goes to <prefix>N.bin

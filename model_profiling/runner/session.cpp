@@ -129,6 +129,7 @@ Session::Session(const Options& options, bool watch_outputs)
 
 int64_t Session::execute_once() {
   set_inputs(parts_->loaded->method(), parts_->inputs);
+  parts_->loaded->reset_state();
   errno = 0;
   if (parts_->sampler) {
     parts_->sampler->begin_execution(parts_->clock->invocation_count());

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
 
@@ -96,6 +97,53 @@ void fill(InputBuffer& input, bool ones, uint64_t seed) {
           Failure::kInput,
           "input " + std::to_string(input.index) + " is " + type_name(input.type) +
               ", which cannot be made up; give a file");
+  }
+}
+
+void set_values(InputBuffer& input, const std::vector<double>& values) {
+  const size_t count = input.bytes.size() / executorch::runtime::elementSize(input.type);
+  if (values.size() != 1 && values.size() != count) {
+    throw Stop(
+        Failure::kInput,
+        "input " + std::to_string(input.index) + " has " + std::to_string(count) + " values, but " +
+            std::to_string(values.size()) + " were given");
+  }
+  size_t at = 0;
+  const auto next = [&] { return values[values.size() == 1 ? 0 : at++]; };
+  switch (input.type) {
+    case ScalarType::Float:
+      return fill_with<float>(input.bytes, [&] { return static_cast<float>(next()); });
+    case ScalarType::Double:
+      return fill_with<double>(input.bytes, next);
+    case ScalarType::Half:
+      return fill_with<Half>(input.bytes, [&] { return static_cast<Half>(static_cast<float>(next())); });
+    case ScalarType::Int:
+      return fill_with<int32_t>(input.bytes, [&] { return static_cast<int32_t>(next()); });
+    case ScalarType::Long:
+      return fill_with<int64_t>(input.bytes, [&] { return static_cast<int64_t>(next()); });
+    case ScalarType::Bool:
+      return fill_with<uint8_t>(input.bytes, [&] { return static_cast<uint8_t>(next() != 0); });
+    default:
+      throw Stop(
+          Failure::kInput,
+          "input " + std::to_string(input.index) + " is " + type_name(input.type) +
+              ", whose values cannot be given as numbers; give a file");
+  }
+}
+
+// Gives `input` the sizes that were asked for, if any; a size may only shrink.
+void resize(InputBuffer& input, const Options& options) {
+  for (const InputSizes& asked : options.sizes) {
+    if (asked.input != input.index) {
+      continue;
+    }
+    const bool fits = asked.sizes.size() == input.sizes.size() &&
+        std::equal(asked.sizes.begin(), asked.sizes.end(), input.sizes.begin(), std::less_equal<>());
+    if (!fits) {
+      throw Stop(
+          Failure::kInput, "input " + std::to_string(input.index) + " cannot have the sizes that were asked for");
+    }
+    input.sizes = asked.sizes;
   }
 }
 
@@ -212,12 +260,22 @@ std::vector<InputBuffer> make_inputs(const MethodMeta& meta, const Options& opti
     InputBuffer input{i, info->scalar_type(), {}, {}, {}, {}};
     input.sizes.assign(info->sizes().begin(), info->sizes().end());
     input.dim_order.assign(info->dim_order().begin(), info->dim_order().end());
+    resize(input, options);
     input.strides = strides_of(input);
-    input.bytes.resize(info->nbytes());
+    size_t bytes = executorch::runtime::elementSize(input.type);
+    for (const int32_t size : input.sizes) {
+      bytes *= static_cast<size_t>(size);
+    }
+    input.bytes.resize(std::min(bytes, info->nbytes()));
     if (options.inputs.empty()) {
       fill(input, options.fill == "ones", options.seed + i);
     } else if (inputs.size() < options.inputs.size()) {
       read_file(input, options.inputs[inputs.size()]);
+    }
+    for (const InputValues& given : options.values) {
+      if (given.input == i) {
+        set_values(input, given.values);
+      }
     }
     inputs.push_back(std::move(input));
   }

@@ -194,6 +194,11 @@ def _program_words(job: Job, places: Places) -> list[str]:
         words += [word for path in places.inputs for word in ("--input", path)]
     else:
         words += ["--fill", job.fill, "--seed", str(job.seed)]
+    words += [word for number, sizes in job.sizes for word in ("--sizes", f"{number}={_joined('x', sizes)}")]
+    words += [
+        word for number, given in job.values for word in ("--values", f"{number}={_joined(',', given)}")
+    ]
+    words += [word for place in job.state for word in ("--state", _joined(":", place))]
     if job.disable:
         words += ["--disable", ",".join(cpuinfo_flags(job.disable))]
     if job.etdump:
@@ -201,6 +206,10 @@ def _program_words(job: Job, places: Places) -> list[str]:
     if job.save_outputs:
         words += ["--output-prefix", f"{places.files}{OUTPUTS}"]
     return words
+
+
+def _joined(separator: str, numbers: Sequence[float]) -> str:
+    return separator.join(f"{number:.17g}" for number in numbers)
 
 
 def _executor_runner_words(job: Job, places: Places, able: Abilities) -> list[str]:

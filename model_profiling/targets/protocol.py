@@ -31,6 +31,12 @@ class Job:
     runs: int = 1
     disable: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
+    sizes: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Of inputs of variable length, by number."""
+    values: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    """Of inputs that are not made up, by number."""
+    state: tuple[tuple[int, int, int], ...] = ()
+    """Buffer, offset and size of planned memory that is put back before each execution."""
     seed: int = 0
     fill: Literal["random", "ones"] = "random"
     etdump: bool = False

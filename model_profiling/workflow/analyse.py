@@ -122,7 +122,7 @@ def keep_evidence(run_dir: Path, manifest: Manifest, problem: SetupError | None 
     such run, store the `problem` of the emulation."""
     if not manifest.target.times.are_latencies or manifest.has_sme2 is not False:
         return
-    prover = proving_run(run_dir, manifest.model_sha256, manifest.method_run)
+    prover = proving_run(run_dir, manifest)
     if prover is not None:
         write_record(run_dir / names.EVIDENCE, evidence_record(Run.open(prover)))
     elif problem is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
@@ -10,7 +11,7 @@ from typing import TypedDict
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config.new_config import NewConfig
 from model_profiling.config.reading import ProfileConfig, checked_config
-from model_profiling.config.settings import ScheduleMode, target_settings
+from model_profiling.config.settings import Inputs, ScheduleMode, target_settings
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import StrPath, as_path
@@ -23,6 +24,7 @@ from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
+from model_profiling.pipeline.feeding import fed_in_words, feed, file_words, sizes_for_length
 from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import (
     check_folder,
@@ -160,6 +162,10 @@ class ProfileOptions:
     calibration: str | None = None
     keep: tuple[str, ...] = ()
     method: str | None = None
+    lengths: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """Lengths (or all sizes) of inputs that were exported with variable ones; profiled one by one."""
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values of inputs that are not made up."""
     runs: int | None = None
     warmup: int | None = None
     threads: tuple[int, ...] = (1,)
@@ -193,6 +199,24 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Case:
+    """A method of a program and the inputs it is fed; what is not named is made up."""
+
+    method: str = "forward"
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(sizes=dict(self.sizes), values=dict(self.values))
+
+    @property
+    def name(self) -> str:
+        """`decode, input_pos 256`"""
+        return ", ".join((self.method, *fed_in_words(self.inputs)))
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileOutcome:
     """What `profile` returns. In a notebook it shows the report of its main run.
 
@@ -206,8 +230,8 @@ class ProfileOutcome:
     main: RunOutcome
     evidence: RunOutcome | None
     remarks: tuple[Diagnostic, ...] = ()
-    method: str = "forward"
-    """The method of the program that ran."""
+    case: Case = field(default_factory=Case)
+    """What of the program ran."""
 
     def __repr__(self) -> str:
         proof = f"; evidence in {self.evidence.run_dir}" if len(self.outcomes) > 1 and self.evidence else ""
@@ -256,9 +280,23 @@ def profile_one(
     """Profile `model` in one number format; `run` says what to do with runs that are there already."""
     options, progress = options or ProfileOptions(), progress or Silent()
     program = _program(model, options, progress)
-    method = one_method(program, options.method)
-    (outcome,) = profile_programs([program], options, run, methods=[method], progress=progress)
+    cases = cases_of(program, replace(options, method=one_method(program, options.method)))
+    if len(cases) > 1:
+        raise InputError("several lengths are several runs", "give one, or use `sme2prof profile`")
+    (outcome,) = profile_programs([program], options, run, cases=cases, progress=progress)
     return outcome
+
+
+def cases_of(program: Path, options: ProfileOptions) -> tuple[Case, ...]:
+    """Return each method and length of `program` that `options` ask for."""
+    found = []
+    for method in choose_methods(program, options.method):
+        lengths = [
+            [sizes_for_length(program, method, name, length) for length in several]
+            for name, several in options.lengths.items()
+        ]
+        found += [Case(method, dict(sizes), options.values) for sizes in itertools.product(*lengths)]
+    return tuple(found)
 
 
 def _program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
@@ -270,29 +308,30 @@ def _program(model: str | NamedModel, options: ProfileOptions, progress: Progres
 
 
 @dataclass(frozen=True, slots=True)
-class MethodsOutcome:
-    """One outcome for each method, and the page that puts several side by side."""
+class CasesOutcome:
+    """One outcome for each method and length, and the page that puts several side by side."""
 
     outcomes: tuple[ProfileOutcome, ...]
     page: Path | None = None
 
 
-def profile_methods(
+def profile_cases(
     model: str | NamedModel,
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
     *,
     progress: Progress | None = None,
-) -> MethodsOutcome:
-    """Profile the method that `options` names, or else each method of the program; they take turns."""
+) -> CasesOutcome:
+    """Profile the method that `options` names, or else each method of the program, at each length; they take
+    turns."""
     options, progress = options or ProfileOptions(), progress or Silent()
     program = _program(model, options, progress)
-    methods = choose_methods(program, options.method)
-    outcomes = profile_programs([program], options, run, methods=methods, progress=progress)
-    page = names.runs_folder(program, options.home) / names.COMBINED if len(methods) > 1 else None
+    cases = cases_of(program, options)
+    outcomes = profile_programs([program], options, run, cases=cases, progress=progress)
+    page = names.runs_folder(program, options.home) / names.COMBINED if len(cases) > 1 else None
     if page is not None:
         write_combined_report([outcome.main.run_dir for outcome in outcomes], page, progress=progress)
-    return MethodsOutcome(outcomes, page)
+    return CasesOutcome(outcomes, page)
 
 
 def profile_programs(
@@ -300,18 +339,18 @@ def profile_programs(
     options: ProfileOptions,
     run: RunOptions | None = None,
     *,
-    methods: Sequence[str] = ("forward",),
+    cases: Sequence[Case] = (Case(),),
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile `methods` of each of `programs`; if times are latencies, they take turns."""
+    """Profile `cases` of each of `programs`; if times are latencies, they take turns."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
     asked = [
-        _Asked(program, method, names.run_home(program, options.home, method))
+        _Asked(program, case, names.run_home(program, options.home, case.method, file_words(case.inputs)))
         for program in programs
-        for method in methods
+        for case in cases
     ]
     for place in (target, prover):
         for each in asked:
@@ -319,7 +358,7 @@ def profile_programs(
 
     def run_on(place: Target, asked: Sequence[_Asked]) -> tuple[RunOutcome, ...]:
         configs = [
-            make_config(place, each.program, each.home / place.place, options, each.method) for each in asked
+            make_config(place, each.program, each.home / place.place, options, each.case) for each in asked
         ]
         given_up = replace(run, remarks=_given_up(place, options))
         return run_together(configs, place, given_up, progress=progress)
@@ -327,7 +366,7 @@ def profile_programs(
     mains = run_on(target, asked)
     outcomes = []
     for each, main in zip(asked, mains, strict=True):
-        found = ProfileOutcome(each.program, plan, main, main, unused, each.method)
+        found = ProfileOutcome(each.program, plan, main, main, unused, each.case)
         if plan.evidence != plan.main:
             try:
                 _check_duration(each, options)
@@ -344,14 +383,16 @@ def profile_programs(
 @dataclass(frozen=True, slots=True)
 class _Asked:
     program: Path
-    method: str
+    case: Case
     home: Path
 
 
 def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
     """Avoid an hour of emulation for a user who asked only for latencies."""
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
-    seconds = sides * len(options.threads) * emulated_seconds(asked.program, asked.method)
+    case = asked.case
+    fed = feed(asked.program, case.method, case.inputs)
+    seconds = sides * len(options.threads) * emulated_seconds(asked.program, case.method, fed.lengths)
     if seconds > most:
         cure = (
             "leave --quick out" if options.quick else "run it with --target emulated, or give a smaller input"
@@ -360,15 +401,16 @@ def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
 
 
 def make_config(
-    target: Target, program: Path, root: Path, options: ProfileOptions, method: str = "forward"
+    target: Target, program: Path, root: Path, options: ProfileOptions, case: Case | None = None
 ) -> ProfileConfig:
+    case = case or Case()
     wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
     asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
     wanted = replace(wanted, sample=options.sample or None, **(QUICK if options.quick else {}) | given)
     only_on = options.quick and not target.timings_are_latency
     config = make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
-    return config.model_copy(update={"method": method})
+    return config.model_copy(update={"method": case.method, "inputs": case.inputs})
 
 
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:

@@ -17,7 +17,7 @@ from model_profiling.run import Run
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import MethodsOutcome, ProfileOptions, profile_methods, profile_one
+from model_profiling.workflow.profile import CasesOutcome, ProfileOptions, profile_cases, profile_one
 
 # Each method takes (rows, width) and multiplies by two matrices, width x hidden and hidden x width: all have
 # the same steps, so that only the name tells which one ran.
@@ -90,13 +90,13 @@ def check_method(run_dir: Path, method: str, size: tuple[int, int, int]) -> None
 def test_each_method_is_profiled_as_itself(exported_methods, name: str, methods: Sizes, tmp_path) -> None:
     pte = exported_methods(name, methods)
     options = ProfileOptions(target=TargetChoice("host"), runs=2, rounds=6, budget_s=1, outdir=tmp_path)
-    found = profile_methods(str(pte), options)
-    assert sorted(each.method for each in found.outcomes) == sorted(methods)
+    found = profile_cases(str(pte), options)
+    assert sorted(each.case.method for each in found.outcomes) == sorted(methods)
     for outcome in found.outcomes:
-        own = name if outcome.method == "forward" else f"{name}_{outcome.method}"
+        own = name if outcome.case.method == "forward" else f"{name}_{outcome.case.method}"
         assert outcome.main.run_dir.parent == tmp_path / "runs" / own
         assert outcome.main.run.model_name == own and list(outcome.main.run_dir.glob(f"*/{own}_*.etdump"))
-        check_method(outcome.main.run_dir, outcome.method, methods[outcome.method])
+        check_method(outcome.main.run_dir, outcome.case.method, methods[outcome.case.method])
     launches = [set(each.main.run.journal.turns_ms(each.main.run.series[0])) for each in found.outcomes]
     assert launches[0] and all(each == launches[0] for each in launches), "they took turns"
     assert found.page is not None
@@ -117,11 +117,11 @@ def test_kernels_under_emulation_follow_the_rows_of_each_method(exported_methods
 def test_one_method_is_chosen_by_name_and_evidence_is_of_that_method(exported_methods, tmp_path) -> None:
     pte = exported_methods("two", TWO)
 
-    def profiled(method: str, target: str) -> MethodsOutcome:
+    def profiled(method: str, target: str) -> CasesOutcome:
         options = ProfileOptions(
             target=TargetChoice(target), method=method, quick=True, budget_s=1, outdir=tmp_path
         )
-        return profile_methods(str(pte), options, RunOptions())
+        return profile_cases(str(pte), options, RunOptions())
 
     for method, size in TWO.items():
         (outcome,) = profiled(method, "emulated").outcomes

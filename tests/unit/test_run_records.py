@@ -228,7 +228,11 @@ def test_only_a_finished_emulated_run_of_the_same_program_proves_anything(tmp_pa
 
     here = tmp_path / "linux"
     neighbour("linux")
-    assert proving_run(here, "aa") is None, "a run does not prove itself"
+
+    def proof(**of: str) -> Path | None:
+        return proving_run(here, Manifest(results=(), **of))  # type: ignore[arg-type]
+
+    assert proof(model_sha256="aa") is None, "a run does not prove itself"
     neighbour("z-older")
     neighbour("emulated")
     neighbour("emulated-of-another", model_sha256="bb")
@@ -236,8 +240,13 @@ def test_only_a_finished_emulated_run_of_the_same_program_proves_anything(tmp_pa
     neighbour("unfinished", state="running")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "manifest.json").write_text("{")
-    assert proving_run(here, "aa") == tmp_path / "emulated", "the newest of those that fit"
-    assert proving_run(here, "cc") is proving_run(here, "") is None
+    assert proof(model_sha256="aa") == tmp_path / "emulated", "the newest of those that fit"
+    neighbour("other-method", method="decode")
+    neighbour("other-inputs", fed="tokens_32")
+    assert proof(model_sha256="aa", method="forward") is None
+    assert proof(model_sha256="aa", method="decode") == tmp_path / "other-method"
+    assert proof(model_sha256="aa", fed="tokens_32") == tmp_path / "other-inputs"
+    assert proof(model_sha256="cc") is proof() is None
 
 
 def test_analysing_loads_nothing_heavy() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.program.category import UNKNOWN, Category, OperatorClass
-from model_profiling.program.records import GraphNode
+from model_profiling.program.records import GraphNode, Tensor
 
 Payload = NDArray[np.uint8]
 
@@ -36,6 +36,11 @@ class Backend(Protocol):
         """Read a payload that begins at byte `origin` of `source`; raise FormatError if it is damaged."""
         del payload, source, origin
         return Graph()
+
+    def resized(self, graph: Graph, resized: Callable[[Tensor], Tensor]) -> Graph:
+        """The graph with each tensor as `resized` makes it, and the work that this means."""
+        del resized
+        return graph
 
     def align(self, nodes: Sequence[GraphNode], events: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """For each event of a call, the indexes of the nodes it stands for, the main one first."""

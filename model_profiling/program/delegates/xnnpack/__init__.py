@@ -8,6 +8,7 @@ class Xnnpack(Backend):
     name = "XnnpackBackend"
     undivided = alignment.UNDIVIDED
     read_graph = staticmethod(graph.read_graph)
+    resized = staticmethod(graph.resized)
     align = staticmethod(alignment.align)
     ran_in = staticmethod(alignment.ran_in)
     describe = staticmethod(operators.describe)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import FlatBuffer, Table
@@ -165,6 +166,16 @@ def read_graph(payload: Payload, source: str, origin: int) -> Graph:
     made = root.ints(5, "u32", "an XNNPACK graph's outputs")
     arguments = sorted((outside[number], number) for number in (*taken, *made) if number in outside)
     return Graph(nodes, len(made), tuple(arguments))
+
+
+def resized(graph: Graph, resized: Callable[[Tensor], Tensor]) -> Graph:
+    def at_size(node: GraphNode) -> GraphNode:
+        inputs, outputs = tuple(map(resized, node.inputs)), tuple(map(resized, node.outputs))
+        flops = node_flops(node.kind, inputs, outputs, node.window)
+        moved = bytes_moved(inputs, outputs)
+        return replace(node, inputs=inputs, outputs=outputs, flops=flops, bytes_moved=moved)
+
+    return replace(graph, nodes=tuple(map(at_size, graph.nodes)))
 
 
 def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, int, Tensor]:

@@ -1,0 +1,147 @@
+"""What a method is fed: the sizes and values of its inputs, and the state that each execution begins with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model_profiling.config.settings import Inputs
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.formatting import listing, plural
+from model_profiling.program import read_program
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.graph_file import record_beside
+from model_profiling.program.language import position_input
+from model_profiling.program.pte import lengths_at
+from model_profiling.program.records import Method, Program, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The inputs of a method by their number, and its state."""
+
+    sizes: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    values: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    state: tuple[tuple[int, int, int], ...] = ()
+    """Buffer, offset and size in planned memory."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """Sizes in the program that differ from their upper bound."""
+    unclear: bool = False
+    """Whether `lengths` cannot be told, so that the program's shapes stay upper bounds."""
+
+
+def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
+    """Return what a method is fed; refuse sizes and values that it cannot take. A program that cannot be read
+    is not judged: running it says what is wrong."""
+    try:
+        program = read_program(model)
+    except (FormatError, OSError):
+        return Feed()
+    method = program.method(method_name)
+    if method is None:
+        return Feed()
+    names = _input_names(model, method) if inputs.sizes or inputs.values or method.state else ()
+    if inputs.files and inputs.values:
+        raise InputError("inputs have files and values", "leave inputs.files or inputs.values out")
+    sizes = {
+        number: tuple(wanted)
+        for name, wanted in inputs.sizes.items()
+        for number, tensor, variable in (_input(method, names, name),)
+        if _check_sizes(name, wanted, tensor, variable=variable)
+    }
+    values = {_input(method, names, name)[0]: given for name, given in inputs.values.items()}
+    if not inputs.files:
+        values = {**_first_position(program, method, names, sizes), **values}
+    lengths = lengths_at(method, sizes)
+    state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)
+    return Feed(tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
+
+
+def _first_position(
+    program: Program, method: Method, names: Sequence[str], sizes: Mapping[int, Sequence[int]]
+) -> dict[int, tuple[float, ...]]:
+    """The beginning of the cache, if the method has a position: a made-up one could lie behind its end."""
+    place = position_input(program, method, names)
+    if place is None:
+        return {}
+    number = method.input_numbers[place]
+    count = math.prod(sizes.get(number, method.inputs[place].shape))
+    return {number: tuple(map(float, range(count)))}
+
+
+def _input_names(program: Path, method: Method) -> tuple[str, ...]:
+    """The name of each tensor input, from the record beside the program; its number if there is none."""
+    numbers = tuple(map(str, method.input_numbers))
+    record = record_beside(program)
+    with suppress(FormatError, InputError):
+        names = read_etrecord(record).inputs.get(method.name, ()) if record else ()
+        if len(names) > max(method.input_numbers, default=-1):
+            return tuple(names[number] for number in method.input_numbers)
+    return numbers
+
+
+def _input(method: Method, names: Sequence[str], name: str) -> tuple[int, Tensor, bool]:
+    known = {str(number): place for place, number in enumerate(method.input_numbers)}
+    known |= {each: place for place, each in enumerate(names)}
+    if name not in known:
+        raise InputError(
+            f"method {method.name} has no input {name!r}",
+            f"choose from {listing(names or list(known))}" if known else "leave it out",
+        )
+    place = known[name]
+    return method.input_numbers[place], method.inputs[place], method.variable[place]
+
+
+def _check_sizes(name: str, wanted: Sequence[int], tensor: Tensor, *, variable: bool) -> bool:
+    """Refuse sizes that input `name` cannot have; return whether they differ from the exported ones."""
+    exported = "x".join(map(str, tensor.shape))
+    if len(wanted) != len(tensor.shape):
+        dimensions = plural(len(tensor.shape), "dimension")
+        raise InputError(f"input {name} has {dimensions} ({exported})", "give a size for each")
+    if tuple(wanted) == tensor.shape:
+        return False
+    if not variable:
+        raise InputError(
+            f"input {name} always has the sizes {exported}: it was exported with a fixed length",
+            "leave its length out, or export the model with a dynamic length",
+        )
+    if any(size > most for size, most in zip(wanted, tensor.shape, strict=True)):
+        raise InputError(f"input {name} can have at most the sizes {exported}", "give smaller ones")
+    return True
+
+
+def sizes_for_length(
+    program: Path, method: str, name: str, given: tuple[int, ...]
+) -> tuple[str, tuple[int, ...]]:
+    """Return the input's name and its sizes: all are `given`, or the only one above 1."""
+    found = read_program(program).method(method)
+    if found is None:
+        raise InputError(f"{program.name} has no method {method!r}", "choose one that it has")
+    names = _input_names(program, found)
+    _, tensor, _ = _input(found, names, name)
+    if len(given) > 1:
+        return name, given
+    large = [place for place, size in enumerate(tensor.shape) if size > 1]
+    if len(large) != 1:
+        exported = "x".join(map(str, tensor.shape))
+        raise InputError(f"input {name} ({exported}) has no single length", "give all its sizes: 1x32x8")
+    return name, tuple(given[0] if place == large[0] else size for place, size in enumerate(tensor.shape))
+
+
+def fed_in_words(inputs: Inputs) -> tuple[str, ...]:
+    """`tokens 32`, `input_pos 0`: what was asked for; empty for the usual inputs."""
+    sized = ((name, "x".join(map(str, _without_ones(sizes)))) for name, sizes in inputs.sizes.items())
+    valued = ((name, ",".join(f"{value:g}" for value in given)) for name, given in inputs.values.items())
+    return tuple(f"{name} {value}" for name, value in (*sized, *valued))
+
+
+def file_words(inputs: Inputs) -> str:
+    """`tokens_32_input_pos_0`: the same, in the names of files."""
+    return "_".join(fed_in_words(inputs)).replace(" ", "_")
+
+
+def _without_ones(sizes: Sequence[int]) -> Sequence[int]:
+    return [size for size in sizes if size != 1] or [1]

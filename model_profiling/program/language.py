@@ -1,0 +1,84 @@
+"""Language models: which methods of a program read a prompt and write an answer, and how far its cache goes.
+
+ExecuTorch has two layouts. In one, a single method takes tokens of any number and a position, as `export_llm`
+writes it. In the other, a method reads the prompt and another one makes one step. Methods without inputs
+(`get_max_context_len`) tell the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model_profiling.program.records import Method, Program
+
+_POSITIONS = ("input_pos", "cache_position", "start_pos", "position")
+_CONTEXT = ("get_max_context_len", "get_max_seq_len")
+_WHOLE = ("int64", "int32")
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A method that handles tokens: its inputs by number, and the most tokens it takes at once."""
+
+    method: Method
+    tokens: int
+    position: int | None
+    most: int
+    variable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModel:
+    prompt: Phase | None
+    """What reads several tokens at once; None if every token is a step of its own."""
+    step: Phase
+    """What makes one token."""
+    context: int
+    """The most tokens that the cache holds."""
+    vocabulary: int | None
+
+
+def language_model(program: Program) -> LanguageModel | None:
+    """Return the phases of a language model; None for any other program."""
+    phases = [
+        phase
+        for name in program.computing
+        if (method := program.method(name)) and (phase := _phase(program, method))
+    ]
+    single = [phase for phase in phases if phase.variable or phase.most == 1]
+    several = [phase for phase in phases if phase.most > 1]
+    if not single:
+        return None
+    # A method of one token alone is the step; else the one of any length, with one token.
+    step = min(single, key=lambda phase: phase.most)
+    prompt = max(several, key=lambda phase: phase.most, default=None)
+    facts = (program.fact(name) for name in _CONTEXT)
+    caches = (size for state in step.method.state for size in state.tensor.shape)
+    context = next((fact for fact in facts if fact), None) or max(caches, default=1)
+    return LanguageModel(prompt, step, context, program.fact("get_vocab_size"))
+
+
+def position_input(program: Program, method: Method, names: Sequence[str] = ()) -> int | None:
+    """The place among the tensor inputs of the position in the cache; None if there is none. It is known by
+    its name, or else is the second of two inputs of a program that has a cache."""
+    named = [place for place, name in enumerate(names) if name in _POSITIONS]
+    if named:
+        return named[0]
+    cached = bool(program.fact("use_kv_cache")) or bool(method.state)
+    tensors = method.inputs
+    if not cached or len(tensors) != 2 or any(each.dtype not in _WHOLE for each in tensors):
+        return None
+    return 1 if len(tensors[1].shape) <= 1 else None
+
+
+def _phase(program: Program, method: Method) -> Phase | None:
+    position = position_input(program, method)
+    if position is None:
+        return None
+    tokens = 1 - position
+    shape = method.inputs[tokens].shape
+    if len(shape) != 2 or shape[0] != 1:
+        return None
+    numbers = method.input_numbers
+    return Phase(method, numbers[tokens], numbers[position], shape[1], method.variable[tokens])

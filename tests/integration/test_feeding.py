@@ -1,0 +1,167 @@
+"""What a method is fed: lengths of dynamic inputs, values, positions, and state that does not carry over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from said import says
+
+from model_profiling.config.settings import Inputs
+from model_profiling.core import process
+from model_profiling.core.errors import InputError
+from model_profiling.pipeline.feeding import feed
+from model_profiling.program import read_program
+from model_profiling.program.language import language_model
+from model_profiling.program.pte import lengths_at
+from model_profiling.targets import Job, TargetChoice
+from model_profiling.workflow.profile import ProfileOptions, profile_cases
+
+# Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
+# sees what the first one left. The length of the input may vary.
+EXPORT = """
+import sys
+import torch
+from torch import nn
+from torch.export import Dim
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
+
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(16, 8))
+        self.embed = nn.Embedding(32, 8)
+        self.layer = nn.Linear(8, 24)
+
+    def forward(self, tokens, input_pos):
+        rows = torch.arange(tokens.shape[1]) + input_pos
+        added = self.cache[rows] + self.embed(tokens)[0]
+        self.cache.index_put_((rows,), added)
+        return self.layer(added), self.cache.sum(0)
+
+inputs = (torch.zeros(1, 5, dtype=torch.long), torch.tensor([0]))
+model, lengths = Caching().eval().requires_grad_(False), {1: Dim("length", max=11)}
+program = torch.export.export(model, inputs, dynamic_shapes={"tokens": lengths, "input_pos": {}})
+facts = {"get_max_context_len": 16, "get_vocab_size": 32, "use_kv_cache": True}
+lowered = to_edge_transform_and_lower(
+    program, partitioner=[XnnpackPartitioner()], constant_methods=facts, generate_etrecord=True
+)
+done = lowered.to_executorch()
+open(sys.argv[1], "wb").write(done.buffer)
+done.get_etrecord().save(sys.argv[1] + ".etrecord")
+"""
+
+
+@pytest.fixture(scope="module")
+def caching(warm_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("feeding")
+    (folder / "export.py").write_text(EXPORT)
+    pte = folder / "caching.pte"
+    made = process.run([*warm_words, folder / "export.py", pte], timeout=300)
+    assert pte.is_file(), made.tail(20)
+    return pte
+
+
+def fed(pte: Path, *, runs: int = 1, state: bool = True, **inputs: object) -> Job:
+    found = feed(pte, "forward", Inputs.model_validate(inputs))
+    return Job(
+        pte,
+        warmup=0,
+        runs=runs,
+        sizes=found.sizes,
+        values=found.values,
+        state=found.state if state else (),
+        save_outputs=True,
+    )
+
+
+def test_every_execution_starts_from_the_first_state(caching, host, tmp_path) -> None:
+    def outputs(name: str, **asked: object) -> list[bytes]:
+        done = host.execute(fed(caching, **asked), tmp_path, name)  # type: ignore[arg-type]
+        return [path.read_bytes() for path in done.outputs]
+
+    once = outputs("once")
+    assert outputs("often", runs=4) == once
+    assert outputs("carried", runs=4, state=False) != once, "without it the cache grows"
+    assert outputs("later", values={"input_pos": [3]})[0] == once[0], "another place of an empty cache"
+
+
+def test_a_length_changes_what_runs_and_the_work_that_is_shown(caching, host, tmp_path) -> None:
+    for length in (1, 4, 11):
+        done = host.execute(fed(caching, sizes={"tokens": [1, length]}), tmp_path, f"length{length}")
+        assert done.outputs[0].stat().st_size == length * 24 * 4
+    method = read_program(caching).method("forward")
+    assert method is not None and method.variable == (True, False)
+    assert [state.tensor.shape for state in method.state] == [(16, 8)]
+
+    def work(length: int) -> int:
+        lengths = lengths_at(method, {0: (1, length)})
+        assert lengths is not None
+        at_length = read_program(caching, {"forward": lengths}).method("forward")
+        assert at_length is not None
+        (layer,) = (node for each in at_length.delegates for node in each.nodes if "Fully" in node.kind)
+        assert layer.inputs[0].shape == (length, 8) and layer.inputs[1].shape == (24, 8)
+        return layer.flops
+
+    assert work(11) == 11 * work(1) > 0
+
+
+def test_a_program_whose_bound_is_also_another_size_is_not_guessed_at(caching) -> None:
+    method = read_program(caching).method("forward")
+    assert method is not None
+    from dataclasses import replace
+
+    bound = replace(method, inputs=(replace(method.inputs[0], shape=(1, 8)), method.inputs[1]))
+    assert lengths_at(bound, {0: (1, 4)}) is None, "8 is also the width of the layer"
+
+
+def test_the_position_is_zero_unless_it_is_given(caching) -> None:
+    assert feed(caching, "forward", Inputs()).values == ((1, (0.0,)),)
+    assert feed(caching, "forward", Inputs(values={"input_pos": (7,)})).values == ((1, (7.0,)),)
+    model = language_model(read_program(caching))
+    assert model is not None and model.prompt is not None
+    assert (model.prompt.tokens, model.prompt.position, model.prompt.most) == (0, 1, 11)
+    assert (model.context, model.vocabulary) == (16, 32)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"sizes": {"words": [1, 2]}},
+            "method forward has no input 'words'; choose from tokens and input_pos",
+        ),
+        ({"sizes": {"tokens": [2]}}, "input tokens has 2 dimensions (1x11); give a size for each"),
+        ({"sizes": {"tokens": [1, 12]}}, "input tokens can have at most the sizes 1x11"),
+        (
+            {"sizes": {"input_pos": [3]}},
+            "input input_pos always has the sizes 1: it was exported with a fixed",
+        ),
+        ({"values": {"x": [1]}}, "has no input 'x'"),
+    ],
+)
+def test_what_a_method_cannot_take_is_refused_in_one_line(caching, asked, said) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        feed(caching, "forward", Inputs.model_validate(asked))
+
+
+def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_path) -> None:
+    options = ProfileOptions(
+        target=TargetChoice("host"), lengths={"tokens": ((3,), (1, 9))}, values={"input_pos": (2.0,)},
+        quick=True, budget_s=1, outdir=tmp_path,
+    )  # fmt: skip
+    found = profile_cases(str(caching), options)
+    assert [each.case.name for each in found.outcomes] == [
+        "forward, tokens 3, input_pos 2",
+        "forward, tokens 9, input_pos 2",
+    ]
+    for outcome, length in zip(found.outcomes, (3, 9), strict=True):
+        assert outcome.main.run_dir.parent.name == f"caching_tokens_{length}_input_pos_2"
+        assert outcome.analysis is not None
+        layers = [each for each in outcome.main.data.analysis.series[0].operators if each.source.node_kind]
+        assert {shape[0] for each in layers for shape in each.source.input_shapes} == {length}
+        command = f"sme2prof profile caching.pte --length tokens=1x{length} --input input_pos=2"
+        says((outcome.main.run_dir / "report.md").read_text(), command)
+    assert found.page is not None
