@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
-from model_profiling.export.tracing import STATIC_CACHE, Eager, Traced, like
+from model_profiling.export.tracing import STATIC_CACHE, Eager, Traced, like, only_tensors, run_in_turn
 from model_profiling.statistics.parity import OutputParity, compare_arrays, together
 
 if TYPE_CHECKING:
@@ -88,27 +88,32 @@ _MISSING_OPERATOR = re.compile(r"Missing operator: \[\d+\] (?P<operator>\S+)")
 
 def check_outputs(
     pte: Path,
-    traced: Traced,
+    traced: Mapping[str, Traced],
+    methods: Mapping[str, Eager],
     *,
     search: Search,
-    written_inputs: int,
+    written_inputs: Mapping[str, int],
     batches: Sequence[ExampleInputs] = (),
 ) -> Accuracy:
-    """Compare the program with eager PyTorch, with float32 on `batches` if there are some; if it does not run
-    or gives no numbers, `problem` says so, and `search` finds where that begins."""
-    name, eager, kind = search.name, search.eager, search.wanted.kind
-    same_dtype, float32 = traced.eager.run(), eager.run()
+    """Compare the program's methods, called in turn, with eager PyTorch (`methods` in float32), and the first
+    method with float32 on `batches` if there are some; if it does not run or gives no numbers, `problem` says
+    so, and `search` finds where that begins."""
+    name, kind = search.name, search.wanted.kind
+    first = next(iter(traced))
+    same_dtype = only_tensors(run_in_turn([each.eager for each in traced.values()]))
+    float32 = only_tensors(run_in_turn(list(methods.values())))
     if any(hasattr(tensor, "fake_mode") for tensor in (*same_dtype, *float32)):
         raise ExportError(
             f"'{name}' keeps tensors of one call for the next outside its buffers",
             f"use buffers; {STATIC_CACHE}",
         )
 
-    def run(given: Eager) -> Tensors:
-        return run_program(name, pte, given)[written_inputs:]
+    def run(calls: Mapping[str, Eager]) -> Tensors:
+        answers = run_program(name, pte, calls)
+        return [tensor for method, made in answers.items() for tensor in made[written_inputs[method] :]]
 
     try:
-        produced = run(traced.eager)
+        produced = run({method: each.eager for method, each in traced.items()})
         got, want = ([tuple(t.shape) for t in side] for side in (produced, same_dtype))
         if got != want:
             raise ExportError(
@@ -127,12 +132,20 @@ def check_outputs(
             some = batches[:_MOST_BATCHES]
             compared = replace(
                 compared,
-                precision=_on_real_inputs(run, traced.eager, eager, some, PRECISION_TOLERANCE[kind]),
+                precision=_on_real_inputs(
+                    lambda given: run({first: given}),
+                    traced[first].eager,
+                    methods[first],
+                    some,
+                    PRECISION_TOLERANCE[kind],
+                ),
                 real_inputs=len(some),
             )
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
-    problem, fix = _not_finite(search, traced, produced=produced, same_dtype=same_dtype, float32=float32)
+    problem, fix = _not_finite(
+        search, traced[first], produced=produced, same_dtype=same_dtype, float32=float32
+    )
     return replace(compared, problem=problem, fix=fix)
 
 
@@ -160,14 +173,21 @@ def _on_real_inputs(
     return deviation(produced, wanted, tolerance)
 
 
-def run_program(name: str, pte: Path, eager: Eager) -> Tensors:
-    import torch
+def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, Tensors]:
+    """The output tensors of the program's methods, called in turn."""
     from executorch.runtime import Runtime
 
     try:
         with quietly() as said:
-            method = Runtime.get().load_program(pte).load_method("forward")
-            outputs = method.execute(eager.inputs())
+            program = Runtime.get().load_program(pte)
+            # All are loaded first: loading one sets the buffers that they share to their initial values.
+            loaded = [program.load_method(method) for method in calls]
+            turns = zip(calls.items(), loaded, strict=True)
+            # Copied, because the next call may use the memory again.
+            outputs = {
+                called: [each.clone() for each in only_tensors(method.execute(given.inputs()))]
+                for (called, given), method in turns
+            }
     except Exception as failure:
         if missing := _MISSING_OPERATOR.search(said.text):
             raise ExportError(
@@ -179,7 +199,7 @@ def run_program(name: str, pte: Path, eager: Eager) -> Tensors:
             f"the exported program of '{name}' does not run: {failure} {' '.join(last)}".strip(),
             "--debug shows where it stopped",
         ) from failure
-    return [output for output in outputs if isinstance(output, torch.Tensor)]
+    return outputs
 
 
 def _not_finite(

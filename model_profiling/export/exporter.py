@@ -10,8 +10,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +23,11 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
 from model_profiling.export.calibration import calibration_batches
-from model_profiling.export.outside import Refusals, with_instructions
+from model_profiling.export.formats import trace_methods
+from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
-from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, Coverage, ExportResult
-from model_profiling.export.tracing import module_of, operator_name, place_named_in, quoted_line
+from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, ExportedMethod, ExportResult
+from model_profiling.export.tracing import module_of, operator_name, quoted_line
 from model_profiling.models.catalog import (
     FactoryModel,
     NamedModel,
@@ -35,14 +35,11 @@ from model_profiling.models.catalog import (
     given_model,
     load_model,
 )
-from model_profiling.models.options import blaming, passed_through
+from model_profiling.models.options import blaming
 from model_profiling.models.registry import choose, discover
-from model_profiling.program import read_program
 
 if TYPE_CHECKING:
     import torch
-    from executorch.devtools.etrecord import ETRecord
-    from executorch.exir import ExecutorchBackendConfig, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
     from model_profiling.models.base import ExampleInputs, Inputs, Model
@@ -51,131 +48,32 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """The program, its debug record, and which operators the backend took."""
-
-    program: ExecutorchProgramManager
-    etrecord: ETRecord
-    coverage: Coverage
-    written_inputs: int
-    """How many inputs the model writes into; the program returns them before its outputs."""
-
-
-_MARKS = ("quantized_decomposed.", "torchao.")
-"""Quantizing and dequantizing, as the two ways to quantize write them."""
-
-
-def lower(name: str, traced: ExportedProgram, backend: str) -> Lowered:
-    """Lower to `backend`; the ETRecord links the program's debug handles to the model's source."""
-    from executorch.exir import to_edge_transform_and_lower
-    from executorch.exir.lowered_backend_module import get_lowered_backend_modules
-
-    partitioner = None
-    if backend == "xnnpack":
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-        partitioner = XnnpackPartitioner()
-    refusals = Refusals(partitioner, traced)
-    with (
-        refusals.listening(),
-        blaming(
-            f"ExecuTorch cannot lower '{name}' to {backend}",
-            _cure,
-            ExportError,
-            lambda problem: _place(problem, traced),
-        ),
-    ):
-        chosen = [partitioner] if partitioner else []
-        edge = to_edge_transform_and_lower(traced, partitioner=chosen, generate_etrecord=True)
-        lowered = edge.exported_program()
-        parts = get_lowered_backend_modules(lowered.graph_module)
-        inside = [node for part in parts for node in _operators(part.original_module.graph_module)]
-        # Before to_executorch(), which rewrites this graph's operators into their out= variants.
-        left = [(node, refusals.account_of(node)) for node in _operators(lowered.graph_module)]
-        written_inputs = len(lowered.graph_signature.user_inputs_to_mutate)
-        program = edge.to_executorch(_with_initial_state(lowered))
-    written = read_program(program.buffer)
-    outside = with_instructions(left, program.debug_handle_map["forward"], written.methods[0])
-    coverage = Coverage(
-        # Inside a delegate, a quantize or dequantize step only marks the dtype and costs nothing.
-        delegated=sum(not operator_name(node).startswith(_MARKS) for node in inside),
-        partitions=len(parts),
-        undelegated=tuple(map(refusals.with_replacement, outside)),
-        inserted_transposes=sum(
-            node.kind == "StaticTranspose" and node.inserted
-            for method in written.methods
-            for delegate in method.delegates
-            for node in delegate.nodes
-        ),
-    )
-    return Lowered(program, program.get_etrecord(), coverage, written_inputs)
-
-
-def _place(problem: BaseException, traced: ExportedProgram) -> str:
-    """The model's line with the operator that the error names, in the trace or in its decomposition."""
-    if found := place_named_in(str(problem), traced):
-        return found
-    with contextlib.suppress(Exception):  # decomposing may be what failed
-        return place_named_in(str(problem), traced.run_decompositions())
-    return ""
-
-
-_IN_BUFFERS = f"keep what one call leaves for the next in buffers (register_buffer); {tracing.STATIC_CACHE}"
-_CURES = {
-    "complex": "compute with real and imaginary parts separately: ExecuTorch has no complex numbers",
-    "quantized_decomposed": "export fp16, or exclude that line from quantization",
-    "Missing out variants": (
-        "register an out= variant of that operator with PyTorch, and its kernel with ExecuTorch"
-    ),
-    "is mutated in the forward method": _IN_BUFFERS,
-    "expected compiled_fn to be GraphModule": _IN_BUFFERS,
-    "Core ATen": "replace that operator: ExecuTorch takes only operators of Core ATen",
-}
-"""What to do, by a part of what ExecuTorch says."""
-
-
-def _cure(problem: BaseException) -> str:
-    said = str(problem)
-    for part, cure in _CURES.items():
-        if part in said:
-            return cure
-    if passed_through(problem, "/executorch/backends/"):
-        return "--backend portable may still work; --debug shows where it stopped"
-    return "--debug shows where it stopped"
-
-
-def _with_initial_state(lowered: ExportedProgram) -> ExecutorchBackendConfig:
-    """Keep the initial values of buffers the model writes into; by default they start as garbage."""
-    from executorch.exir import ExecutorchBackendConfig
-    from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
-
-    signature = lowered.graph_signature
-    written = set(signature.buffers_to_mutate.values())
-    names = [name for name, buffer in signature.inputs_to_buffers.items() if buffer in written]
-    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)] if names else [])
-
-
-def _operators(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """The nodes that compute: neither tuple access nor the call of a delegate."""
-    idle = ("getitem", "executorch_call_delegate", "alloc")
-    nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
-    return [node for node in nodes if operator_name(node) not in idle]
-
-
-def graph_json(model: str, program: ExportedProgram) -> dict[str, object]:
-    """One entry per node, in execution order."""
+def graph_json(
+    model: str, found: ExportedProgram | Mapping[str, ExportedProgram] | None
+) -> dict[str, object]:
+    """One entry per node, in execution order, method by method."""
+    programs = found if isinstance(found, Mapping) else {"forward": found} if found else {}
     return {
         "schema_version": SCHEMA_VERSION,
         "model": model,
-        "nodes": [_node(node) for node in program.graph.nodes if node.op != "output"],
-        "outputs": [str(spec.arg.name) for spec in program.graph_signature.output_specs],
+        "nodes": [
+            _node(method, node)
+            for method, program in programs.items()
+            for node in program.graph.nodes
+            if node.op != "output"
+        ],
+        "outputs": [
+            str(spec.arg.name)
+            for program in programs.values()
+            for spec in program.graph_signature.output_specs
+        ],
     }
 
 
-def _node(node: torch.fx.Node) -> dict[str, object]:
+def _node(method: str, node: torch.fx.Node) -> dict[str, object]:
     module_path, module_class = module_of(node)
     return {
+        "method": method,
         "name": node.name,
         "operator": operator_name(node) if node.op == "call_function" else node.op,
         "inputs": [source.name for source in node.all_input_nodes],
@@ -276,6 +174,7 @@ def export_model(
         with quietly(not verbose):
             named = load_model(given, name) if isinstance(given, str) else given
             eager = tracing.eager_model(named.name, named.model)
+            methods = tracing.methods_of(named.name, named.model, eager)
         folder = folder or Path(f"out_{named.name}") / "artifacts"
         _check_writable(folder)
         # In fp32 nothing is observed or compared on the model's own inputs; those given are still checked.
@@ -286,11 +185,17 @@ def export_model(
         )
         progress.stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
-            traced = tracing.trace(named.name, eager, wanted, batches, keep)
+            traced = trace_methods(named.name, methods, wanted, batches, keep)
+        first = next(iter(traced.values()))
         pte = folder / f"{named.name}_{backend}_{wanted.word(kept=bool(keep))}.pte"
         progress.stage(f"lowering {pte.stem}")
         with quietly(not verbose):
-            lowered = lower(named.name, traced.program, backend)
+            lowered = lower(
+                named.name,
+                {method: each.program for method, each in traced.items()},
+                backend,
+                tracing.ask(named.name, "get_constant_methods", named.model.get_constant_methods),
+            )
 
         etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
         graph = folder / f"{pte.stem}.graph.json" if save_graph else None
@@ -302,6 +207,7 @@ def export_model(
             accuracy = check_outputs(
                 pte_part,
                 traced,
+                methods,
                 search=Search(named.name, eager, wanted, keep, partial(_lower_and_run, named.name, backend)),
                 written_inputs=lowered.written_inputs,
                 batches=batches or (),
@@ -313,7 +219,7 @@ def export_model(
                     f"ExecuTorch cannot write the ETRecord of '{named.name}'",
                     "replace that operator in the model",
                     ExportError,
-                    lambda problem: tracing.place_named_in(str(problem), traced.program),
+                    lambda problem: tracing.place_named_in(str(problem), first.program),
                 ),
             ):
                 lowered.etrecord.save(str(etrecord_part))
@@ -331,8 +237,9 @@ def export_model(
                 summary=summary,
                 sha256=sha256(pte_part),
                 size_bytes=pte_part.stat().st_size,
-                inputs=tuple(describe_tensor(leaf) for leaf in traced.eager.inputs()),
-                outputs=tuple(describe_tensor(leaf) for leaf in traced.eager.run()),
+                inputs=tuple(described_inputs(first.eager)),
+                outputs=tuple(map(describe_tensor, first.eager.run())),
+                methods=_methods(traced, lowered),
                 coverage=lowered.coverage,
                 accuracy=accuracy,
                 seconds=round(time.monotonic() - began, 3),
@@ -345,9 +252,7 @@ def export_model(
                 ),
             )
             if graph is not None:
-                edge = lowered.etrecord.edge_dialect_program
-                program = edge["forward"] if isinstance(edge, dict) else edge
-                _write_part(files, graph, graph_json(named.name, program))
+                _write_part(files, graph, graph_json(named.name, lowered.etrecord.edge_dialect_program))
             _write_part(files, summary, result.as_dict())
     if accuracy.problem:
         raise ExportError(
@@ -358,11 +263,29 @@ def export_model(
 
 def _lower_and_run(name: str, backend: str, traced: tracing.Traced) -> list[torch.Tensor]:
     with quietly():
-        lowered = lower(name, traced.program, backend)
+        lowered = lower(name, {"forward": traced.program}, backend)
     with tempfile.TemporaryDirectory(prefix="sme2prof-") as folder:
         pte = Path(folder) / "again.pte"
         pte.write_bytes(lowered.program.buffer)
-        return run_program(name, pte, traced.eager)[lowered.written_inputs :]
+        made = run_program(name, pte, {"forward": traced.eager})["forward"]
+        return made[lowered.written_inputs["forward"] :]
+
+
+def _methods(traced: Mapping[str, tracing.Traced], lowered: Lowered) -> tuple[ExportedMethod, ...]:
+    return tuple(
+        ExportedMethod(
+            method,
+            dict(zip(each.program.graph_signature.user_inputs, described_inputs(each.eager), strict=True)),
+            delegated=lowered.by_method[method].delegated,
+            operators=lowered.by_method[method].operators,
+            partitions=lowered.by_method[method].partitions,
+        )
+        for method, each in traced.items()
+    )
+
+
+def described_inputs(eager: tracing.Eager) -> list[str]:
+    return [describe_tensor(leaf) for leaf in eager.inputs()]
 
 
 def describe_tensor(leaf: object) -> str:

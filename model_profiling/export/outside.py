@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from model_profiling.export import templates
 from model_profiling.export.rewriting import Place, Rewriter, without_brackets
@@ -302,11 +302,15 @@ def _stem(operator: str) -> str:
     return operator.replace("::", ".").rpartition(".")[0]
 
 
+Reasons = dict[str, tuple[str, frozenset[str]]]
+"""By node: why it was refused, and the calls that made its inputs."""
+
+
 class _Listener(logging.Handler):
-    def __init__(self) -> None:
+    def __init__(self, refusals: Reasons) -> None:
         super().__init__(logging.DEBUG)
-        self.refusals: dict[str, tuple[str, frozenset[str]]] = {}
-        """By node: the reason, and the calls that made its inputs."""
+        self.refusals = refusals
+        """Of the method that is partitioned now."""
 
     def emit(self, record: logging.LogRecord) -> None:
         node, reason = getattr(record.msg, "node", None), getattr(record.msg, "reason", None)
@@ -324,24 +328,10 @@ class Refusals:
     partitioner: ConfigerationBasedPartitioner | None
     traced: ExportedProgram
     """What was lowered, with the arguments of the model's own calls."""
-    _listener: _Listener = field(default_factory=_Listener)
+    reasons: Reasons = field(default_factory=dict)
     _calls: dict[str, tuple[TracedCall, Place]] = field(default_factory=dict)
     """By node outside: the model's call that it is part of."""
     _rewriter: Rewriter = field(default_factory=Rewriter)
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        logger = logging.getLogger("executorch.backends.xnnpack")
-        level, disabled = logger.level, logging.root.manager.disable
-        logger.addHandler(self._listener)
-        logger.setLevel(logging.DEBUG)
-        logging.disable(logging.NOTSET)
-        try:
-            yield
-        finally:
-            logger.removeHandler(self._listener)
-            logger.setLevel(level)
-            logging.disable(disabled)
 
     def account_of(self, node: torch.fx.Node) -> Undelegated:
         """Describe `node`, which stayed outside, and why."""
@@ -374,7 +364,7 @@ class Refusals:
         """Add what to write instead, which may depend on whether an input of the model reaches it."""
         if account.why == "portable":
             return account
-        _, made_by = self._listener.refusals.get(account.node, ("", frozenset[str]()))
+        _, made_by = self.reasons.get(account.node, ("", frozenset[str]()))
         call, place = self._calls.get(account.node, (None, None))
         found = replacement_for(account, made_by, call)
         rewrite = self._rewriter.rewrite(place, found) if place and templates.is_code(found) else None
@@ -391,4 +381,33 @@ class Refusals:
             return "no rule", NO_RULE
         if node.meta.get(_TAKEN_BY):
             return "dropped", _DROPPED
-        return "refused", self._listener.refusals.get(node.name, (_UNSAID, frozenset()))[0]
+        return "refused", self.reasons.get(node.name, (_UNSAID, frozenset()))[0]
+
+
+@contextmanager
+def listening(methods: Sequence[Refusals]) -> Iterator[None]:
+    """Note why nodes are refused, by method: partitioners work one after another, and two methods have nodes
+    of the same name."""
+    listener = _Listener(methods[0].reasons)
+
+    def turn_to(found: Refusals, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: object) -> object:
+            listener.refusals = found.reasons
+            return call(*given)
+
+        return called
+
+    for found in methods:
+        for step in ("ops_to_not_decompose", "partition") if found.partitioner else ():
+            setattr(found.partitioner, step, turn_to(found, getattr(found.partitioner, step)))
+    logger = logging.getLogger("executorch.backends.xnnpack")
+    level, disabled = logger.level, logging.root.manager.disable
+    logger.addHandler(listener)
+    logger.setLevel(logging.DEBUG)
+    logging.disable(logging.NOTSET)
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+        logging.disable(disabled)

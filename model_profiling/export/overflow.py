@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.number_formats import NumberFormat
+from model_profiling.export.formats import trace
 from model_profiling.export.tracing import (
     Eager,
     Traced,
@@ -20,7 +21,6 @@ from model_profiling.export.tracing import (
     module_of,
     operator_name,
     quoted_line,
-    trace,
 )
 
 if TYPE_CHECKING:

@@ -110,6 +110,18 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportedMethod:
+    """One method of a program. What the program itself says of its methods is not repeated here."""
+
+    name: str
+    inputs: dict[str, str]
+    """By name, in order: the example that the method was traced with, as `1x32 int64`."""
+    delegated: int
+    operators: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExportResult:
     """An exported program, its companions, and the checks it passed."""
 
@@ -135,6 +147,8 @@ class ExportResult:
     warnings: tuple[str, ...]
     keep: tuple[str, ...] = ()
     """The modules that stayed in float32."""
+    methods: tuple[ExportedMethod, ...] = ()
+    """In the order in which an application calls them; `inputs` and `outputs` are those of the first."""
 
     def __repr__(self) -> str:
         taken = f"{self.coverage.delegated} of {plural(self.coverage.operators, 'operator')} delegated"

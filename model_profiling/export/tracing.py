@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.number_formats import GROUP_STEP, NumberFormat
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.catalog import load_attribute
 from model_profiling.models.options import blaming, place_in_user_code
-from model_profiling.models.registry import FormatNotForModel
 from model_profiling.program.etrecord import called, source_line
 
 if TYPE_CHECKING:
     import torch
-    from executorch.export import QuantizationRecipe
     from torch.export import ExportedProgram
-    from torchao.quantization.pt2e.quantizer import Quantizer
 
     from model_profiling.models.base import DynamicShapes, ExampleInputs
 
@@ -116,21 +110,33 @@ class Eager:
 
     def run(self) -> list[torch.Tensor]:
         """The output tensors of a first inference, flattened."""
-        import torch
-
-        return [leaf for leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
+        return only_tensors(self.leaves())
 
     def leaves(self) -> list[object]:
         """All outputs of a first inference, flattened; what it writes into inputs and buffers is undone."""
-        import torch
+        return run_in_turn([self])
 
-        args, kwargs = _map_tensors(torch.clone, (self.args, dict(self.kwargs)))
-        state = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
-        with torch.no_grad():
-            outputs = _map_tensors(torch.clone, flatten(self.module(*args, **kwargs)))
-            for buffer, before in state:
-                buffer.copy_(before)
-        return outputs
+
+def run_in_turn(calls: Sequence[Eager]) -> list[object]:
+    """All outputs of the first inferences, flattened. Each call finds in the buffers what those before it
+    wrote; at the end this is undone."""
+    import torch
+
+    state = [(buffer, buffer.clone()) for each in calls for buffer in each.module.buffers()]
+    outputs: list[object] = []
+    with torch.no_grad():
+        for each in calls:
+            args, kwargs = map_tensors(torch.clone, (each.args, dict(each.kwargs)))
+            outputs += map_tensors(torch.clone, flatten(each.module(*args, **kwargs)))
+        for buffer, before in state:
+            buffer.copy_(before)
+    return outputs
+
+
+def only_tensors(leaves: Iterable[object]) -> list[torch.Tensor]:
+    import torch
+
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
             f"'{name}' has tensors on {min(elsewhere)}", "move the module and its inputs to the CPU: .cpu()"
         )
     if any(t.is_floating_point() and t.dtype != torch.float32 for t in eager.tensors()):
-        eager = _cast(eager, torch.float32)
+        eager = cast_to(eager, torch.float32)
     with blaming(f"'{name}' fails on its example inputs", "give inputs that forward() accepts"):
         leaves = eager.leaves()
     strange = [
@@ -189,56 +195,15 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
     return eager
 
 
-def trace(
-    name: str,
-    eager: Eager,
-    wanted: NumberFormat,
-    calibration: Iterable[ExampleInputs] | None,
-    keep: Sequence[str] = (),
-) -> Traced:
-    """Export in the number format `wanted`; the modules named in `keep` stay in float32."""
-    import torch
-
-    _check_kept(name, eager.module, keep)
-    if wanted.kind == "fp16":
-        eager = _cast(eager, torch.float16)
-        _keep_float32(eager.module, keep)
-        fix = "make that line use the dtype of its inputs, or export fp32"
-        with blaming(f"'{name}' does not run in fp16", fix, ExportError):
-            eager.run()
-    elif wanted.kind == "int4":
-        eager = _with_4_bit_weights(name, eager, wanted, keep)
-    elif wanted.quantized:
-        eager = _quantized(name, eager, wanted, calibration, keep)
-    return Traced(export_graph(name, eager), eager)
-
-
-def _check_kept(name: str, module: torch.nn.Module, keep: Sequence[str]) -> None:
-    known = [path for path, _ in module.named_modules() if path]
-    for path in keep:
-        if path not in known:
-            fix = did_you_mean(path, known) or f"it has {', '.join(known[:6])}"
-            raise InputError(f"'{name}' has no module '{path}' to keep", fix)
-
-
-def _is_kept(path: str, keep: Sequence[str]) -> bool:
-    return any(path == kept or path.startswith(f"{kept}.") for kept in keep)
-
-
-def _keep_float32(module: torch.nn.Module, keep: Sequence[str]) -> None:
-    """Let these modules compute in float32 in a model of float16: inputs and outputs are converted."""
-    import torch
-
-    def enter(_: object, args: object, kwargs: object) -> object:
-        return _map_tensors(_to(torch.float32), (args, kwargs))
-
-    def leave(_: object, __: object, result: object) -> object:
-        return _map_tensors(_to(torch.float16), result)
-
-    for path in keep:
-        part = module.get_submodule(path).to(torch.float32)
-        part.register_forward_pre_hook(enter, with_kwargs=True)
-        part.register_forward_hook(leave)
+def methods_of(name: str, model: EagerModelBase, eager: Eager) -> dict[str, Eager]:
+    """The program's methods: calls of one module with different inputs."""
+    methods = ask(name, "get_methods", model.get_methods)
+    if not methods:
+        return {"forward": eager}
+    return {
+        method: replace(eager, args=call.inputs, kwargs={}, dynamic_shapes=call.dynamic_shapes)
+        for method, call in methods.items()
+    }
 
 
 def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
@@ -278,7 +243,7 @@ def _takes_buffers_for_constants(program: ExportedProgram) -> bool:
     return any(held[name].data_ptr() in buffers for name in signature.lifted_tensor_constants)
 
 
-def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) -> Outcome:
+def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) -> Outcome:
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -286,7 +251,7 @@ def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Outcome) 
     return mapped
 
 
-def _to(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+def to_dtype(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     def change(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
@@ -303,142 +268,8 @@ def like(inputs: ExampleInputs, example: ExampleInputs) -> ExampleInputs:
     )
 
 
-def _cast(eager: Eager, dtype: torch.dtype) -> Eager:
+def cast_to(eager: Eager, dtype: torch.dtype) -> Eager:
     import copy
 
-    args, kwargs = _map_tensors(_to(dtype), (eager.args, dict(eager.kwargs)))
+    args, kwargs = map_tensors(to_dtype(dtype), (eager.args, dict(eager.kwargs)))
     return Eager(copy.deepcopy(eager.module).to(dtype), args, kwargs, eager.dynamic_shapes)
-
-
-def _with_4_bit_weights(name: str, eager: Eager, wanted: NumberFormat, keep: Sequence[str]) -> Eager:
-    """4-bit weights of linear layers; their inputs are quantized to 8 bits when the program runs."""
-    import copy
-
-    from torch.nn import Linear, Module
-    from torchao.quantization import quantize_
-    from torchao.utils import unwrap_tensor_subclass
-
-    linear = {
-        path: part
-        for path, part in eager.module.named_modules()
-        if isinstance(part, Linear) and not _is_kept(path, keep)
-    }
-    # Without groups, ExecuTorch makes each row one group.
-    step = wanted.group or GROUP_STEP
-    chosen = {path for path, part in linear.items() if part.in_features % step == 0}
-    if not chosen:
-        what = f"of a multiple of {step} inputs" if linear else "to quantize"
-        problem = f"'{name}' has no linear layer {what}: {wanted.text} changes nothing"
-        raise FormatNotForModel(problem, "choose int8")
-
-    def is_chosen(_: Module, path: str) -> bool:
-        return path in chosen
-
-    module = copy.deepcopy(eager.module)
-    with blaming(
-        f"'{name}' cannot be quantized to {wanted.text}", "choose int8 or int8-dynamic", ExportError
-    ):
-        quantize_(module, _recipe(wanted).ao_quantization_configs[0].ao_base_config, is_chosen)
-        unwrap_tensor_subclass(module)
-    return Eager(module, eager.args, eager.kwargs, eager.dynamic_shapes)
-
-
-def _recipe(wanted: NumberFormat) -> QuantizationRecipe:
-    """How ExecuTorch itself quantizes for XNNPACK."""
-    from executorch.backends.xnnpack.recipes.xnnpack_recipe_provider import XNNPACKRecipeProvider
-    from executorch.backends.xnnpack.recipes.xnnpack_recipe_types import XNNPackRecipeType as Type
-
-    kind = {
-        "int8": Type.PT2E_INT8_STATIC_PER_CHANNEL,
-        "int8-dynamic": Type.PT2E_INT8_DYNAMIC_PER_CHANNEL,
-        "int4": Type.TORCHAO_INT8_DYNAMIC_ACT_INT4_WEIGHT_PER_CHANNEL,
-    }[wanted.kind]
-    options = {}
-    if wanted.group:
-        kind, options = Type.TORCHAO_INT8_DYNAMIC_ACT_INT4_WEIGHT_PER_TENSOR, {"group_size": wanted.group}
-    recipe = XNNPACKRecipeProvider().create_recipe(kind, **options)
-    if recipe is None or recipe.quantization_recipe is None:
-        raise ExportError(f"this ExecuTorch has no recipe for {wanted.text}", "choose another number format")
-    return recipe.quantization_recipe
-
-
-def _quantizer(wanted: NumberFormat, keep: Sequence[str]) -> Quantizer:
-    quantizer: Any  # the user's own may be anything
-    if wanted.kind == "own":
-        _, _, made = load_attribute(wanted.text)
-        with blaming(f"{wanted.text} failed", "make it work when called without arguments"):
-            quantizer = made() if callable(made) else made
-    else:
-        quantizer = (_recipe(wanted).quantizers or [None])[0]
-    if not hasattr(quantizer, "annotate"):
-        raise InputError(
-            f"{wanted.text} gives a {type(quantizer).__name__}",
-            "return a torchao Quantizer, such as XNNPACKQuantizer",
-        )
-    if keep:
-        if not hasattr(quantizer, "set_filter_function"):
-            raise InputError(
-                f"--keep cannot change {wanted.text}", "leave these modules out in the quantizer itself"
-            )
-        quantizer.set_filter_function(lambda node: not _is_kept(module_of(node)[0], keep))
-    return quantizer
-
-
-def _quantized(
-    name: str,
-    eager: Eager,
-    wanted: NumberFormat,
-    calibration: Iterable[ExampleInputs] | None,
-    keep: Sequence[str],
-) -> Eager:
-    """8-bit integers by a quantizer; ranges come from the calibration inputs unless they are dynamic."""
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    quantizer = _quantizer(wanted, keep)
-    program = export_graph(name, eager)
-    exported = program.module()
-    with blaming(
-        f"'{name}' cannot be quantized",
-        "export fp16, or exclude that operator from quantization; --debug shows where it stopped",
-        ExportError,
-        lambda problem: place_named_in(str(problem), program),
-    ):
-        _leave_integers(exported)
-        prepared = prepare_pt2e(exported, quantizer)
-        _calibrate(name, prepared, eager, calibration)
-        converted = convert_pt2e(prepared)
-    if not any(
-        "quantize" in operator_name(node) for node in converted.graph.nodes if node.op == "call_function"
-    ):
-        raise FormatNotForModel(f"'{name}' has no operator that {wanted.text} quantizes", "choose fp16")
-    return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes)
-
-
-def _leave_integers(exported: Any) -> None:
-    """Name sums and products of integers so that XNNPACK's quantizer does not know them: it would make their
-    constants floating point, and an index or a mask with them."""
-    import torch
-
-    aten = torch.ops.aten
-    unknown = {aten.add.Tensor: aten.add.Scalar, aten.mul.Tensor: aten.mul.Scalar}
-    for node in exported.graph.nodes:
-        value = node.meta.get("val")
-        if node.target in unknown and isinstance(value, torch.Tensor) and not value.is_floating_point():
-            constant = not isinstance(node.args[1], torch.fx.Node)
-            node.target = unknown[node.target] if constant else node.target
-    exported.recompile()
-
-
-def _calibrate(
-    name: str, prepared: torch.nn.Module, eager: Eager, calibration: Iterable[ExampleInputs] | None
-) -> None:
-    import torch
-
-    with torch.no_grad():
-        if calibration is None:
-            prepared(*_map_tensors(torch.clone, eager.args), **eager.kwargs)
-            return
-        fix = "yield tuples shaped like the example inputs"
-        for number, batch in enumerate(calibration):
-            with blaming(f"calibration of '{name}' failed at batch {number}", fix):
-                prepared(*batch, **eager.kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     Inputs = torch.Tensor | tuple[object, ...] | list[object] | Mapping[str, object]
     ExampleInputs = tuple[object, ...]
     DynamicShapes = Mapping[str, object] | tuple[object, ...] | list[object]
+    Constants = Mapping[str, bool | int | list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMethod:
+    """One method of a program with several: the module is called with these inputs, whose dimensions in
+    `dynamic_shapes` may vary."""
+
+    inputs: ExampleInputs
+    dynamic_shapes: DynamicShapes | None = None
 
 
 class EagerModelBase(ABC):
@@ -37,6 +48,15 @@ class EagerModelBase(ABC):
     def get_dynamic_shapes(self) -> DynamicShapes | None:
         """Which dimensions may vary, in the form `torch.export.export` takes."""
         return None
+
+    def get_methods(self) -> Mapping[str, ModelMethod] | None:
+        """The program's methods by name, in the order in which an application calls them. They share weights
+        and buffers. None for one method, `forward`, with the example inputs."""
+        return None
+
+    def get_constant_methods(self) -> Constants:
+        """Facts that an application can ask the program for, by name, such as `get_vocab_size`."""
+        return {}
 
     def get_calibration_inputs(self) -> Iterable[ExampleInputs] | None:
         """Inputs to calibrate int8 quantization on; the example inputs serve when there are none."""

@@ -56,7 +56,7 @@ def upstream_table() -> dict[str, tuple[str, str]]:
     return {
         name: (str(place[0]), str(place[1]))
         for name, place in module.MODEL_NAME_TO_MODEL.items()
-        if str(place[0]) not in ours
+        if name not in ours and str(place[0]) not in ours
     }
 
 

@@ -12,10 +12,11 @@ from torch import nn
 
 from model_profiling.core.number_formats import parse_format
 from model_profiling.export.accuracy import quietly
-from model_profiling.export.exporter import lower
+from model_profiling.export.formats import trace
+from model_profiling.export.lowering import lower
 from model_profiling.export.outside import REPLACEMENTS
 from model_profiling.export.records import Coverage
-from model_profiling.export.tracing import eager_model, trace
+from model_profiling.export.tracing import eager_model
 from model_profiling.models.catalog import load_model
 from model_profiling.program.graph_file import COMPUTED_ONCE
 
@@ -31,9 +32,8 @@ def covered() -> dict[str, Coverage]:
         with quietly():
             named = load_model(f"{MODELS / 'replaceable.py'}:{factory}")
             eager = eager_model(named.name, named.model)
-            found[factory] = lower(
-                named.name, trace(named.name, eager, parse_format(dtype), None).program, "xnnpack"
-            ).coverage
+            traced = trace(named.name, eager, parse_format(dtype), None).program
+            found[factory] = lower(named.name, {"forward": traced}, "xnnpack").coverage
     return found
 
 
@@ -102,7 +102,7 @@ def test_what_no_input_reaches_is_known_behind_a_delegate_that_inputs_do_reach()
 
     with quietly():
         traced = torch.export.export(Masked().eval(), (torch.randn(8, 8),))
-        coverage = lower("masked", traced, "xnnpack").coverage
+        coverage = lower("masked", {"forward": traced}, "xnnpack").coverage
     said = {left.operator: left for left in coverage.undelegated}
     assert said["aten.ne.Scalar"].constant and not said["aten.gt.Scalar"].constant
     assert said["aten.where.self"].replacement == COMPUTED_ONCE == said["aten.ne.Scalar"].replacement

@@ -9,11 +9,12 @@ import torch
 
 from model_profiling.core.number_formats import parse_format
 from model_profiling.export.accuracy import quietly
-from model_profiling.export.exporter import lower
+from model_profiling.export.formats import trace
+from model_profiling.export.lowering import lower
 from model_profiling.export.outside import REPLACEMENTS
 from model_profiling.export.records import Coverage
 from model_profiling.export.rewriting import read_source
-from model_profiling.export.tracing import Eager, eager_model, trace
+from model_profiling.export.tracing import Eager, eager_model
 from model_profiling.models.catalog import load_model
 
 REWRITABLE = Path(__file__).parents[1] / "models" / "rewritable.py"
@@ -24,7 +25,7 @@ def lowered(file: Path, factory: str, dtype: str = "fp32") -> tuple[Coverage, Ea
         named = load_model(f"{file}:{factory}")
         eager = eager_model(named.name, named.model)
         traced = trace(named.name, eager, parse_format(dtype), None)
-        return lower(named.name, traced.program, "xnnpack").coverage, eager
+        return lower(named.name, {"forward": traced.program}, "xnnpack").coverage, eager
 
 
 def test_a_patched_file_leaves_nothing_outside_and_computes_the_same(tmp_path: Path) -> None:

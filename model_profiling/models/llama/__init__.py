@@ -1,0 +1,35 @@
+"""Language models of the Llama family, built from ExecuTorch's own classes, with the cache in buffers."""
+
+from model_profiling.models.language import language_options
+from model_profiling.models.options import ModelOption
+from model_profiling.models.registry import register_model
+
+_CHECKPOINT = ModelOption("checkpoint", None, "weights as export_llm takes them; random without")
+_NOT_SUPPORTED = {"int8": "ranges of activations cannot hold the attention mask's minus infinity"}
+_INPUTS = ["1x32 int64", "1 int64"]
+
+register_model(
+    "tiny_llama",
+    f"{__name__}.model:TinyLlama",
+    inputs=_INPUTS,
+    description="a language model for tests, small enough for emulation; weights seeded at random",
+    options=language_options(2, prompt=64, context=128),
+    not_supported=_NOT_SUPPORTED,
+)
+for _name, _cls, _layers, _size in (
+    ("smollm2", "SmolLM2", 30, "SmolLM2 of 135 million parameters"),
+    ("qwen2_5_0_5b", "Qwen25Half", 24, "Qwen2.5 of 0.5 billion parameters"),
+    ("qwen2_5_1_5b", "Qwen25", 28, "Qwen2.5 of 1.5 billion parameters"),
+    ("qwen3_0_6b", "Qwen3Half", 28, "Qwen3 of 0.6 billion parameters"),
+    ("qwen3_1_7b", "Qwen3", 28, "Qwen3 of 1.7 billion parameters"),
+    ("llama3_2_1b", "Llama32", 16, "Llama 3.2 of 1 billion parameters"),
+    ("phi_4_mini", "Phi4Mini", 32, "Phi-4-mini of 3.8 billion parameters"),
+):
+    register_model(
+        _name,
+        f"{__name__}.model:{_cls}",
+        inputs=_INPUTS,
+        description=f"{_size}; weights seeded at random, or from a checkpoint",
+        options=[*language_options(_layers), _CHECKPOINT],
+        not_supported=_NOT_SUPPORTED,
+    )
