@@ -15,12 +15,12 @@ Program = tuple[str, str]
 NOISE = 0.01
 BEGIN = datetime(2026, 7, 19, 2)
 PROGRAMS: tuple[Program, ...] = (
-    ("mobilenet_v3_small", "xnnpack fp16"),
-    ("mobilenet_v3_small", "xnnpack int8"),
-    ("resnet50", "xnnpack fp32"),
-    ("resnet50", "xnnpack fp16"),
-    ("whisper_tiny_encoder", "xnnpack fp16"),
-    ("edgetam_image_encoder", "xnnpack fp16"),
+    ("mobilenet_v3_small", "XNNPACK fp16"),
+    ("mobilenet_v3_small", "XNNPACK int8"),
+    ("resnet50", "XNNPACK fp32"),
+    ("resnet50", "XNNPACK fp16"),
+    ("whisper_tiny_encoder", "XNNPACK fp16"),
+    ("edgetam_image_encoder", "XNNPACK fp16"),
 )
 DEVICES = {"Phone A (3f2a)": 1.0, "Phone B (a81c)": 0.8, "Neoverse-N1, 4 cores": 1.9}
 EMULATED = "emulated"
@@ -52,7 +52,7 @@ def made_store(
                 key = SeriesKey(program[0], dtype, backend, device, device, experiment, threads)
                 step = STEPS.get((program, device))
                 histories.append(_series(key, own, base * factor * share, step, chance))
-        if program[1] == "xnnpack fp16" and program != PROGRAMS[4]:
+        if program[1] == "XNNPACK fp16" and program != PROGRAMS[4]:
             runs += (_run(program, EMULATED, day, chance)[1] for day in range(0, days, 7))
     first = frozenset(
         each.key for each in histories if (each.key.experiment, each.key.threads) == SERIES[0][:2]

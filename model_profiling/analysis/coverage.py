@@ -69,7 +69,7 @@ def _latency(run: Run) -> Iterator[NotTested]:
     what, manifest = "What SME2 changes in latency", run.manifest
     if manifest is None:
         return
-    there = f"{profile_command(run)} {_ON_SME2}"
+    there = f"run `{profile_command(run)}` {_ON_SME2}"
     if run.times is Times.EMULATED:
         yield NotTested(what, "emulated times are not latencies", there)
     elif run.times is not Times.HARDWARE:
@@ -121,6 +121,8 @@ class MissingOperator:
 
 
 NO_MATRICES = "no: not a matrix operator"
+IN_EMULATION = "in emulation"
+"""The answer about an operator that SME kernels ran in an emulated run."""
 
 
 class MissingReason(NamedTuple):
@@ -161,7 +163,7 @@ class Coverage:
     @property
     def yes(self) -> str:
         """The answer about an operator that SME kernels ran."""
-        return f"yes{'' if self.isa == 'SME2' else ', on SME'}{', under emulation' if self.emulated else ''}"
+        return f"{IN_EMULATION if self.emulated else 'yes'}{'' if self.isa == 'SME2' else ', on SME'}"
 
     @property
     def proven(self) -> tuple[MatrixOperator, ...]:
@@ -296,13 +298,13 @@ def _tested(
     proof: OperatorProof, place: PlaceEvidence, work: Sequence[MatrixWork], unseen: tuple[str, ...]
 ) -> Coverage:
     operators = tuple(matching.proven_work(work, proof.operators)) if work else proof.operators
-    source = place.source
+    source = place.named(proof.series)
     if not operators:
-        reason = f"the model has no matrix operators ({proof.series}, {source})"
+        reason = f"the model has no matrix operators, as {source} shows"
     elif proof.isa:
-        reason = f"confirmed by counted kernel calls ({proof.series}, {source})"
+        reason = f"confirmed by kernel calls counted in {source}"
     else:
-        reason = f"no SME or SME2 kernel ran, although SME2 was on ({proof.series}, {source})"
+        reason = f"no SME or SME2 kernel ran in {source}, although SME2 was on"
     return Coverage(
         "executed",
         reason,

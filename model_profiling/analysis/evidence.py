@@ -68,6 +68,15 @@ class PlaceEvidence:
     operators: OperatorProof | None = None
     """Operators that ran on SME kernels; None if the place has no SME2 or its file does not say."""
 
+    @property
+    def series(self) -> tuple[Series, ...]:
+        return tuple(found.series for found in self.kernels)
+
+    def named(self, series: Series) -> str:
+        """The source of a proof: `this run`, with the series if there are several."""
+        label = series.among(self.series)
+        return f"{self.source} ({label})" if label else self.source
+
 
 def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[PlaceEvidence, ...]:
     """All evidence about `run`, its own first; `analysed` are its series."""
@@ -90,7 +99,8 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
         )
         for found in kept.kernels
     )
-    source = f"an emulated run of the same program, {kept.made[:10]}" if kept.made else "an emulated run"
+    when = f" on {kept.made[:10]}" if kept.made else ""
+    source = f"an emulated run of the same program{when}"
     return own, PlaceEvidence(source, True, proven, kept.parity, kept.operators)
 
 

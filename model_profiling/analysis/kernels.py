@@ -177,7 +177,7 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
     for isa, answer in (("SME2", "sme2"), ("SME", "sme"), (SME_OR_SME2, "sme-or-sme2")):
         found = [use for use in executed if use.kernel.isa == isa]
         if found:
-            return SmeVerdict(answer, f"{isa} ran: {_count(found)}")  # type: ignore[arg-type]
+            return SmeVerdict(answer, _count(isa, found))  # type: ignore[arg-type]
     if traced:
         return SmeVerdict("none", "no SME or SME2 kernel ran")
     operators = [use.kernel for use in executed if _multiplies(use.kernel)]
@@ -199,11 +199,13 @@ def _multiplies(kernel: Kernel) -> bool:
     return kernel.library == "operator" and kernel.role == "matmul"
 
 
-def _count(uses: list[KernelUse]) -> str:
+def _count(isa: str, uses: list[KernelUse]) -> str:
     kind = "operator" if uses[0].kernel.library == "operator" else "kernel"
+    ran = f"{plural(len(uses), f'{isa} {kind}')} ran"
     if any(use.calls is None for use in uses):
-        return plural(len(uses), kind)
-    return f"{plural(len(uses), kind)}, {plural(sum(use.calls or 0 for use in uses), 'call')}"
+        return ran
+    calls = sum(use.calls or 0 for use in uses)
+    return f"{ran} {'once' if calls == 1 else f'{calls} times'}"
 
 
 def _strongest(uses: Iterable[KernelUse]) -> dict[str, KernelUse]:

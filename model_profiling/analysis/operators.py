@@ -21,6 +21,9 @@ from model_profiling.program.delegates import describe
 from model_profiling.program.records import OperatorKey, dtype_in_words
 from model_profiling.run.remarks import Diagnostic
 
+LOWERING, THE_MODEL = "inserted by lowering", "the model itself"
+"""Places of operators that no module of the model made."""
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorTimes:
@@ -119,10 +122,9 @@ class Operator:
     def place(self) -> str:
         """Place in the model, for people: the module path, or what else is known."""
         if self.source.origin == "lowering":
-            return "inserted by lowering"
-        return (
-            self.source.module_path or self.source.place.node or f"call {self.call}, position {self.position}"
-        )
+            return LOWERING
+        known = self.source.module_path or (THE_MODEL if self.source.place.node else "")
+        return known or f"call {self.call}, position {self.position}"
 
 
 _Key = tuple[str, int, int, int, int, str]

@@ -302,7 +302,8 @@ def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalys
         members.setdefault(dump.series, []).append(dump)
     for series, rounds in members.items():
         latency = run.metrics.latency(series) if run.metrics and rounds[0].times.are_latencies else None
-        yield _with_warning(series_of(sorted(rounds, key=lambda dump: dump.dump.round), latency))
+        in_order = sorted(rounds, key=lambda dump: dump.dump.round)
+        yield _with_warning(series_of(in_order, latency, series.among(run.series)))
 
 
 def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:

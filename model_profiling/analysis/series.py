@@ -63,6 +63,8 @@ class SeriesAnalysis:
     rows: Mapping[_Key, int]
     measured: Latency | None = None
     """The run's own measurement of this series, with and without the tracer."""
+    label: str = ""
+    """What tells it from the other series of its run; empty if it is alone."""
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")
@@ -227,7 +229,9 @@ class SeriesAnalysis:
         return list(accumulate(dump.runs for dump in self.rounds[:-1]))
 
 
-def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -> SeriesAnalysis:
+def series_of(
+    rounds: Sequence[DumpAnalysis], measured: Latency | None = None, label: str = ""
+) -> SeriesAnalysis:
     """Combine the dumps of one series, given in the order of their rounds."""
     found: dict[_Key, Operator] = {}
     for dump in rounds:
@@ -245,7 +249,7 @@ def series_of(rounds: Sequence[DumpAnalysis], measured: Latency | None = None) -
         for operator, spread, mean in zip(found.values(), statistics, means, strict=True)
     )
     latency = rounds[0].latency if len(rounds) == 1 else summarize(breakdown.e2e / 1e6)
-    return SeriesAnalysis(tuple(rounds), breakdown, latency, typical, operators, times, rows, measured)
+    return SeriesAnalysis(tuple(rounds), breakdown, latency, typical, operators, times, rows, measured, label)
 
 
 def _key(operator: Operator) -> _Key:

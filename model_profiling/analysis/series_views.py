@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from model_profiling.analysis.attribution import RunGroup, Share
-from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.operators import LOWERING, THE_MODEL, Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.category import MATRIX
 from model_profiling.program.flow import Value, flow_of
@@ -182,8 +182,7 @@ def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, .
 
 # The model's modules as a tree with their operators, for the flame graph.
 
-LOWERING, BACKEND = "inserted by lowering", "added by the backend"
-THE_MODEL, UNKNOWN = "the model itself", "place not known"
+BACKEND, UNKNOWN = "added by the backend", "place not known"
 _WITHOUT_MODULE = {"lowering": LOWERING, "backend": BACKEND, "model": THE_MODEL, "unknown": UNKNOWN}
 _DEEPEST = 40
 """Deepest nesting shown. No real model is deeper; a damaged record may be."""

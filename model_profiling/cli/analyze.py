@@ -72,7 +72,7 @@ def analyze_command(
     if not quiet:
         frame.say(render_terminal(_blocks(data, analysis)).strip())
         of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
-        for line in warning_lines((*analysis.warnings, *of_dumps)):
+        for line in warning_lines((*analysis.warnings, *of_dumps), analysis.run.series):
             frame.warn(line.text)
         frame.say()
     print_answers(answers(data), quiet=quiet)

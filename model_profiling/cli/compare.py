@@ -24,7 +24,6 @@ from model_profiling.report.comparison_document import (
 from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Times, names
-from model_profiling.run.remarks import warning_lines
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.report import tell_of_comparison, write_page
@@ -245,7 +244,7 @@ def _measured(
         )
     if not quiet and not as_json:
         frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    failed = for_tools.print_warnings(warning_lines(found.remarks), quiet=quiet or as_json)
+    failed = for_tools.print_warnings(found.warnings, quiet=quiet or as_json)
     return found.comparison, failed, found.home
 
 

@@ -11,7 +11,6 @@ from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import measuring
 from model_profiling.core.records import record_json
 from model_profiling.report.comparison_document import comparison_facts, headline
-from model_profiling.run.remarks import warning_lines
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.try_change import (
@@ -76,8 +75,8 @@ def try_command(
             run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
             progress=progress,
         )
-    remarks = tried.measured.remarks if tried.measured else ()
-    failed = for_tools.print_warnings(warning_lines(remarks), quiet=quiet or as_json)
+    warnings = tried.measured.warnings if tried.measured else ()
+    failed = for_tools.print_warnings(warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(tried))
     else:

@@ -169,7 +169,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
         "findings": [finding.as_dict() for finding in analysis.findings],
-        "warnings": [str(line) for line in warning_lines(analysis.warnings)],
+        "warnings": [str(line) for line in warning_lines(analysis.warnings, analysis.run.series)],
         "csv_files": [_inside(path, home) for paths in written for path in paths],
     }
 

@@ -208,7 +208,7 @@ def distortion_text(series: SeriesAnalysis) -> str:
     if not series.distorted or series.untraced_ms is None:
         return ""
     return (
-        f"Tracing distorts {series.name}: an inference takes {cost_text(series)} longer with the tracer on "
+        f"Tracing distorts this model: an inference takes {cost_text(series)} longer with the tracer on "
         f"({milliseconds(series.e2e_ms)} instead of {milliseconds(series.untraced_ms)} ms). Operator "
         f"times are valid; the tracer takes {percent(series.tracing.share)} of the time that shares refer to."
     )
@@ -284,9 +284,10 @@ def views_of(data: ReportData) -> list[View]:
         pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
     written = data.whole or data
     pair_places = {id(pair): place for place, pair in enumerate(written.pairs)}
+    sides = [pairing.sides for _, pairing, _ in pairings]
     views = [
         View(
-            f"{pair.label}: {pairing.baseline.name} → {pairing.candidate.name}",
+            f"{f'{pair.label}: ' if sides.count(pairing.sides) > 1 else ''}{' → '.join(pairing.sides)}",
             (pairing.baseline, pairing.candidate),
             pairing,
             shown,
@@ -296,7 +297,7 @@ def views_of(data: ReportData) -> list[View]:
     ]
     seen = {series.series for view in views for series in view.series}
     alone = [
-        View(series.name, (series,), None, series.times.are_shown, f"series/{place}")
+        View(series.label, (series,), None, series.times.are_shown, f"series/{place}")
         for place, series in enumerate(written.analysis.series if written.analysis else ())
         if series.series not in seen and data.analysis.of(series.series)
     ]

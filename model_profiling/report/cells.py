@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
-from model_profiling.analysis.series_views import THE_MODEL
 from model_profiling.core.formatting import MISSING, change, milliseconds, size, speedup
 from model_profiling.report.document import Code, Column, Number, Text
 from model_profiling.run import Series
@@ -61,10 +60,14 @@ def number_cell(value: int | None) -> str:
     return MISSING if value is None else str(value)
 
 
-SERIES_COLUMNS: tuple[Column[_OfSeries], ...] = (
-    Column("experiment", lambda row: row.series.experiment),
-    Number("threads", lambda row: number_cell(row.series.threads)),
-)
+def series_columns(known: Collection[Series]) -> tuple[Column[_OfSeries], ...]:
+    """Return the columns that tell the series of a run apart; none if there is one series."""
+    columns: tuple[Column[_OfSeries], ...] = (
+        Column("experiment", lambda row: row.series.experiment),
+        Number("threads", lambda row: number_cell(row.series.threads)),
+    )
+    several = (len({each.experiment for each in known}) > 1, len({each.threads for each in known}) > 1)
+    return tuple(column for column, needed in zip(columns, several, strict=True) if needed)
 
 
 def median_cell(found: LatencySummary | None) -> str:
@@ -91,8 +94,7 @@ def work_cells(operators: Sequence[Operator]) -> tuple[str, str]:
 
 
 VARIANT_NOTE = (
-    "Variant: the backend's label for the kind of kernel that it chose; XNNPACK's PF32, PF16 and PQS8 are "
-    "those for SME and SME2."
+    "Variant: the kind of kernel that the backend chose; XNNPACK's PF32, PF16 and PQS8 are for SME and SME2."
 )
 
 
@@ -113,7 +115,7 @@ def sme2_cell(
     if not operators:
         side, known, operators = pairing.baseline, baseline, pair.baseline
     found = [known[side.place(operator)] for operator in operators]
-    return next((text for text in found if not text.startswith("yes")), found[0])
+    return next((text for text in found if text.startswith(("no:", "not "))), found[0])
 
 
 def module_cell(operator: Operator) -> str | Code:
@@ -125,10 +127,8 @@ def module_cell(operator: Operator) -> str | Code:
 def layer_cell(operator: Operator) -> Text:
     """`features.0 Conv2d`: what tells apart operators of one name."""
     path, place = operator.source.module_path, operator.source.place
-    if operator.origin == "lowering":
-        return operator.place
-    if not path:
-        return THE_MODEL if place.node else MISSING
+    if operator.origin == "lowering" or not path:
+        return operator.place if operator.origin == "lowering" or place.node else MISSING
     kind = place.module_class.rpartition(".")[2]
     return (Code(path), f" {kind}") if kind else Code(path)
 

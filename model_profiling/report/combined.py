@@ -16,13 +16,14 @@ from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report import pair_text
 from model_profiling.report.breakdown import break_down
-from model_profiling.report.cells import median_cell, number_cell, sme2_switch, spread_cell
+from model_profiling.report.cells import median_cell, series_columns, sme2_switch, spread_cell
 from model_profiling.report.charts.categories import latency_bars, parts_bars
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
+from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers, headline_pair, outputs_differ
-from model_profiling.run import Times
+from model_profiling.run import Series, Times
 from model_profiling.run.times import marked
 
 _Runs = Sequence[pair_text.NamedRun]
@@ -36,13 +37,12 @@ def combined_title(runs: Sequence[ReportData]) -> str:
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]:
     named = pair_text.name_runs(runs)
-    return [
+    blocks = [
         doc.Heading(title, 1),
         *_opening(named),
         doc.Heading("Latency"),
         *_latency(named),
-        doc.Heading("Speedups"),
-        _speedups(named),
+        *_speedups(named),
         *_where_time_goes(named),
         *_where_work_is(named),
         doc.Heading("What each run says"),
@@ -52,6 +52,7 @@ def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]
         doc.Heading("The runs"),
         *_differences(named),
     ]
+    return list(with_terms(blocks))
 
 
 def _opening(runs: _Runs) -> Iterator[doc.Block]:
@@ -90,16 +91,19 @@ def _shift(run: pair_text.NamedRun) -> str:
 
 def _latency(runs: _Runs) -> Iterator[doc.Block]:
     bars = [
-        (f"{_label(run)}: {found.series}", _switch(found, run.data), found.untraced)
+        (_of_run(run, found.series), _switch(found, run.data), found.untraced)
         for run in runs
         for found in run.data.experiments
         if found.untraced
     ]
     if bars:
         yield latency_bars(bars)
-    rows = [row for run in runs for row in _latency_rows(run)]
-    headers = ("run", "device", "experiment", "threads", "SME2", "median ms without tracer", "5% to 95%")
-    yield doc.make_table(headers, rows, numbers=(3, 5))
+    named = series_columns({series for run in runs for series in run.data.run.series})
+    rows = [row for run in runs for row in _latency_rows(run, named)]
+    headers = [column.header for column in named]
+    headers = ["run", "device", *headers, "SME2", "median ms without tracer", "5% to 95%"]
+    numbers = [place for place, header in enumerate(headers) if header == "threads" or " ms " in header]
+    yield doc.make_table(headers, rows, numbers)
     yield from doc.make_list(
         f"{run.name}: {pair_text.what_times_are(run.data)}."
         for run in runs
@@ -114,22 +118,29 @@ def _label(run: pair_text.NamedRun) -> str:
     return marked(run.name, run.data.is_arm)
 
 
-def _latency_rows(run: pair_text.NamedRun) -> Iterator[tuple[str, ...]]:
+def _of_run(run: pair_text.NamedRun, series: Series) -> str:
+    """Return the run's name, and the series if the run has several."""
+    return ", ".join(filter(None, (_label(run), series.among(run.data.run.series))))
+
+
+def _latency_rows(
+    run: pair_text.NamedRun, named: Sequence[doc.Column[ExperimentReport]]
+) -> Iterator[tuple[doc.Text, ...]]:
     device = run.data.device or MISSING
     if not run.data.timed:
-        yield run.name, device, MISSING, MISSING, MISSING, MISSING, "no latency: not measured on hardware"
+        unknown = (MISSING,) * (len(named) + 2)
+        yield run.name, device, *unknown, "no latency: not measured on hardware"
         return
     for found in run.data.experiments:
-        series, summary = found.series, found.untraced
-        named = series.experiment, number_cell(series.threads), _switch(found, run.data)
-        yield run.name, device, *named, median_cell(summary), spread_cell(summary)
+        cells = (*(column.cell(found) for column in named), _switch(found, run.data))
+        yield run.name, device, *cells, median_cell(found.untraced), spread_cell(found.untraced)
 
 
 def _switch(found: ExperimentReport, data: ReportData) -> str:
     return sme2_switch(found.sme2, absent=data.has_sme2 is False)
 
 
-def _speedups(runs: _Runs) -> doc.Block:
+def _speedups(runs: _Runs) -> list[doc.Block]:
     rows = [
         (
             run.name,
@@ -141,9 +152,8 @@ def _speedups(runs: _Runs) -> doc.Block:
         for run in runs
         for pair in run.data.pairs
     ]
-    if not rows:
-        return doc.Paragraph("No run compares experiments.")
-    return doc.make_table(("run", "comparison", "speedup", "verdict", "why not"), rows)
+    headers = ("run", "comparison", "speedup", "verdict", "why not")
+    return [doc.Heading("Speedups"), doc.make_table(headers, rows)] if rows else []
 
 
 def _pictured_series(run: pair_text.NamedRun) -> list[tuple[str, SeriesAnalysis]]:
@@ -172,7 +182,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
         (
-            f"{_label(run)}, {side or found.series.name}",
+            f"{_label(run)}, {side}" if side else _of_run(run, found.series.series),
             *(
                 "{} ({})".format(*found.parts[part].cells) if part in found.parts else MISSING
                 for part in parts
@@ -224,18 +234,18 @@ def _run_answers(run: pair_text.NamedRun) -> list[doc.Block]:
 
 def _evidence(runs: _Runs) -> list[doc.Block]:
     rows = [
-        (run.name, place.source, str(kernels.series), kernels.sme.text)
+        (run.name, place.named(kernels.series), kernels.sme.text)
         for run in runs
         for place in run.data.evidence
         for kernels in place.kernels
     ]
     parity = [
-        f"{run.name}: outputs of {found.candidate} and {found.baseline} ({place.source}): {found.text}"
+        f"{run.name}: outputs of {found.candidate} and {found.baseline} in {place.source}: {found.text}"
         for run in runs
         for place in run.data.evidence
         for found in place.parity
     ]
-    headers = ("run", "source", "experiment", "kernel evidence")
+    headers = ("run", "source", "kernel evidence")
     shown: doc.Block = doc.make_table(headers, rows) if rows else doc.Paragraph("No kernel evidence.")
     return [shown, *doc.make_list(parity)]
 
@@ -244,6 +254,8 @@ def _differences(runs: _Runs) -> Iterator[doc.Block]:
     alike, differing = pair_text.shared_and_differing(runs)
     if alike:
         yield doc.Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
+    # A run's name may say all of it.
+    differing = [key for key in differing if any(run.facts[key] != run.name for run in runs)]
     if differing:
         rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
         yield doc.make_table(("run", *differing), rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
@@ -43,9 +42,9 @@ class SideFacts:
 
     @property
     def program(self) -> str:
-        """Return `toy_cnn xnnpack int8`."""
-        model, variant = names.variant_of(Path(f"{self.model}.pte"))
-        return model if variant == model else f"{model} {variant.replace('_', ' ')}"
+        """Return `toy_cnn XNNPACK int8`."""
+        model, variant = names.spoken_variant(self.model)
+        return " ".join((model, *variant))
 
 
 @dataclass(frozen=True, slots=True)

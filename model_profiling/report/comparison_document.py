@@ -30,6 +30,8 @@ from model_profiling.report.html import render_fragment
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.report.sections import ratio_note
+from model_profiling.report.terms import with_terms
+from model_profiling.run import Series
 from model_profiling.run.remarks import Diagnostic, name_series, warning_lines
 from model_profiling.run.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -242,7 +244,11 @@ def _about_arm(comparison: ComparisonFacts) -> str:
 
 def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
     """Return what a reader must know before trusting the answer, one line for each kind of remark."""
-    return tuple(line.text for line in warning_lines(_remarks(comparison)))
+    return tuple(line.text for line in warning_lines(_remarks(comparison), _known(comparison)))
+
+
+def _known(comparison: ComparisonFacts) -> tuple[Series, ...]:
+    return tuple(found.after for found in comparison.series)
 
 
 def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
@@ -296,7 +302,8 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
         ]
     for found in comparison.series:
         if details := tuple(_details(found)):
-            blocks.append(doc.Folded(f"{found.name}: categories and operators", details))
+            whose = f"{found.name}: c" if len(comparison.series) > 1 else "C"
+            blocks.append(doc.Folded(f"{whose}ategories and operators", details))
     return blocks
 
 
@@ -315,7 +322,7 @@ def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
             (b, found.after, found.pairing.candidate),
         )
     ]
-    return title, [*blocks, parts_bars(bars, shares=False)] if bars else blocks
+    return title, list(with_terms([*blocks, parts_bars(bars, shares=False)] if bars else blocks))
 
 
 def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
@@ -325,7 +332,7 @@ def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
         Diagnostic(found.after, "not_comparable", found.end_to_end.reason)
         for found in comparison.not_comparable
     )
-    return tuple(line.text for line in warning_lines(told))
+    return tuple(line.text for line in warning_lines(told, _known(comparison)))
 
 
 def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
@@ -351,7 +358,8 @@ def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
         doc.Column("verdict", verdict),
         doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
     )
-    return doc.table_of(comparison.series, columns)
+    # The only experiment needs no name, unless that says that its CPU is not Arm.
+    return doc.table_of(comparison.series, columns[1:] if is_arm and len(comparison.series) == 1 else columns)
 
 
 def _details(found: SeriesComparison) -> Iterator[doc.Block]:
@@ -370,7 +378,7 @@ def _details(found: SeriesComparison) -> Iterator[doc.Block]:
     more = f"; the {len(ordered)} largest are shown" if len(ordered) < len(moved) else ""
     units = sorted({several(side.unit) for side in (pairing.baseline, pairing.candidate)})
     few = f"too few {' or '.join(units)} to compare any"
-    differ = few if too_few else f"{len(moved)} with a significant difference"
+    differ = few if too_few else f"{len(moved)} with another time or kernel"
     yield doc.Paragraph(f"{plural(len(found.operators), 'operator')}, {differ}{more}.")
 
 

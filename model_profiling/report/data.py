@@ -288,12 +288,12 @@ class ReportData:
     @cached_property
     def warnings(self) -> tuple[WarningLine, ...]:
         """The remarks as shown in terminal, report and summary: one line per kind."""
-        return warning_lines(self.remarks)
+        return warning_lines(self.remarks, self.run.series)
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """What the report could not show, and why."""
-        return tuple(line.text for line in warning_lines(_gaps(self)))
+        return tuple(line.text for line in warning_lines(_gaps(self), self.run.series))
 
     @property
     def facts(self) -> list[tuple[str, str]]:

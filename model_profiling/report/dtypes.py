@@ -215,13 +215,11 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, l
     where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
     kept = f" with {listing(chosen.keep)} in fp32" if chosen.keep else ""
     parts = [f"Ship {chosen.dtype}{kept}: {where}"]
-    ratios = [
-        f"{speedup_text(pair.speedup)} as fast as {dtype}"
-        for dtype, verdict in judged.items()
-        if verdict is Verdict.FASTER and (pair := found.pair(fastest.dtype, dtype))
-    ]
-    if ratios:
-        parts.append(f"{'' if chosen is fastest else f'{fastest.dtype} is '}{listing(ratios)}")
+    slower = [dtype for dtype, verdict in judged.items() if verdict is Verdict.FASTER]
+    if slower and (pair := found.pair(fastest.dtype, slower[0])):
+        also = f", and faster than {listing(slower[1:])}" if slower[1:] else ""
+        ratio = f"{speedup_text(pair.speedup)} as fast as {slower[0]}{also}"
+        parts.append(f"{'' if chosen is fastest else f'{fastest.dtype} is '}{ratio}")
     if ahead:
         parts.append(f"{fastest.dtype} has the lower median, but {chosen.dtype} is faster beyond noise")
     elif len(alike) > 1:
@@ -315,7 +313,7 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
     accuracy = chosen.accuracy
     if accuracy is None:
         return
-    same = f", with the same top-1 in {accuracy.top1}" if accuracy.top1 else ""
+    same = f" (same top-1: {accuracy.top1})" if accuracy.top1 else ""
     said = f"Its outputs differ from PyTorch in float32 by {accuracy.error:.2g} of their range{same}"
     if accuracy.real_inputs:
         yield f"{said}, on {plural(accuracy.real_inputs, 'calibration input')}."

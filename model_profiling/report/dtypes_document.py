@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, size
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
 from model_profiling.program.graph_file import described
 from model_profiling.report import document as doc
 from model_profiling.report.cells import number_cell
 from model_profiling.report.charts.categories import dtypes_charts
 from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.pair_text import speedup_text
+from model_profiling.report.terms import with_terms
 from model_profiling.run import names
 from model_profiling.statistics.speedup import Verdict
 
 
 def dtypes_document(found: Dtypes) -> list[doc.Block]:
     first, end, rest = found.verdict.partition(". ")
-    return [
+    blocks = [
         doc.Heading(f"Which number format for {found.model}?", 1),
         doc.Paragraph((doc.Strong(f"{first}{end}".rstrip()), f" {rest}")),
         *dtypes_charts(found),
@@ -27,6 +28,7 @@ def dtypes_document(found: Dtypes) -> list[doc.Block]:
         *_sme2(found),
         *_compared(found),
     ]
+    return list(with_terms(blocks))
 
 
 def dtypes_table(found: Dtypes) -> doc.Block:
@@ -131,15 +133,20 @@ def _sme2(found: Dtypes) -> Iterator[doc.Block]:
     known = [(side.dtype, side.sme2) for side in found.sides if side.sme2]
     if known:
         yield doc.Heading("What runs on SME2, and what does not")
-        entries = []
+        alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for dtype, sme2 in known:
             missing = (
                 f"not on SME2: {plural(each.operators, 'operator')}, {percent(each.arithmetic_share)} of the "
                 f"arithmetic: {each.reason}"
                 for each in sme2.missing
             )
-            entries.append(doc.Item(f"{dtype}: {sme2.reason}", tuple(missing)))
-        yield doc.Items(tuple(entries))
+            alike.setdefault((sme2.reason, tuple(missing)), []).append(dtype)
+        yield doc.Items(
+            tuple(
+                doc.Item(f"{listing(dtypes)}: {reason}", missing)
+                for (reason, missing), dtypes in alike.items()
+            )
+        )
     if found.failed:
         yield doc.Heading("What failed")
         yield from doc.make_list(f"{side.dtype}: {side.problem}; {side.fix}" for side in found.failed)

@@ -14,7 +14,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import TRACER_SAID, break_down
-from model_profiling.report.cells import SERIES_COLUMNS, sme2_switch
+from model_profiling.report.cells import series_columns, sme2_switch
 from model_profiling.report.charts.steps import kernels_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.verdict import gain_text
@@ -34,11 +34,11 @@ def kernels(data: ReportData) -> list[doc.Block]:
 def _place(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     if not place.kernels:
         return
-    emulated = " (emulated: the kernels are real, its times are not)" if place.emulated else ""
+    emulated = " (emulated kernels are real, emulated times are not)" if place.emulated else ""
     yield doc.Paragraph(f"From {place.source}{emulated}:")
     absent = data.has_sme2 is False and not place.emulated
     columns: tuple[doc.Column[SeriesEvidence], ...] = (
-        *SERIES_COLUMNS,
+        *series_columns(place.series),
         doc.Column("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
         doc.Column(
             "what the evidence says",
@@ -48,7 +48,9 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     )
     yield doc.table_of(place.kernels, columns)
     yield from doc.make_list(
-        f"{found.series}: kernels were not counted, {found.note}" for found in place.kernels if found.note
+        f"{found.series.spoken(place.series)}: kernels were not counted, {found.note}"
+        for found in place.kernels
+        if found.note
     )
     own = place is data.evidence[0]
     where = f"the files *{names.KERNELS_CSV}" if own else names.EVIDENCE
@@ -70,10 +72,10 @@ def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     for evidence in place.kernels:
         for use in evidence.uses:
             if use.kernel.library != "operator":
-                found.setdefault(use.kernel, {})[str(evidence.series)] = use
+                found.setdefault(use.kernel, {})[evidence.series.among(place.series) or "calls"] = use
     if not found:
         return
-    columns = [str(evidence.series) for evidence in place.kernels]
+    columns = [series.among(place.series) or "calls" for series in place.series]
     rows: list[tuple[doc.Text, ...]] = []
     for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
         cells = [_use(uses.get(column)) for column in columns]
@@ -194,18 +196,18 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
         if series.untraced_ms is not None
         else ""
     )
+    whose = "; ".join(filter(None, (series.label, series.bounds_are_of)))
     which = " with a percentage" if any(found.max_gain_pct is None for found in findings) else ""
     return (
-        f"Each with the most it could save, as a share of an inference of {series.name}: "
-        f"{series.bounds_are_of}.{traced} No operator is in two items{which}: what they could save does not "
-        "overlap."
+        f"Each with the most it could save, as a share of an inference ({whose})."
+        f"{traced} No operator is in two items{which}: what they could save does not overlap."
     )
 
 
 def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
     elsewhere = ""
     if finding.max_gain_pct and finding.found_in.series != first.series:
-        elsewhere = f", of the time of {finding.found_in.name}, not to be added to the others"
+        elsewhere = f", of the time of {finding.found_in.label}, not to be added to the others"
     gain = f"{gain_text(finding)}{elsewhere}."
     operators = tuple(_operator_lines(finding))
     steps = [capitalized(step).rstrip(".") for step in finding.steps]
@@ -217,17 +219,21 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
 
 
 def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
-    """Yield a finding's operators, longest first; those made by one line of the model share a line."""
+    """Yield a finding's operators, longest first; those made by one line of the model share a line. What
+    the advice or an operator before it says is not repeated."""
     spent = _spent_words(finding)
     groups = finding.groups
+    told = " ".join((finding.title, *finding.steps))
     for group in groups[:_OPERATORS_SHOWN]:
         count = len(group.concerns)
         where = group.where if group.where.startswith("between ") else f"({group.where})"
+        note = "; ".join(part for part in group.note.split("; ") if part not in told)
+        told = f"{told} {note}"
         yield (
             f"{count} x " if count > 1 else "",
             doc.Code(group.name),
             f" {where}" if group.where else "",
-            f"{spent(group.operators)}{f'; {group.note}' if group.note else ''}",
+            f"{spent(group.operators)}{f'; {note}' if note else ''}",
         )
     rest = [operator for group in groups[_OPERATORS_SHOWN:] for operator in group.operators]
     if rest:

@@ -18,9 +18,9 @@ from statistics import fmean as mean
 
 from model_profiling.analysis.coverage import NO_MATRICES, Coverage
 from model_profiling.analysis.matching import REASON_NOT_KNOWN
-from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.operators import LOWERING, THE_MODEL, Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, ProgramStep, program_steps
+from model_profiling.analysis.series_views import UNKNOWN, ProgramStep, program_steps
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.facts import shape_text
 from model_profiling.report.breakdown import break_down
@@ -132,7 +132,7 @@ def _data(steps: Sequence[ProgramStep], views: Sequence[_View], coverage: Covera
         "note": f"{plural(layout.left, 'long line')} not drawn, to keep this page small."
         if layout.left
         else "",
-        "sme2": "SME2, under emulation" if coverage.emulated else "SME2, when it is on",
+        "sme2": "SME2, in emulation" if coverage.emulated else "SME2, when it is on",
         "kinds": _KINDS,
         "wide": layout.wide,
         "rows": max(layout.rows) + 1,

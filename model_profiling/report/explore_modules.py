@@ -201,7 +201,7 @@ def _instead(view: View, tree: _Node) -> tuple[Block, ...]:
     lead = f"The {_SHOWN} largest of {count}, each" if count > _SHOWN else "Each"
     return (
         Heading(_TITLE, 3),
-        Paragraph(f"{view.label}. {lead} with all that is inside it."),
+        Paragraph(f"{f'{view.label}. ' if view.label else ''}{lead} with everything inside it."),
         _table(view, longest[:_SHOWN]),
     )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Part, Projection
 from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
-from model_profiling.report.cells import SERIES_COLUMNS
+from model_profiling.report.cells import series_columns
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
+from model_profiling.run import Series
 
 # For people. A projection is always called one, and the text beside it says what it is based on.
 
@@ -23,7 +24,7 @@ _MISSING_SHOWN = 12
 def bottleneck_text(found: Projection) -> str:
     low, high = found.after_low, found.after_high
     if low.name == high.name:
-        shares = span(percent(low.share), percent(high.share))
+        shares = span(*map(percent, sorted((low.share, high.share))))
         word = "still" if low.name == found.before.name else "then"
         return f"Projected with SME2: {low.name} would {word} be the largest part of the time ({shares})."
     return (
@@ -43,12 +44,12 @@ def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
         blocks.append(doc.Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
     else:
         blocks.append(doc.Paragraph(f"Nothing: {coverage.reason}."))
-    blocks += _projections(outlook)
+    blocks += _projections(outlook, data.run.series)
     blocks += _missing(coverage)
     return blocks
 
 
-def _projections(outlook: Outlook) -> Iterator[doc.Block]:
+def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Block]:
     if not outlook.projections:
         yield doc.Paragraph(f"No projection: {outlook.reason}.")
         return
@@ -57,30 +58,31 @@ def _projections(outlook: Outlook) -> Iterator[doc.Block]:
         f"operators proven to run on SME2 become faster by a range of factors ({outlook.factors.origin}), "
         "everything else stays the same."
     )
-    if chart := headroom_chart(outlook.projections):
+    if chart := headroom_chart(outlook.projections, every):
         yield chart
-    yield doc.table_of(outlook.projections, _PROJECTIONS)
+    named = series_columns(every)
+    yield doc.table_of(outlook.projections, (*named, *_PROJECTIONS))
+    groups = [(found, group) for found in outlook.projections for group in found.groups]
     yield doc.make_table(
-        ("experiment", "threads", "operators on SME2", "count", "share of time", "factors"),
+        (*(column.header for column in named), "operators on SME2", "count", "share of time", "factors"),
         [
             (
-                *(column.cell(found) for column in SERIES_COLUMNS),
+                *(column.cell(found) for column in named),
                 *(group.name, str(group.operators), percent(group.time_share), str(group.factor)),
             )
-            for found in outlook.projections
-            for group in found.groups
+            for found, group in groups
         ],
-        numbers=(1, 3, 4),
+        numbers=(len(named) + 1, len(named) + 2),
     )
-    yield doc.table_of(outlook.projections, _BOTTLENECKS)
+    yield doc.table_of(outlook.projections, (*named, *_BOTTLENECKS))
     yield doc.Paragraph(
         "Shares of time come from typical runs with the event tracer on. The latency is the median without "
-        "the tracer; projected latencies are this median divided by the projected speedup. The ceiling "
+        "the tracer; projected latencies are this median divided by the projected speedup. The limit "
         "assumes that those operators take no time at all."
     )
     yield from doc.make_list(
-        f"{found.series}: {plural(len(found.unmatched), 'proven operator')} could not be found in this "
-        f"experiment and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
+        f"{found.series.spoken(every)}: {plural(len(found.unmatched), 'proven operator')} could not be "
+        f"found in this experiment and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
         f"{', '.join(found.unmatched[:5])}{' ...' if len(found.unmatched) > 5 else ''}"
         for found in outlook.projections
         if found.unmatched
@@ -98,7 +100,6 @@ def _part_cell(part: Part) -> str:
 
 
 _PROJECTIONS: tuple[doc.Column[Projection], ...] = (
-    *SERIES_COLUMNS,
     doc.Number("share of time", lambda found: percent(found.time_share)),
     doc.Number("lowest speedup", lambda found: _times(found.low)),
     doc.Number("highest speedup", lambda found: _times(found.high)),
@@ -107,7 +108,6 @@ _PROJECTIONS: tuple[doc.Column[Projection], ...] = (
     doc.Column("projected ms", _projected),
 )
 _BOTTLENECKS: tuple[doc.Column[Projection], ...] = (
-    *SERIES_COLUMNS,
     doc.Column("largest part", lambda found: _part_cell(found.before)),
     doc.Column("with the lowest factors", lambda found: _part_cell(found.after_low)),
     doc.Column("with the highest", lambda found: _part_cell(found.after_high)),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from model_profiling.core.formatting import milliseconds, plural, span, with_threads
+from model_profiling.run.names import spoken_backend
 from model_profiling.run.times import NOT_ARM
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint, ChangePoints, find_changes
 
@@ -64,7 +65,7 @@ class SeriesKey:
 
     @property
     def format(self) -> str:
-        return f"{self.backend} {self.dtype}".strip()
+        return f"{spoken_backend(self.backend)} {self.dtype}".strip()
 
     @property
     def program(self) -> str:
@@ -202,7 +203,7 @@ def _named(point: HistoryPoint) -> dict[str, str]:
 
 
 def series_title(key: SeriesKey) -> str:
-    """Return `toy_cnn xnnpack fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
+    """Return `toy_cnn XNNPACK fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
     device = key.device_name or key.device or "?"
     return f"{key.program}: {with_threads(key.experiment, key.threads)}, on {device}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from model_profiling.analysis.coverage import IN_EMULATION
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
@@ -77,7 +78,9 @@ def categories(data: ReportData) -> list[doc.Block]:
     if not series.times.are_shown:
         return _work_by_category(series)
     return [
-        doc.Paragraph(f"{series.name}, with the tracer on: {series.taken_from}."),
+        doc.Paragraph(
+            f"{f'{series.label}, with' if series.label else 'With'} the tracer on: {series.taken_from}."
+        ),
         series_table(series),
         doc.Paragraph(_about_clock([series])),
         *doc.make_list(explain_overheads(series)),
@@ -92,10 +95,11 @@ def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
 def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[doc.Block]:
     if named:
         yield doc.Heading(pair.label, 3)
-    sides = [f"{side.name}, {side.taken_from}" for side in (pairing.baseline, pairing.candidate)]
-    yield doc.Paragraph(
-        f"With the tracer on. {pairing.sides[0]}: {sides[0]}. {pairing.sides[1]}: {sides[1]}."
-    )
+    sides = list(zip(pairing.sides, (pairing.baseline, pairing.candidate), strict=True))
+    taken_from = {series.taken_from: side for side, series in sides}
+    alone = len(taken_from) == 1
+    said = (f"{'each side' if alone else side}: {taken}" for taken, side in taken_from.items())
+    yield doc.Paragraph(f"With the tracer on; {'; '.join(said)}.")
     shift = shift_text(*largest_parts(pairing), pairing.sides)
     if place > 1:
         yield category_shift(pairing, f"categories_{place}")
@@ -103,9 +107,7 @@ def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool
     yield doc.Paragraph(doc.Strong(shift))
     yield doc.Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
     yield from doc.make_list(
-        text if side.name in text else f"{side.name}: {text}"
-        for side in (pairing.baseline, pairing.candidate)
-        for text in explain_overheads(side)
+        f"{side}: {text}" for side, series in sides for text in explain_overheads(series)
     )
 
 
@@ -132,11 +134,12 @@ def _work_by_category(series: SeriesAnalysis) -> list[doc.Block]:
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
         rows.append((category.value, str(len(members)), *work_cells(members)))
+    whose = f" ({series.label})" if series.label else ""
     return [
         doc.Paragraph(
-            f"Times of {series.times.origin} mean nothing; this is the work of {series.name} instead of its "
-            "time: arithmetic operations (a multiplication and an addition are two), and bytes of all "
-            "tensors counted once."
+            f"Times of {series.times.origin} mean nothing, so this table shows the work{whose} instead: "
+            "arithmetic operations (a multiplication and an addition are two), and bytes of all tensors "
+            "counted once."
         ),
         doc.make_table(("category", "operators", "million operations", "data"), rows, numbers=(1, 2, 3)),
     ]
@@ -158,8 +161,16 @@ def _about_columns(data: ReportData) -> Iterator[doc.Block]:
     """Say what the columns of the operators are that do not say it themselves."""
     if data.analysis is None:
         return
-    turns = "Speedups compare turn by turn, so they differ slightly from the ratio of the two times. "
-    yield doc.Paragraph(f"{turns if compared_pairs(data) else ''}{VARIANT_NOTE}")
+    turns = "Speedups compare turn by turn, so they may differ from the ratio of the two times. "
+    elsewhere = (
+        f"SME2 {IN_EMULATION}: this CPU has no SME2, so this run did not use it; an emulated run of the same "
+        "program did. "
+    )
+    coverage = data.outlook.coverage
+    emulated = coverage.isa and coverage.emulated and data.has_sme2 is False
+    yield doc.Paragraph(
+        f"{turns if compared_pairs(data) else ''}{elsewhere if emulated else ''}{VARIANT_NOTE}"
+    )
 
 
 def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
@@ -174,7 +185,7 @@ def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
         yield arithmetic_of_operators(changes, structural.label, "operators")
     elif series is not None and not series.times.are_shown:
         families = [(found, found.family) for found in _largest(series)]
-        yield arithmetic_of_operators(families, series.name, "operators")
+        yield arithmetic_of_operators(families, series.label, "operators")
     elif series is not None:
         yield longest_operators(series, _largest(series), "operators")
     if series is not None and series.times.are_shown:
@@ -318,7 +329,7 @@ def _tally(pairing: Pairing) -> Iterator[doc.Block]:
 def _kernel_changes(data: ReportData, pairing: Pairing) -> list[doc.Block]:
     """Show kernel changes for runs without times, most arithmetic first."""
     first, second = pairing.sides
-    title = doc.Paragraph(f"{first}: {pairing.baseline.name}. {second}: {pairing.candidate.name}.")
+    title = doc.Paragraph(f"The column variant shows {first} → {second} where they differ.")
     on_sme2 = data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)
     rows = [
         (found.main, (sme2_cell(found, pairing, *on_sme2), variant_cell(found)))

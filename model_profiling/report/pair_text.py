@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 
 from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.core.formatting import milliseconds, percent, plural
@@ -121,8 +120,8 @@ class NamedRun:
 
 def model_and_format(data: ReportData) -> tuple[str, str]:
     """Return the model's name and export format; the format is empty for a program from elsewhere."""
-    model, variant = names.variant_of(Path(f"{data.model or data.run.path.name}.pte"))
-    return model, variant.replace("_", " ") if variant != model else ""
+    model, variant = names.spoken_variant(data.model or data.run.path.name)
+    return model, " ".join(variant)
 
 
 def what_times_are(data: ReportData) -> str:

@@ -14,10 +14,10 @@ from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.core.formatting import MISSING, milliseconds, percent, size
 from model_profiling.report import sections
 from model_profiling.report.cells import (
-    SERIES_COLUMNS,
     median_cell,
     median_change,
     number_cell,
+    series_columns,
     sme2_switch,
     spread_cell,
 )
@@ -43,6 +43,7 @@ from model_profiling.report.document import (
     Number,
     Paragraph,
     Table,
+    Text,
     make_list,
     make_table,
     table_of,
@@ -193,12 +194,12 @@ def latency(data: ReportData) -> list[Block]:
                 "without outliers, as a share of the median."
             ),
             Paragraph(
-                "The same with the event tracer on, and other costs. Operator times below are of a typical "
-                "traced run, the mean of the middle half of all, which differs slightly from this median:"
+                "The same with the event tracer on, and other costs. Operator times below are means of the "
+                "middle half of the traced runs, so they differ slightly from this median:"
             ),
-            table_of(latencies, _COSTS),
-            *sections.machine_table(latencies),
-            *sections.energy_table(latencies),
+            table_of(latencies, (*series_columns(data.run.series), *_COSTS)),
+            *sections.machine_table(latencies, data.run.series),
+            *sections.energy_table(latencies, data.run.series),
         ]
     elif rows := _from_dumps(data):
         words = "Only times with the event tracer on are known; the latency without it was not measured."
@@ -213,7 +214,9 @@ def speedups(data: ReportData) -> list[Block]:
     notes = dict.fromkeys(
         sections.ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None
     )
-    return [table_of(data.pairs, _SPEEDUPS), *make_list(reasons), *(Paragraph(note) for note in notes)]
+    one_count = len({series.threads for series in data.run.series}) == 1
+    columns = [column for column in _SPEEDUPS if column.header != "threads" or not one_count]
+    return [table_of(data.pairs, columns), *make_list(reasons), *(Paragraph(note) for note in notes)]
 
 
 def _interval(found: Speedup) -> str:
@@ -238,7 +241,7 @@ _SPEEDUPS: tuple[Column[PairReport], ...] = (
 
 def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> Table:
     columns: tuple[Column[ExperimentReport], ...] = (
-        *SERIES_COLUMNS,
+        *series_columns(data.run.series),
         Column("SME2", lambda found: _switch(found, data)),
         Number(unit, lambda found: number_cell(found.latency.rounds if found.latency else None)),
         Number("median ms", lambda found: median_cell(found.untraced)),
@@ -259,7 +262,6 @@ def tracer_cost(latency: Latency) -> str:
 
 
 _COSTS: tuple[Column[Latency], ...] = (
-    *SERIES_COLUMNS,
     Number("traced median ms", lambda found: median_cell(found.traced_ms)),
     Number("tracer's cost", tracer_cost),
     Number("load ms", lambda found: milliseconds(found.load_ms)),
@@ -270,7 +272,7 @@ _COSTS: tuple[Column[Latency], ...] = (
 
 def _from_dumps(data: ReportData) -> list[Table]:
     columns: tuple[Column[ExperimentReport], ...] = (
-        *SERIES_COLUMNS,
+        *series_columns(data.run.series),
         Column("SME2", lambda found: _switch(found, data)),
         Number("runs", lambda found: number_cell(found.dumps.runs if found.dumps else None)),
         Number("traced median ms", lambda found: median_cell(found.dumps.latency if found.dumps else None)),
@@ -368,7 +370,8 @@ def ladder_table(data: ReportData) -> Table:
         for found in data.evidence[0].kernels
     }
     gains = {pair.pair.candidate: pair.speedup for pair in data.pairs}
-    headers: tuple[str, ...] = ("experiment", "threads", "kernels that ran")
+    named = series_columns(data.run.series)
+    headers: tuple[str, ...] = (*(column.header for column in named), "kernels that ran")
     if data.timed:
         headers += ("median ms", "buys", "verdict")
     rows = []
@@ -376,7 +379,7 @@ def ladder_table(data: ReportData) -> Table:
         kernels = (
             f"failed: {found.problem}" if found.problem else ran.get(found.series) or "no KleidiAI kernel"
         )
-        row: tuple[str, ...] = (found.series.experiment, str(found.series.threads), kernels)
+        row: tuple[Text, ...] = (*(column.cell(found) for column in named), kernels)
         if data.timed:
             gain = gains.get(found.series)
             buys = MISSING if gain is None or gain.ratio is None else f"{gain.ratio:.2f}x"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from model_profiling.analysis.causes.outside import (
     REASON_NOT_KNOWN,
@@ -29,10 +29,10 @@ from model_profiling.core.formatting import (
 )
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import ShownTimes, break_down
-from model_profiling.report.cells import module_cell, number_cell
+from model_profiling.report.cells import module_cell, series_columns
 from model_profiling.report.data import ReportData
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.run import names
+from model_profiling.run import Series, names
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
 from model_profiling.statistics.verdict import Speedup
@@ -51,8 +51,8 @@ def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
             "interval"
         )
     return (
-        f"Times are medians. Speedups are computed from {compared}, so they differ slightly from the ratio "
-        "of the medians."
+        f"Times are medians. Speedups are computed from {compared}, so they may differ from the ratio of "
+        "the medians."
     )
 
 
@@ -75,7 +75,7 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
             if len(in_turns) > 1
             else "the program was started again"
         )
-        said.append(f"Measured in lockstep: in each of {launches} {who}")
+        said.append(f"Measured in {launches}: in each, {who}")
     if alone:
         who = f" ({listing(dict.fromkeys(str(found.series) for found in alone))})" if in_turns else ""
         rounds = plural(max(found.rounds for found in alone), "round")
@@ -93,32 +93,36 @@ def _ending(part: Part) -> str:
     if facts.ended == "nothing compared":
         return f" It ended{took}: nothing is compared, so the fewest launches are enough."
     if facts.ended == "rounds" and facts.mode == "lockstep":
-        return " These are the launches that you asked for."
+        return " You asked for this number of launches."
     return ""
 
 
-def machine_table(latencies: Sequence[Latency]) -> list[doc.Block]:
+def machine_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
     """Show what the machine did during the turns; nothing if there were no turns."""
     known = [(found, found.machine) for found in latencies if found.machine is not None]
     if not known:
         return []
-    columns: tuple[doc.Column[tuple[Latency, MachineUse]], ...] = (
-        doc.Column("experiment", lambda row: row[0].experiment),
-        doc.Number("threads", lambda row: number_cell(row[0].threads)),
-        doc.Number(
-            "CPU time", lambda row: MISSING if (use := row[1].cpu_time_share) is None else f"{100 * use:.0f}%"
-        ),
-        doc.Number(
-            "interrupted by other programs", lambda row: _rate(row[1].involuntary_switches, row[1].inferences)
-        ),
-        doc.Number("page faults from disk", lambda row: _rate(row[1].major_faults, row[1].inferences)),
+    columns: tuple[doc.Column[Latency], ...] = (
+        *series_columns(every),
+        *(doc.Number(header, functools.partial(_of_machine, cell)) for header, cell in _MACHINE_USE),
     )
     meanwhile = "; ".join(_meanwhile([use for _, use in known]))
     note = (
         "How busy the machine was: CPU time is a share of the measured time; the other columns are events "
         f"per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
     )
-    return [doc.Paragraph(note), doc.table_of(known, columns)]
+    return [doc.Paragraph(note), doc.table_of([found for found, _ in known], columns)]
+
+
+_MACHINE_USE: tuple[tuple[str, Callable[[MachineUse], str]], ...] = (
+    ("CPU time", lambda use: MISSING if (share := use.cpu_time_share) is None else f"{100 * share:.0f}%"),
+    ("interrupted by other programs", lambda use: _rate(use.involuntary_switches, use.inferences)),
+    ("page faults from disk", lambda use: _rate(use.major_faults, use.inferences)),
+)
+
+
+def _of_machine(cell: Callable[[MachineUse], str], found: Latency) -> str:
+    return cell(found.machine) if found.machine else MISSING
 
 
 def _rate(events: int, inferences: int) -> str:
@@ -156,10 +160,7 @@ def backends(data: ReportData) -> list[doc.Block]:
         kind = "delegate" if members[0].delegated else "portable kernels"
         rows.append((name, kind, str(len(members)), *shown.of(members).cells))
     blocks: list[doc.Block] = [
-        doc.Paragraph(
-            f"{series.name}: {plural(series.first.delegate_calls, 'delegate call')} and "
-            f"{plural(series.first.operator_calls, 'operator call')} outside them in each run."
-        ),
+        doc.Paragraph(_calls_text(series)),
         _timed_table(series, ("backend", "kind", "operators", "ms", "share"), rows),
     ]
     portable = [operator for operator in series.operators if not operator.delegated]
@@ -177,6 +178,15 @@ def backends(data: ReportData) -> list[doc.Block]:
     headers = ("outside delegates", "how many", "modules", "ms", "share")
     not_known = doc.Paragraph(f"{capitalized(REASON_NOT_KNOWN)}.")
     return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
+
+
+def _calls_text(series: SeriesAnalysis) -> str:
+    """For example `Each inference calls delegates 3 times and portable kernels once.`"""
+    kinds = {"delegates": series.first.delegate_calls, "portable kernels": series.first.operator_calls}
+    times = {1: "once", 2: "twice"}
+    calls = [f"{kind} {times.get(count, f'{count} times')}" for kind, count in kinds.items() if count]
+    whose = f" ({series.label})" if series.label else ""
+    return f"Each inference{whose} calls {listing(calls) or 'no operator'}."
 
 
 def _advice_items(data: ReportData, series: SeriesAnalysis) -> dict[tuple[str, int, int], int]:
@@ -263,7 +273,7 @@ def _series(found: InsideSeries, *, alone: bool) -> Iterator[doc.Block]:
     if not alone:
         yield doc.Heading(str(found.series), 3)
     if found.problem:
-        yield doc.Paragraph(f"{found.series}: nothing is known of what its threads did: {found.problem}.")
+        yield doc.Paragraph(f"Nothing is known of what its threads did: {found.problem}.")
         return
     yield doc.Paragraph(_how_sampled(found))
     if found.note:
@@ -279,14 +289,13 @@ def _series(found: InsideSeries, *, alone: bool) -> Iterator[doc.Block]:
 
 
 def _how_sampled(found: InsideSeries) -> str:
-    lost = f" {found.lost} more found no memory." if found.lost else ""
+    lost = f" {found.lost} more were lost because memory ran out." if found.lost else ""
     outside = percent(found.outside / found.samples) if found.samples else MISSING
     return (
-        f"{found.series}: {plural(found.samples, 'sample')} of where {plural(found.threads, 'thread')} "
-        f"{'was' if found.threads == 1 else 'were'}, {found.hz} in a second at most, in a run of its own "
-        f"({plural(found.executions, 'inference')}, never part of a latency). {outside} of them lie outside "
-        f"delegates' operators; {percent(found.unnamed_share)} of the work is in functions that nothing "
-        f"names.{lost}"
+        f"{plural(found.samples, 'sample')} of what {plural(found.threads, 'thread')} did, at most "
+        f"{found.hz} per second, from a separate run ({plural(found.executions, 'inference')}; no latency "
+        f"comes from it). {outside} of the samples are outside delegates' operators; "
+        f"{percent(found.unnamed_share)} of the work is in functions without a name.{lost}"
     )
 
 
@@ -380,13 +389,13 @@ _NOTE = (
 )
 
 
-def energy_table(latencies: Sequence[Latency]) -> list[doc.Block]:
+def energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
     """Show known energies, and why others are unknown; nothing if no gauge was read."""
+    named = series_columns(every)
     asked = [(found, found.energy) for found in latencies if found.energy]
     rows = [
         (
-            found.experiment,
-            str(found.threads or ""),
+            *(column.cell(found) for column in named),
             f"{1e3 * energy.joules:.3g}",
             f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}",
             f"{energy.watts:.2f}",
@@ -398,7 +407,9 @@ def energy_table(latencies: Sequence[Latency]) -> list[doc.Block]:
     ]
     blocks: list[doc.Block] = []
     if rows:
-        headers = ("experiment", "threads", "mJ for one inference", "interval", "W", "readings")
-        blocks = [doc.Paragraph(_NOTE), doc.make_table(headers, rows, numbers=(1, 2, 4, 5))]
-    unknown = (f"{found.series}: {energy.reason}" for found, energy in asked if energy.reason)
+        names_of = [column.header for column in named]
+        headers = (*names_of, "mJ for one inference", "interval", "W", "readings")
+        numbers = [place for place, header in enumerate(headers) if header not in ("experiment", "interval")]
+        blocks = [doc.Paragraph(_NOTE), doc.make_table(headers, rows, numbers)]
+    unknown = (f"{found.series.spoken(every)}: {energy.reason}" for found, energy in asked if energy.reason)
     return [*blocks, *doc.make_list(unknown)]

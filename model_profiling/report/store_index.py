@@ -39,7 +39,7 @@ class StoredRun:
     """When it was measured, in UTC."""
     model: str
     format: str
-    """Backend and dtype, such as `xnnpack fp16`; empty if unknown."""
+    """Backend and dtype, such as `XNNPACK fp16`; empty if unknown."""
     device: str
     times: Times = Times.HARDWARE
     state: str = "finished"

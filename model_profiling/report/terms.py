@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from model_profiling.core.formatting import capitalized
 from model_profiling.report import document as doc
@@ -11,17 +12,20 @@ from model_profiling.report import document as doc
 _TERMS = (
     ("delegate", r"delegate[sd]?", "a part of the program that a backend such as XNNPACK runs"),
     ("lowering", r"lowering", "turning the PyTorch model into an ExecuTorch program"),
-    ("bound", r"the bound", "the most that an advice could save"),
     ("portable kernels", r"portable", "ExecuTorch's own operators, which run on every CPU, on one thread"),
     ("parity", r"parity", "whether two experiments compute the same outputs"),
 )
 _USED = {term: re.compile(rf"\b{words}\b", re.IGNORECASE) for term, words, _ in _TERMS}
 
 
-def with_terms(blocks: Iterable[doc.Block]) -> Iterator[doc.Block]:
-    """Yield the blocks, each followed by what the terms mean that it is the first to use."""
-    known: set[str] = set()
+def with_terms(blocks: Iterable[doc.Block], known: Iterable[str] = ()) -> Iterator[doc.Block]:
+    """Yield the blocks, each followed by what the terms mean that it is the first to use; `known` are those
+    that need no words. What is explained inside a folded block does not count outside it."""
+    known = set(known)
     for block in blocks:
+        if isinstance(block, doc.Folded):
+            yield replace(block, blocks=tuple(with_terms(block.blocks, known)))
+            continue
         yield block
         text = " ".join(map(doc.plain, _texts(block)))
         new = [

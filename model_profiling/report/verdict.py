@@ -144,7 +144,7 @@ class _Asked:
         load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
         said = [f"loading takes {milliseconds(load)} ms"] if load else []
         said += [f"memory peaks at {size(memory)}"] if memory else []
-        said += [f"the program file has {size(program)}"] if program else []
+        said += [f"the program file is {size(program)}"] if program else []
         if said:
             yield f"{capitalized(listing(said))}."
 
@@ -157,13 +157,16 @@ class _Asked:
             yield "Not known: no experiment finished with a latency."
             return
         ms = f"{milliseconds(found.summary.median)} ms"
-        whose = str(found.series)
+        several = len({series.experiment for series in data.run.series}) > 1
+        threads = plural(found.series.threads, "thread") if found.series.threads else ""
+        said = [", ".join(filter(None, (found.series.experiment if several else "", threads)))]
         if found.latency is None or found.latency.end_to_end_ms is None:
-            whose += "; with the event tracer on, the latency without it was not measured"
+            said.append("with the event tracer on, the latency without it was not measured")
+        whose = f" ({'; '.join(filter(None, said))})" if any(said) else ""
         if data.is_arm is False:
-            yield f"This CPU is not Arm ({data.cpu}): its {ms} ({whose}) say nothing about Arm."
+            yield f"This CPU is not Arm ({data.cpu}): its {ms}{whose} say nothing about Arm."
         else:
-            yield f"{ms} for one inference ({whose})."
+            yield f"{ms} for one inference{whose}."
         if found.dumps is not None:
             yield f"{_largest(found.dumps)}."
         yield from self._beside_latency()
@@ -230,7 +233,7 @@ class _Asked:
         elif none := self._no_kernel():
             yield none
         elif proof := self._proof():
-            yield proof.replace("Kernel evidence: ", "").replace("Kernel evidence under", "Under")
+            yield proof
         if self.data.not_tested:
             question = self.data.not_tested[0]
             yield f"{question.what}: not tested, because {question.because}."
@@ -267,7 +270,8 @@ class _Asked:
         for experiment in data.experiments:
             if experiment.problem:
                 fix = experiment.result.fix if experiment.result else None
-                yield f"Repair {experiment.series}, which failed: {_clause(fix or experiment.problem)}."
+                whose = experiment.series.among(data.run.series) or "the run"
+                yield f"Repair {whose}, which failed: {_clause(fix or experiment.problem)}."
                 break
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
@@ -325,9 +329,11 @@ class _Asked:
         if found and summary and not pair and summary.p95 > _WIDE_SPREAD * summary.p5:
             took_turns = found.latency is not None and found.latency.measured == "lockstep"
             what = "runs made at another time" if took_turns else "anything"
+            whose = found.series.among(self.data.run.series)
+            times = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms"
             yield (
-                f"{found.series}: {milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms for nine in "
-                f"ten inferences, too noisy to compare with {what}."
+                f"{f'{whose}: n' if whose else 'N'}ine in ten inferences take {times}: too noisy to compare "
+                f"with {what}."
             )
 
     def _other_pairs(self) -> Iterator[str]:
@@ -363,8 +369,7 @@ class _Asked:
             return ""
         strength = ("sme2", "sme", "sme-or-sme2")
         place, kernels = min(found, key=lambda each: strength.index(each[1].sme.answer))
-        where = " under emulation" if place.emulated else ""
-        return f"Kernel evidence{where}: {kernels.sme.text} ({kernels.series}, {place.source})."
+        return f"In {place.named(kernels.series)}, {kernels.sme.text}."
 
     def _no_kernel(self) -> str:
         """Say that no SME kernel ran although one could have; empty if one did or nothing is known."""
@@ -469,7 +474,7 @@ def _mismatches(data: ReportData) -> Iterator[str]:
         top1 = ", in their top-1 too" if found.parity and found.parity.another_top1 else ""
         yield (
             f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
-            f"rounding{top1} ({source}): find out why before you rely on its speed."
+            f"rounding{top1}, in {source}: find out why before you rely on its speed."
         )
 
 

@@ -167,6 +167,17 @@ def variant_of(program: Path) -> tuple[str, str]:
     return (program.stem[: found.start()], found[1]) if found else (program.stem, program.stem)
 
 
+def spoken_variant(program: str) -> tuple[str, tuple[str, ...]]:
+    """Return `toy_cnn` and (`XNNPACK`, `fp16`); nothing beside the name for a program without a variant."""
+    model, variant = variant_of(Path(f"{program}.pte"))
+    backend, _, dtype = variant.rpartition("_")
+    return model, (spoken_backend(backend), dtype) if variant != model else ()
+
+
+def spoken_backend(backend: str) -> str:
+    return "XNNPACK" if backend == "xnnpack" else backend
+
+
 def computes_in(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
     """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name. Every
     format of 8-bit activations counts as int8."""

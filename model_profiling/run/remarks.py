@@ -6,7 +6,7 @@ Terminal, report and JSON all show `warning_lines`, so they agree on the text an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -84,28 +84,36 @@ _NAMED = 12
 _FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
-def warning_lines(remarks: Iterable[Diagnostic]) -> tuple[WarningLine, ...]:
+def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ()) -> tuple[WarningLine, ...]:
     """Return one line per kind with the series it concerns, the most important first; a few series that each
-    have two groups of latencies get a line each, because ranges over pairs of figures say nothing."""
+    have two groups of latencies get a line each, because ranges over pairs of figures say nothing. Names say
+    only what tells a series from the others in `known`."""
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
     bimodal = kinds.get("bimodal", [])
     apart = [[each] for each in kinds.pop("bimodal")] if 0 < len(bimodal) <= _SHOWN else []
-    lines = [_line(found) for found in (*kinds.values(), *apart)]
+    lines = [_line(found, known) for found in (*kinds.values(), *apart)]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 
-def name_series(series: Iterable[Series]) -> str:
-    """For example `a and b, 1 and 2 threads; c, 4 threads`."""
+def name_series(series: Collection[Series], known: Collection[Series] = ()) -> str:
+    """For example `a and b, 1 and 2 threads; c, 4 threads`; without what all of `known` have in common."""
+    strange = not set(series) <= set(known)
+    experiments = strange or len({found.experiment for found in known}) > 1
+    counted = strange or len({found.threads for found in known if found.threads}) > 1
     threads: dict[str, list[int]] = {}
     for found in series:
-        known = threads.setdefault(found.experiment, [])
-        known += [found.threads] if found.threads and found.threads not in known else []
+        counts_of = threads.setdefault(found.experiment, [])
+        counts_of += [found.threads] if found.threads and found.threads not in counts_of else []
     alike: dict[tuple[int, ...], list[str]] = {}
     for experiment, counts in threads.items():
         alike.setdefault(tuple(sorted(counts)), []).append(experiment)
-    return "; ".join(f"{_some(names)}{_with_threads(counts)}" for counts, names in alike.items())
+    parts = (
+        ((_some(names) if experiments else ""), (_with_threads(counts) if counted else ""))
+        for counts, names in alike.items()
+    )
+    return "; ".join(", ".join(filter(None, part)) for part in parts)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -116,16 +124,16 @@ def _some(names: Sequence[str]) -> str:
 def _with_threads(counts: Sequence[int]) -> str:
     if not counts:
         return ""
-    return f", {listing(map(str, counts))} thread{'' if tuple(counts) == (1,) else 's'}"
+    return f"{listing(map(str, counts))} thread{'' if tuple(counts) == (1,) else 's'}"
 
 
-def _line(remarks: Sequence[Diagnostic]) -> WarningLine:
+def _line(remarks: Sequence[Diagnostic], known: Collection[Series]) -> WarningLine:
     first = remarks[0]
     series = tuple(dict.fromkeys(remark.series for remark in remarks if remark.series))
-    return WarningLine(first.code, first.weight, series, _text(remarks))
+    return WarningLine(first.code, first.weight, series, _text(remarks, known))
 
 
-def _text(remarks: Sequence[Diagnostic]) -> str:
+def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:
     """Join remarks of one kind; texts that differ are shown with their series."""
     first = remarks[0]
     advice = first.advice if len({remark.advice for remark in remarks}) == 1 else None
@@ -134,14 +142,14 @@ def _text(remarks: Sequence[Diagnostic]) -> str:
         apart.setdefault(remark.said if advice is None else remark.seen, []).append(remark)
     if advice is not None and first.weight is Weight.UNSTABLE and (one := _with_ranges(list(apart))):
         apart = {one: list(remarks)}
-    said = [_named(found, text) for text, found in apart.items()]
+    said = [_named(found, text, known) for text, found in apart.items()]
     if len(said) > _SHOWN:
         said[_SHOWN:] = [f"and {len(said) - _SHOWN} more"]
     return "; ".join([*said, *([advice] if advice else [])])
 
 
-def _named(remarks: Sequence[Diagnostic], text: str) -> str:
-    names = name_series(remark.series for remark in remarks if remark.series)
+def _named(remarks: Sequence[Diagnostic], text: str, known: Collection[Series]) -> str:
+    names = name_series([remark.series for remark in remarks if remark.series], known)
     return f"{names}: {text}" if names else text
 
 

@@ -157,9 +157,14 @@ class Run:
 
     @property
     def in_short(self) -> str:
-        """For example `toy_cnn_xnnpack_fp16 on linux`, or `toy_cnn_xnnpack_fp16 (emulated)`."""
-        name, place = self.model_name or "model", self.platform or self.path.name
-        return f"{name} (emulated)" if place == "emulated" else f"{name} on {place}"
+        """For example `toy_cnn (XNNPACK, fp16) on Linux`, or `toy_cnn (XNNPACK, fp16, emulated)`."""
+        name, details = names.spoken_variant(self.model_name or "dumps")
+        details += ("emulated",) if self.platform == "emulated" else ()
+        spoken = f"{name} ({', '.join(details)})" if details else name
+        if self.platform == "emulated":
+            return spoken
+        place = _SPOKEN.get(self.platform, self.platform)
+        return f"{spoken} on {place}" if place else f"{spoken} in {self.path.name}"
 
     def __repr__(self) -> str:
         held = f"{len(self.series)} series, {plural(len(self.dumps), 'dump')}"
@@ -338,6 +343,7 @@ class Run:
 
 
 # If sources disagree, the first of these wins: the one that claims least.
+_SPOKEN = {"linux": "Linux", "mac": "macOS", "android": "Android"}
 _SUREST = (Times.EMULATED, Times.TRACED, Times.UNKNOWN, Times.HARDWARE)
 
 

@@ -6,11 +6,11 @@ All pairs are made here: those a config asks for, otherwise each SME2-off series
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from model_profiling.core.formatting import with_threads
+from model_profiling.core.formatting import plural, with_threads
 
 Switch = Literal["on", "off"]
 
@@ -27,6 +27,16 @@ class Series:
 
     def __str__(self) -> str:
         return with_threads(self.experiment, self.threads)
+
+    def among(self, known: Collection[Series]) -> str:
+        """Return what tells it from the others in `known`: its experiment, its threads, both, or nothing."""
+        several = [len({each.experiment for each in known}) > 1, len({each.threads for each in known}) > 1]
+        said = (self.experiment, plural(self.threads, "thread") if self.threads else "")
+        return ", ".join(text for text, needed in zip(said, several, strict=True) if text and needed)
+
+    def spoken(self, known: Collection[Series]) -> str:
+        """Return it as `among` does, but never nothing: a series alone is named by its threads."""
+        return self.among(known) or (plural(self.threads, "thread") if self.threads else self.experiment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,11 +92,17 @@ class DtypesOutcome:
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
         """One line for each kind, with the formats it concerns."""
-        return warning_lines(
+        known = {
+            Series(dtype, series.threads)
+            for dtype, outcome in self.outcomes.items()
+            for series in outcome.main.run.series
+        }
+        remarks = (
             replace(remark, series=Series(dtype, remark.series.threads if remark.series else None))
             for dtype, outcome in self.outcomes.items()
             for remark in outcome.all_remarks
         )
+        return warning_lines(remarks, {*known, *(Series(dtype) for dtype in self.outcomes)})
 
 
 Flag = Annotated[bool, Field(strict=True)]

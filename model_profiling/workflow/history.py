@@ -235,7 +235,7 @@ def _run(row: Row, device: str, tags: tuple[str, ...], proof: Row | None, told: 
         id=row["run_id"],
         at=row["moment"],
         model=row["model"],
-        format=f"{row['backend']} {row['dtype']}".strip(),
+        format=f"{names.spoken_backend(row['backend'])} {row['dtype']}".strip(),
         device=device,
         times=_times(row),
         state=row["state"] or "unknown",

@@ -35,7 +35,7 @@ from model_profiling.pipeline.start import (
 )
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.tables import AnalysedRun
-from model_profiling.run import names
+from model_profiling.run import Series, names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.statistics.verdict import EXACT_ROUNDS
@@ -258,7 +258,7 @@ class ProfileOutcome:
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
         """Warnings of the whole job: one line for each kind."""
-        return warning_lines(self.all_remarks)
+        return warning_lines(self.all_remarks, self.main.run.series)
 
     @property
     def all_remarks(self) -> tuple[Diagnostic, ...]:
@@ -456,7 +456,8 @@ class ProgramsCompared:
     a: Path
     b: Path
     home: Path
-    remarks: tuple[Diagnostic, ...]
+    warnings: tuple[WarningLine, ...]
+    """One line for each kind, with the sides that it concerns."""
 
 
 def compare_programs(
@@ -501,5 +502,11 @@ def compare_programs(
     ours, theirs = run_together(configs, place, run, progress=progress)
     found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
-    remarks = (*ours.data.remarks, *theirs.data.remarks)
-    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, home, remarks)
+    sides = {"A": ours.data, "B": theirs.data}
+    remarks = (
+        replace(remark, series=Series(side, remark.series.threads)) if remark.series else remark
+        for side, data in sides.items()
+        for remark in data.remarks
+    )
+    known = {Series(side, series.threads) for side, data in sides.items() for series in data.run.series}
+    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, home, warning_lines(remarks, known))

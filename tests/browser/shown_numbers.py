@@ -60,20 +60,26 @@ class Files:
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
 
     def latency(self, row: Row) -> Json:
-        return _one(self.metrics["latencies"], experiment=row["experiment"], threads=int(row["threads"]))
+        return _one(self.metrics["latencies"], **_series_in(row))
 
     def sides(self, pair: Json) -> list[Json]:
         return [_one(self.analysis["series"], **pair[side]) for side in ("baseline", "candidate")]
 
     def headroom(self, row: Row) -> Json:
         known = self.analysis["sme2_headroom"]["per_series"]
-        return _one(known, experiment=row["experiment"], threads=int(row["threads"]))
+        return _one(known, **_series_in(row))
 
     def at(self, place: str) -> Json:
         found = self.analysis
         for part in place.split("/"):
             found = found[int(part)] if isinstance(found, list) else found[part]
         return found
+
+
+def _series_in(row: Row) -> dict[str, object]:
+    """What a row says about its series; what all series of a run have in common is not shown."""
+    known = {name: row[name] for name in ("experiment", "threads") if name in row}
+    return {name: int(text) if name == "threads" else text for name, text in known.items()}
 
 
 def _one(entries: Iterable[Json], **wanted: object) -> Json:
@@ -83,7 +89,8 @@ def _one(entries: Iterable[Json], **wanted: object) -> Json:
 
 def unexplained(table: Shown, files: Files) -> Iterator[str]:
     """Every number of the table that its run's files do not say."""
-    checker = next((check for begin, check in _TABLES.items() if table.headers[: len(begin)] == begin), None)
+    kind = tuple(header for header in table.headers if header not in ("experiment", "threads"))
+    checker = next((check for begin, check in _TABLES.items() if kind[: len(begin)] == begin), None)
     if checker is None:
         if any(_NUMBER.search(cell) for row in table.rows for cell in row):
             yield f"{table.section}: a table of {table.headers} that no file is known for"
@@ -378,11 +385,11 @@ def _together(members: Sequence[Json], row: Row) -> Told:
 
 
 def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
-    calls = _calls(files, row["experiment"], int(row["threads"]))
-    counted = re.search(r"(\d+) kernels, (\d+) calls", row["what the evidence says"])
+    calls = _calls(files, **_series_in(row))
+    counted = re.search(r"(\d+) SME2 kernels ran (\d+) times", row["what the evidence says"])
     if counted:
         sme2 = {name: count for name, count in calls.items() if "sme2" in name}
-        yield "what the evidence says", [2, len(sme2), sum(sme2.values())]
+        yield "what the evidence says", [len(sme2), 2, sum(sme2.values())]
     elif "SME2" in row["what the evidence says"]:
         yield "what the evidence says", [2]
     labels = [name for name in calls if name.startswith(("Convolution", "Fully Connected"))]
@@ -392,18 +399,22 @@ def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
 
 def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Told:
     for header in table.headers[2:]:
-        experiment, _, threads = header.partition(", ")
-        yield header, [_calls(files, experiment, int(threads.split()[0])).get(row["kernel"])]
+        known = {"threads" if part[0].isdigit() else "experiment": part for part in header.split(", ")}
+        if header == "calls":
+            known = {}
+        elif "threads" in known:
+            known["threads"] = known["threads"].split()[0]
+        yield header, [_calls(files, **_series_in(known)).get(row["kernel"])]
 
 
-def _calls(files: Files, experiment: str, threads: int) -> dict[str, int]:
+def _calls(files: Files, experiment: object = "*", threads: object = "*") -> dict[str, int]:
     """Kernels and operators of a series and how often each was called, by its own file or kept evidence."""
     found = list(files.folder.glob(f"{experiment}/*_t{threads}_kernels.csv"))
     if found:
         with found[0].open(encoding="utf-8") as stream:
             return {each["kernel_name"]: int(each["count"] or 0) for each in csv.DictReader(stream)}
     for each in files.evidence.get("kernels", ()):
-        if each["series"] == {"experiment": experiment, "threads": threads}:
+        if each["series"]["experiment"] == experiment and threads in ("*", each["series"]["threads"]):
             return {use["name"]: use["calls"] for use in each["kernels"]}
     return defaultdict(int)
 
@@ -449,26 +460,26 @@ def _facts(_: Shown, files: Files, row: Row, __: int) -> Told:
 
 
 _TABLES: dict[tuple[str, ...], Checker] = {
-    ("comparison", "threads", "baseline ms"): _keys(_speedup, {
+    ("comparison", "baseline ms"): _keys(_speedup, {
         "baseline ms": "baseline_median", "candidate ms": "candidate_median", "change": "change",
         "speedup": "ratio", "interval": "low high",
     }),
-    ("experiment", "threads", "SME2", "launches"): _LATENCY,
-    ("experiment", "threads", "SME2", "rounds"): _LATENCY,
-    ("experiment", "threads", "traced median ms"): _keys(Files.latency, {
+    ("SME2", "launches"): _LATENCY,
+    ("SME2", "rounds"): _LATENCY,
+    ("traced median ms",): _keys(Files.latency, {
         "threads": "threads", "traced median ms": "traced_ms.median", "load ms": "load_ms",
         "tracer's cost": "tracer_cost.share tracer_cost.low tracer_cost.high",
         "first ms": "first_inference_ms", "memory": "peak_memory_bytes",
     }),
-    ("experiment", "threads", "CPU time"): _machine_use,
-    ("experiment", "threads", "share of time"): _keys(Files.headroom, {
+    ("CPU time",): _machine_use,
+    ("share of time",): _keys(Files.headroom, {
         "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",
         "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",
     }),
-    ("experiment", "threads", "operators on SME2"): _keys(
+    ("operators on SME2",): _keys(
         _factor, {"count": "count", "share of time": "time_share", "factors": "low high"}
     ),
-    ("experiment", "threads", "largest part"): _keys(Files.headroom, {
+    ("largest part",): _keys(Files.headroom, {
         "largest part": "bottleneck_before.share", "with the highest": "bottleneck_after.high.share",
         "with the lowest factors": "bottleneck_after.low.share",
     }),
@@ -483,7 +494,7 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("backend", "kind"): _backends,
     ("outside delegates",): _outside,
     ("left outside by",): _outside_lines,
-    ("experiment", "threads", "SME2", "what the evidence says"): _answers,
+    ("SME2", "what the evidence says"): _answers,
     ("kernel", "instruction set"): _kernel_calls,
     ("outputs of", "against"): _parity,
     ("what", "value"): _facts,

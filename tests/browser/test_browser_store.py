@@ -77,7 +77,7 @@ def test_axe_finds_nothing_serious(opened: Open, tmp_path: Path, dark: bool) -> 
 def test_ten_seconds_tell_what_changed_and_one_click_leads_there(opened: Open, page: Path) -> None:
     found = opened(page)
     answers = found.texts("dl.answers dd")
-    assert f"2 of {CELLS} histories" in answers[1] and "resnet50 xnnpack fp32 on Phone A" in answers[1]
+    assert f"2 of {CELLS} histories" in answers[1] and "resnet50 XNNPACK fp32 on Phone A" in answers[1]
     box = found.page.locator("#what-changed").bounding_box()
     assert box and box["y"] + box["height"] < 900, "the changes are on the first screen"
     rows = found.texts("#what-changed tbody tr")
@@ -86,7 +86,7 @@ def test_ten_seconds_tell_what_changed_and_one_click_leads_there(opened: Open, p
     assert "5.8% slower" in worst and "Phone A (3f2a)" in worst
     found.page.locator("#what-changed a[href^='#']", has_text="resnet50").click()
     card = found.page.locator(".card:focus")
-    assert card.locator("h3").inner_text() == "resnet50 xnnpack fp32"
+    assert card.locator("h3").inner_text() == "resnet50 XNNPACK fp32"
     assert card.locator(".change.slower").count() == card.locator(".level.slower").count() == 1
 
 
@@ -107,8 +107,8 @@ def test_slower_ones_stand_first_and_filters_leave_what_is_asked(
     choose("select[name=device]").select_option("Phone B (a81c)")
     found.page.get_by_role("searchbox").fill("resnet50 fp16")
     (card,) = found.texts(".card h3")
-    assert card == "resnet50 xnnpack fp16"
-    assert found.texts(".matrix tbody td:first-child:visible") == ["resnet50 xnnpack fp16"]
+    assert card == "resnet50 XNNPACK fp16"
+    assert found.texts(".matrix tbody td:first-child:visible") == ["resnet50 XNNPACK fp16"]
     assert found.page.locator(".matrix thead th:visible").count() == 3
     asked = (*PROGRAMS[3], "Phone B (a81c)")
     own = [run for run in contents.runs if (run.model, run.format, run.device) == asked]
@@ -128,7 +128,7 @@ def test_a_run_is_pointed_at_and_followed_by_mouse_and_keyboard(
     history = next(each for each in told if each.key.model == "resnet50")
     newest, oldest = reports[history.points[-1].run_id], reports[history.points[0].run_id]
     found = opened(page)
-    cards = found.page.locator(".card", has_text="resnet50 xnnpack fp32")
+    cards = found.page.locator(".card", has_text="resnet50 XNNPACK fp32")
     card = cards.filter(has_text=history.key.device_name).first
     link = card.locator("svg a")
     svg = card.locator("svg")

@@ -213,7 +213,7 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
     assert str(a) in resumed.stdout
     page = tmp_path / "o" / "comparison.html"
     assert f"wrote {page}" in resumed.stdout.splitlines()
-    says(page.read_text(), "B (toy_cnn xnnpack int8) compared with A (toy_cnn xnnpack fp32)")
+    says(page.read_text(), "B (toy_cnn XNNPACK int8) compared with A (toy_cnn XNNPACK fp32)")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     # What cannot be followed is said; what can be is done.
     (said,) = [line for line in done.stderr.splitlines() if "has no effect" in line]
     says(said, "--runs 4", "--precision 0.01")
-    assert "SME2 ran" in done.stdout
+    assert "SME2 kernels ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
     run_dir = tmp_path / "o" / "runs" / "xnnpack_fp32" / "emulated"
     summary = json.loads((run_dir / f"{model.stem}_pipeline_summary.json").read_text())
@@ -70,7 +70,7 @@ def test_quick_sets_less_of_everything_and_says_what_that_costs(exported, cli, t
     run_dir = tmp_path / "o" / "runs" / "xnnpack_int8" / "emulated"
     says(done.stderr, lost := "--quick does not compare outputs")
     says((run_dir / "report.md").read_text(), lost)
-    says(done.stdout, "SME2 ran")
+    says(done.stdout, "SME2 kernels ran")
     assert json.loads((run_dir / "manifest.json").read_text())["experiments"] == ["emulated_sme2_on"]
     # On hardware both are measured; what the user gives wins.
     asked = ProfileOptions(quick=True, budget_s=9)

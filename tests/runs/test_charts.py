@@ -149,7 +149,8 @@ def test_samples_are_measured_ones_of_every_launch(on_sme2: Charts, sme2: Report
         kept = sme2.run.robust_stats(found)
         assert kept is not None
         for number, values in enumerate(kept.end_to_end_rounds_ms, start=1):
-            ours = [row["ms"] for row in shown if (row["series"], row["launch"]) == (str(found), number)]
+            label = found.spoken(sme2.run.series)
+            ours = [row["ms"] for row in shown if (row["series"], row["launch"]) == (label, number)]
             known = [round(value, 5) for value in values]
             assert set(ours) <= set(known) and min(known) in ours and max(known) in ours
 
@@ -158,7 +159,8 @@ def test_drift_is_shown_by_the_median_of_every_launch(on_sme2: Charts, sme2: Rep
     journal = Journal(sme2.run.path)
     for found in sme2.run.series:
         medians = [statistics.median(values) for values in journal.latencies_ms(found, 6)]
-        ours = [row for row in rows(on_sme2["over_time"], "medians") if row["series"] == str(found)]
+        label = found.spoken(sme2.run.series)
+        ours = [row for row in rows(on_sme2["over_time"], "medians") if row["series"] == label]
         assert [row["ms"] for row in ours] == pytest.approx(medians, abs=1e-5)
         # Higher in its lane is slower.
         assert sorted(ours, key=lambda row: row["ms"]) == sorted(ours, key=lambda row: -row["_y"])
@@ -167,7 +169,7 @@ def test_drift_is_shown_by_the_median_of_every_launch(on_sme2: Charts, sme2: Rep
 def test_the_distribution_meets_the_percentiles_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
     at = {(row["series"], row["share"]): row["ms"] for row in rows(on_sme2["distribution"])}
     for found in load(sme2.run.path / "metrics.json")["latencies"]:
-        name = str(Series(found["experiment"], found["threads"]))
+        name = Series(found["experiment"], found["threads"]).spoken(sme2.run.series)
         for share, key in ((0, "minimum"), (5, "p5"), (50, "median"), (95, "p95"), (100, "maximum")):
             assert at[name, share] == pytest.approx(found["end_to_end_ms"][key], abs=1e-5)
 
@@ -374,7 +376,7 @@ def test_number_formats_are_compared_by_time_and_by_what_runs_on_sme2() -> None:
 def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
     values = [1 + number % 97 / 100 for number in range(9_000)]
     launches = [values[at : at + 90] for at in range(0, 9_000, 90)]
-    many = LatencySamples(Series("a", 1), summarize(values), launches, "launch", "f")
+    many = LatencySamples("a, 1 thread", summarize(values), launches, "launch", "f")
     for chart in (latency_chart([many], "t"), over_time_chart([many])):
         assert chart is not None and len(json.dumps(chart.spec)) < 200_000
         assert "of 9,000 inferences" in json.dumps(chart.spec)
@@ -384,7 +386,7 @@ def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
 
 def test_a_straggler_stands_at_the_edge_and_squeezes_nobody() -> None:
     values = [1.0 + number / 1000 for number in range(50)] + [50.0]
-    chart = latency_chart([LatencySamples(Series("a", 1), summarize(values), [values], "round", "f")], "t")
+    chart = latency_chart([LatencySamples("a, 1 thread", summarize(values), [values], "round", "f")], "t")
     assert chart is not None
     slowest = max(rows(chart, "samples"), key=lambda row: row["ms"])
     assert slowest["ms"] == 50.0 and slowest["_at"] < 2
@@ -410,7 +412,7 @@ def test_names_from_files_stay_data(arm: ReportData) -> None:
     series = arm.headline.dumps
     spoilt = replace(series, operators=tuple(replace(each, name=HOSTILE) for each in series.operators))
     pair = replace(arm.pairs[0], pair=replace(arm.pairs[0].pair, label=HOSTILE))
-    samples = [replace(found, series=Series(HOSTILE, 1)) for found in latency_samples(arm)]
+    samples = [replace(found, label=named(HOSTILE)) for found in latency_samples(arm)]
     charts = (
         longest_operators(spoilt, spoilt.operators, "operators"),
         speedups_chart([pair]),

@@ -53,7 +53,7 @@ def test_runs_are_told_apart_by_as_little_as_does(machines: tuple[ReportData, ..
     assert manifest is not None and x86_64.run.manifest is not None
     int8 = replace(manifest, model="/elsewhere/small_cnn_xnnpack_int8.pte")
     again = replace(sme2, run=type(sme2.run)(sme2.run.path, int8, metrics=sme2.run.metrics))
-    assert [run.name for run in name_runs([sme2, again])] == ["xnnpack fp16", "xnnpack int8"]
+    assert [run.name for run in name_runs([sme2, again])] == ["XNNPACK fp16", "XNNPACK int8"]
     other = replace(manifest, model="/elsewhere/big_cnn_xnnpack_fp16.pte")
     bigger = replace(sme2, run=type(sme2.run)(sme2.run.path, other, metrics=sme2.run.metrics))
     assert [run.name for run in name_runs([arm, bigger, x86_64])] == [
@@ -69,8 +69,8 @@ def test_every_figure_is_that_of_the_runs_own_report(machines: tuple[ReportData,
     shown = table(section(page, "Latency"), "run", "device", "experiment")
     arm, sme2, _, x86_64 = machines
     for name, data in (("Neoverse-N1", arm), ("made SME2 CPU", sme2), ("made x86_64 CPU", x86_64)):
-        own = {(row[0], row[1]): row[4:6] for row in table(latency(data), "experiment", "threads", "SME2")}
-        assert {(row[2], row[3]): row[5:7] for row in shown if row[0] == name} == own
+        (own, *_) = [rows for rows in tables(latency(data)) if len(rows[0]) > 5 and rows[0][-1].endswith("%")]
+        assert [row[-2:] for row in shown if row[0] == name] == [row[-4:-2] for row in own]
     parts = table(section(page, "Where the time goes"), "run", "Convolution")
     own_page = tables(categories(sme2), "category", "SME2 off ms")[0]
     off, on = ([row for row in parts if row[0] == f"made SME2 CPU, SME2 {word}"] for word in ("off", "on"))

@@ -129,9 +129,9 @@ def test_the_sentence_says_which_side_is_faster(two: tuple[Path, Path], sme2prof
     as_program(b, "small_cnn_xnnpack_int8")
     slow_down(a, 1.84)
     faster = headline(compare(a, b))
-    says(faster, "B (small_cnn xnnpack int8) is 1.84x as fast as A in linux_sme2_", "(95% interval 1.")
+    says(faster, "B (small_cnn XNNPACK int8) is 1.84x as fast as A in linux_sme2_", "(95% interval 1.")
     slower = headline(compare(b, a))
-    says(slower, "A (small_cnn xnnpack int8) is 1.84x as fast as B in linux_sme2_", "(95% interval 1.")
+    says(slower, "A (small_cnn XNNPACK int8) is 1.84x as fast as B in linux_sme2_", "(95% interval 1.")
     assert "Arm" not in faster + slower
     facts = json.loads(sme2prof("compare", a, b, "--json").stdout)
     assert facts["headline"] == faster and {found["faster"] for found in facts["series"]} == {"B"}
@@ -152,7 +152,7 @@ def test_times_of_a_cpu_that_is_not_arm_are_marked(tmp_path: Path, sme2prof) -> 
     done = sme2prof("compare", *runs)
     says(done.stdout, "linux_baseline, 1 thread (not Arm)")
     last = done.stdout.splitlines()[-1]
-    says(last, "B (small_cnn xnnpack int8) is 1.84x as fast as A (95% interval 1.")
+    says(last, "B (small_cnn XNNPACK int8) is 1.84x as fast as A (95% interval 1.")
     assert last.endswith("), on x86_64: says nothing about Arm.")
     facts = json.loads(sme2prof("compare", *runs, "--json").stdout)
     assert facts["headline"] == last and facts["a"]["is_arm"] is facts["b"]["is_arm"] is False
@@ -170,7 +170,7 @@ def test_a_page_is_written_where_the_command_says(
     assert "wrote comparison.html" in done.stdout.splitlines()
     page = (elsewhere / "comparison.html").read_text()
     says(
-        page, "small_cnn xnnpack fp16: B compared with A", "No significant difference", "Where the time goes"
+        page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time goes"
     )
     facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.md").stdout)
     assert facts["report"] == str(tmp_path / "own.md") and (tmp_path / "own.html").is_file()

@@ -165,7 +165,7 @@ def test_reprs_are_one_short_line(recorded: Path) -> None:
     shown += [found.dumps[0], found.series[0].operators[0], *found.pairings[:1]]
     for each in shown:
         assert "\n" not in repr(each) and len(repr(each)) < 300, repr(each)
-    assert "small_cnn_xnnpack_fp16 " in repr(found)
+    assert "small_cnn (XNNPACK, fp16" in repr(found)
     if recorded == SME2:
         says(repr(found), "faster", "2.02x (2.02 to 2.03)")
         assert "2.02x" in repr(outcome)

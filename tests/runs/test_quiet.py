@@ -122,7 +122,7 @@ def test_a_failure_stands_before_every_doubt(tmp_path: Path) -> None:
 
     outcome = replay(ReplayTarget(SME2, before=crash), tmp_path / "run")
     assert outcome.warnings[0].kind == "failed"
-    assert outcome.warnings[0].text == "linux_sme2_off, 1 thread: the runner crashed; look at its log"
+    assert outcome.warnings[0].text == "linux_sme2_off: the runner crashed; look at its log"
 
 
 class NotArm(ReplayTarget):

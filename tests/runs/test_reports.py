@@ -9,13 +9,31 @@ from pathlib import Path
 
 import pytest
 from pages import headings, lines, section, table, tables
-from recorded_runs import ARM, ROUNDS, RUNS, SME2, TURN, Json, copied, dumps_in, edit, load, put, replay
+from recorded_runs import (
+    ARM,
+    EMULATED,
+    ROUNDS,
+    RUNS,
+    SME2,
+    TURN,
+    X86_64,
+    Json,
+    copied,
+    dumps_in,
+    edit,
+    load,
+    put,
+    replay,
+)  # fmt: skip
 from said import says
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document, index_row
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Items, plain
+from model_profiling.report.dtypes import Dtypes, DtypeSide
+from model_profiling.report.dtypes_document import dtypes_document
+from model_profiling.report.evidence_sections import advice
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools.badge import make_badge
@@ -84,12 +102,12 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
         "peak_memory_bytes": latency.peak_memory_bytes,
         "program_bytes": arm.run.manifest.model_bytes,
     }
-    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program file has 110.5 kB."
+    words = "Loading takes 0.860 ms, memory peaks at 8.5 MB and the program file is 110.5 kB."
     assert words in told.where_time_goes and words in render_markdown(run_document(arm))
     edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=load(METRICS)["latencies"]))
     not_timed = answers(gather_report(emulated))
     assert not_timed.costs == {"program_bytes": arm.run.manifest.model_bytes}
-    assert "The program file has 110.5 kB." in not_timed.where_time_goes
+    assert "The program file is 110.5 kB." in not_timed.where_time_goes
 
 
 def test_a_faster_thread_count_and_what_binds_the_model_are_in_the_answers(arm: ReportData) -> None:
@@ -125,16 +143,16 @@ def test_a_damaged_journal_is_told_and_the_report_stands(run_dir: Path) -> None:
 
 def test_latencies_are_those_without_the_tracer_and_its_cost_stands_beside(arm: ReportData) -> None:
     latency = section(run_document(arm), "Latency")
-    plain = table(latency, "experiment", "threads", "SME2", "launches")
-    traced = table(latency, "experiment", "threads", "traced median ms")
+    plain = table(latency, "threads", "SME2", "launches")
+    traced = table(latency, "threads", "traced median ms")
     measured = load(arm.run.path / "metrics.json")["latencies"]
     assert len(measured) == len(plain) == len(traced) == 2
     for entry, row, cost in zip(measured, plain, traced, strict=True):
-        assert row[:2] == cost[:2] == [entry["experiment"], str(entry["threads"])]
-        assert float(row[4]) == pytest.approx(entry["end_to_end_ms"]["median"], rel=0.01)
-        assert float(cost[2]) == pytest.approx(entry["traced_ms"]["median"], rel=0.01)
+        assert row[0] == cost[0] == str(entry["threads"])
+        assert float(row[3]) == pytest.approx(entry["end_to_end_ms"]["median"], rel=0.01)
+        assert float(cost[1]) == pytest.approx(entry["traced_ms"]["median"], rel=0.01)
         share = 100 * entry["tracer_cost"]["share"]
-        assert float(cost[3].partition("%")[0]) == pytest.approx(share, abs=0.051)
+        assert float(cost[2].partition("%")[0]) == pytest.approx(share, abs=0.051)
 
 
 def test_on_and_off_without_sme2_are_one_baseline(arm: ReportData) -> None:
@@ -142,8 +160,8 @@ def test_on_and_off_without_sme2_are_one_baseline(arm: ReportData) -> None:
     assert pair.label == "threads" and pair.comparable and arm.has_sme2 is False
     assert {found.series.experiment for found in arm.experiments} == {"linux_baseline"}
     assert not [finding for finding in arm.findings if finding.subject == "SME2"]
-    rows = table(section(run_document(arm), "Latency"), "experiment", "threads", "SME2")
-    assert {row[2] for row in rows} == {"absent"}
+    rows = table(section(run_document(arm), "Latency"), "threads", "SME2")
+    assert {row[1] for row in rows} == {"absent"}
 
 
 def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportData) -> None:
@@ -160,17 +178,17 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
         assert modules[row[0].partition(" ")[0]] == row[6], "one speedup for an operator and its module"
     assert "on 1 thread" in answers(sme2).what_sme2_changes
     assert any(kernels.sme.answer == "sme2" for kernels in sme2.evidence[0].kernels if kernels.sme2)
-    rows = table(section(page, "Latency"), "experiment", "threads", "SME2")
-    assert [row[2] for row in rows] == ["on", "off"]
+    rows = table(section(page, "Latency"), "experiment", "SME2")
+    assert [row[1] for row in rows] == ["on", "off"]
 
 
 def test_figures_say_what_they_are(sme2: ReportData) -> None:
     page = run_document(sme2)
     text = render_markdown(page)
-    assert "calls in one inference" in text and "multiply-adds" not in text
+    assert "times in one inference" in text and "multiply-adds" not in text
     said = " ".join(lines(section(page, "Latency")))
-    assert "deviation is the standard deviation" in said and "typical traced run" in said
-    assert [row[1] for row in table(section(page, "Latency"), "comparison", "threads")] == ["1"]
+    assert "deviation is the standard deviation" in said and "middle half of the traced runs" in said
+    assert table(section(page, "Latency"), "comparison", "baseline ms"), "one thread count is not shown"
     assert "is not recorded" in lines(section(page, "How to reproduce"))[0]
 
 
@@ -237,7 +255,7 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
         assert [kernels.sme.proves_sme for kernels in data.evidence[0].kernels if kernels.sme2] == [True]
         operators = tables(section(page, "Operators"), "layer", "operator", "category", "million operations")
         assert "F16 → PF16" in {row[5] for row in operators[0]}
-        proven = "not tested" if spoilt == "manifest" else "yes, under emulation"
+        proven = "not tested" if spoilt == "manifest" else "in emulation"
         assert {row[4] for row in operators[0]} == {proven, "no: not a matrix operator"}
         assert "Latency" not in headings(page) and headings(page)[0] == "What to do next"
         assert table(section(page, "Where the work is"), "category", "operators", "million operations")
@@ -285,7 +303,8 @@ def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -
     assert {pair.speedup.verdict for pair in data.pairs} == {Verdict.NOT_COMPARABLE}
     assert not [finding for finding in data.findings if finding.max_gain_pct]
     page = run_document(data)
-    assert tables(section(page, "Latency"), "experiment", "threads", "SME2", "runs", "traced median ms")
+    assert tables(section(page, "Latency"), "experiment", "SME2", "runs", "traced median ms")
+    assert data.title == "Dumps in bare"
     missing = " ".join(data.gaps)
     assert "manifest.json" in missing and ".pte" in missing
     assert data.analysis is not None
@@ -310,7 +329,7 @@ def test_one_experiment_alone_is_a_report_too(tmp_path: Path) -> None:
     alone = replay(ARM, tmp_path / "alone", [{"name": "only", "sme2": "on"}]).data
     assert not alone.pairs and alone.headline is not None and alone.headline.summary is not None
     page = run_document(alone)
-    assert len(table(section(page, "Latency"), "experiment", "threads", "SME2")) == 1
+    assert len(table(section(page, "Latency"), "SME2", "launches")) == 1
     assert len(table(section(page, "Operators"), "layer", "operator", "category", "ms", "share")) > 4
 
 
@@ -373,6 +392,36 @@ def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_ta
     assert answers(sme2).what_next.startswith(plain(first.text).partition(":")[0])
 
 
+def test_the_only_series_of_a_run_is_not_named_and_titles_say_what_ran_where() -> None:
+    data = gather_report(X86_64)
+    assert [str(series) for series in data.run.series] == ["linux_baseline, 1 thread"]
+    assert "linux_baseline" not in render_markdown(run_document(data))
+    assert data.title == "small_cnn (XNNPACK, fp16) on Linux"
+    assert gather_report(EMULATED).title == "small_cnn (XNNPACK, fp16, emulated)"
+    assert not table(section(run_document(gather_report(ARM)), "Latency"), "threads", "SME2")[0][0].strip(
+        "12"
+    )
+
+
+def test_advice_says_a_reason_once(arm: ReportData) -> None:
+    (finding, *_) = [each for each in arm.findings if each.concerns]
+    (first, *_), reason, own = finding.concerns, "it is slow", "something else"
+    concerns = (replace(first, note=f"{reason}; {own}"), replace(first, note=own, named="other"))
+    advised = replace(finding, concerns=concerns, parts=(reason, "change it"))
+    told = render_markdown(advice(replace(arm, analysis=replace(arm.analysis, findings=(advised,)))))
+    assert told.count(own) == 1 and told.lower().count(reason) == 1 and "other" in told
+
+
+def test_terms_are_explained_on_pages_of_several_runs_and_formats(sme2: ReportData) -> None:
+    side = DtypeSide(dtype="fp32", program="m.pte")
+    pages = {
+        "Lowering": combined_document([sme2, sme2], "Two"),
+        "Delegate": dtypes_document(Dtypes(model="m", sides=(side,))),
+    }
+    for term, page in pages.items():
+        assert sum(line.startswith(f"{term}: ") for line in lines(page)) == 1, term
+
+
 @pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
 def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
     whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
@@ -417,7 +466,7 @@ def test_operator_times_that_do_not_belong_to_the_latencies_are_a_doubt(run_dir:
     before = set(quality(run_dir))
     edit(run_dir / "metrics.json", elsewhere)
     (new,) = [line for line in quality(run_dir) if line not in before]
-    assert new.startswith("linux_baseline, 1 thread")
+    assert new.startswith("1 thread: ")
 
 
 def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData) -> None:

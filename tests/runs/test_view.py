@@ -86,7 +86,7 @@ def test_a_folder_of_runs_gets_a_page_by_model_and_format(many: Path) -> None:
     viewed = page_to_view(many)
     page = Cells(viewed.path)
     assert viewed.path == many / "runs_index.html" and len(viewed.runs) == 5
-    assert page.headings[1:] == ["small_cnn, xnnpack fp16", "Cannot be read"] and "int8" in page.headings[0]
+    assert page.headings[1:] == ["small_cnn, XNNPACK fp16", "Cannot be read"] and "int8" in page.headings[0]
     rows = {row[0]: row for row in page.rows if row}
     assert set(rows) == {f"a & b/{recorded.name}" for recorded in (ARM, SME2, EMULATED, X86_64)}
     manifest = Run.open(SME2).manifest
@@ -248,7 +248,7 @@ def test_runs_are_told_with_what_is_proven_and_where_their_reports_are(contents:
     runs = _by_device(contents)
     assert set(runs) == {"Neoverse-N1", "made SME2 CPU", "made x86_64 CPU", "emulated"}
     assert {(run.model, run.format, run.commit, run.tags) for run in runs.values()} == {
-        ("small_cnn", "xnnpack fp16", f"{COMMIT[:10]}+", ("good",))
+        ("small_cnn", "XNNPACK fp16", f"{COMMIT[:10]}+", ("good",))
     }
     kernels = {device: run.kernels for device, run in runs.items()}
     assert kernels.pop("made SME2 CPU") is Kernels.RAN
@@ -317,7 +317,7 @@ def test_a_latency_that_went_up_is_told(tmp_path: Path) -> None:
     assert history.marks_at(change) == () and mark.text.startswith("kit ")
     assert f"{history.points[mark.first].at:%Y-%m-%d}" == "2026-01-21"
     _, answer = answers(contents).entries[1]
-    assert re.match(r"Yes\b.*\b1 of 1 history.*small_cnn xnnpack fp16.*made x86_64 CPU", plain(answer))
+    assert re.match(r"Yes\b.*\b1 of 1 history.*small_cnn XNNPACK fp16.*made x86_64 CPU", plain(answer))
     assert 0 < history.found.false_alarms < 0.05
 
 

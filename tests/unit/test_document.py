@@ -45,6 +45,8 @@ def test_a_term_is_explained_once_below_its_first_use() -> None:
     below_first, below_last = (render_terminal([page[place]]) for place in (2, 5))
     assert below_first.startswith("Lowering: ") and below_last.startswith("Delegate: ")
     assert "Lowering" not in below_last
+    folded, *after = with_terms([Folded("more", (first,)), first])
+    assert len(folded.blocks) == 2 and len(after) == 2, "explained where it is opened, and where it is read"
 
 
 @given(st.lists(st.text() | st.text().map(Code), min_size=2, max_size=2), st.text())

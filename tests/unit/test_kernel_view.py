@@ -85,7 +85,7 @@ def row(text: str, kernel: str) -> list[str]:
 
 def test_the_view_separates_what_ran_from_what_was_configured() -> None:
     text = view(FILES)
-    says_together(text, "SME2 on", "SME2 ran", "1 kernel", "12 calls")
+    says_together(text, "SME2 on", "1 SME2 kernel ran", "12 times")
     says_together(text, "1 of 1 operators", "SME path")
     says_together(text, "SME2 off", "no operator", "SME2 kernel")
     executed, configured = text.split("## Configured only")
@@ -97,7 +97,7 @@ def test_the_view_separates_what_ran_from_what_was_configured() -> None:
     assert "\n- `xnn_new_thing_ukernel__magic`" in configured
     text = view(FILES, filter_op="packing")
     assert PACK in text and "IGEMM" not in text
-    assert "SME2 ran" in text
+    assert "SME2 kernel ran" in text
     assert "No kernel matches `nothing`" in view(FILES, filter_op="nothing")
 
 

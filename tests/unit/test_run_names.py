@@ -14,6 +14,7 @@ from model_profiling.run.names import (
     dump_stem,
     earlier_name,
     series_of_dump,
+    spoken_variant,
     variant_of,
 )
 from model_profiling.run.series import Switch, default_label, make_pair, natural_pairs, switch_in_name
@@ -213,3 +214,23 @@ def test_machines_may_be_compared_when_they_are_the_question() -> None:
     )
     emulated = replace(other, times=Times.EMULATED)
     assert why_not_comparable(OFF_SIDE, emulated, across_machines=True) is not None
+
+
+def test_a_series_is_named_by_what_tells_it_from_the_others() -> None:
+    on, off, more = Series("on", 1), Series("off", 1), Series("on", 2)
+    assert [each.among((on, off)) for each in (on, off)] == ["on", "off"]
+    assert [each.among((on, more)) for each in (on, more)] == ["1 thread", "2 threads"]
+    assert more.among((on, off, more)) == "on, 2 threads"
+    assert (on.among((on,)), on.spoken((on,)), Series("on").spoken((Series("on"),))) == ("", "1 thread", "on")
+
+
+@pytest.mark.parametrize(
+    ("program", "spoken"),
+    [
+        ("toy_cnn_xnnpack_fp32", ("toy_cnn", ("XNNPACK", "fp32"))),
+        ("toy_cnn_portable_int8-dynamic", ("toy_cnn", ("portable", "int8-dynamic"))),
+        ("someones_own", ("someones_own", ())),
+    ],
+)
+def test_a_program_is_spoken_of_by_model_backend_and_format(program: str, spoken: tuple[object, ...]) -> None:
+    assert spoken_variant(program) == spoken

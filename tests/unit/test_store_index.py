@@ -47,9 +47,9 @@ def test_the_answers_are_of_all_runs() -> None:
     says(inventory, f"{len(MADE.runs):,} runs", "2026-07-19", last)
     says(inventory, f"{models} models", f"{len(DEVICES)} devices", "emulator")
     judged = len(PROGRAMS) * len(DEVICES)
-    says(slower, "yes", f"2 of {judged}", "resnet50 xnnpack fp32", "Phone A (3f2a)", "5.8% slower")
+    says(slower, "yes", f"2 of {judged}", "resnet50 XNNPACK fp32", "Phone A (3f2a)", "5.8% slower")
     says_together(slower, "1", "faster")
-    says(kernels, "yes", "5 of 6 programs", "not tested: whisper_tiny_encoder xnnpack fp16")
+    says(kernels, "yes", "5 of 6 programs", "not tested: whisper_tiny_encoder XNNPACK fp16")
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_neither_a_level_that_came_back_nor_too_few_runs_are_slower() -> None:
     ("states", "answer"),
     [
         ((Kernels.RAN, Kernels.NOT_TESTED), ("yes", "1 of 1")),
-        ((Kernels.RAN, Kernels.NONE_RAN), ("not proven", "none ran", "mobilenet_v3_small xnnpack fp16")),
+        ((Kernels.RAN, Kernels.NONE_RAN), ("not proven", "none ran", "mobilenet_v3_small XNNPACK fp16")),
         ((Kernels.NONE_RAN, Kernels.RAN_EMULATED), ("yes", "1 of 1")),
         (
             (Kernels.NONE_RAN, Kernels.SME_RAN),
-            ("not proven", "SME or SME2", "mobilenet_v3_small xnnpack fp16"),
+            ("not proven", "SME or SME2", "mobilenet_v3_small XNNPACK fp16"),
         ),
         ((Kernels.NOT_TESTED, Kernels.NOT_TESTED), ("not tested",)),
     ],

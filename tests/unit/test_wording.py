@@ -104,6 +104,11 @@ def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
     (line,) = warning_lines(spread)
     assert line.text == "on, 1 and 2 threads; off, 1 thread: latencies spread by 12 to 89%; stop other work"
     assert (line.kind, line.series) == ("spread", (ON1, ON2, OFF1))
+    (line,) = warning_lines(spread[:1], known=(ON1,))
+    assert line.text == "latencies spread by 71%; stop other work", "the only series needs no name"
+    assert warning_lines(spread[:1], known=(ON1, OFF1))[0].text.startswith("on: ")
+    assert warning_lines(spread[:1], known=(ON1, ON2))[0].text.startswith("1 thread: ")
+    assert warning_lines(spread[:1], known=(OFF1,))[0].text.startswith("on, 1 thread: "), "of another run"
     groups = [
         Diagnostic(ON1, "bimodal", "two groups, around 3.726 and 8.2 (73% in the slower)"),
         Diagnostic(OFF1, "bimodal", "two groups, around 3.719 and 8.2 (53% in the slower)"),

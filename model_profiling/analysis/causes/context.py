@@ -186,7 +186,7 @@ def between_operators(context: FindingContext) -> Finding | None:
         "each operator"
     )
     tracer = (
-        "the bound does not include the tracer's own time"
+        "the percentage does not include the tracer's own time"
         if series.tracing.ms
         else "the tracer adds a little to each, so check the latency without it first"
     )

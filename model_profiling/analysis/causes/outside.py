@@ -293,7 +293,7 @@ def _to_do(
         if beyond and any(line.helped for line in lines):
             more = (f"{len(beyond) - _NAMED} more",) if len(beyond) > _NAMED else ()
             named = listing((*beyond[:_NAMED], *more))
-            parts.append(f"no cure is known for {named}, which the bound leaves out")
+            parts.append(f"no cure is known for {named}; the percentage does not count it")
     else:
         kinds = some_of(list(by_kind(left)))
         parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]

@@ -94,7 +94,7 @@ DEFECTS: tuple[Reported, ...] = (
 
 RISKS: tuple[Reported, ...] = (
     Reported(
-        "one row (batch 1): packed SME2 kernels were 1.4 to 3 times slower than without SME2",
+        "with one row (batch 1), packed SME2 kernels were 1.4 to 3 times slower than without SME2",
         f"{ONE_ROW_ISSUE}, a Dimensity 9500",
         _is_one_row,
         "compute more rows at once (a larger batch, several steps together) if the application can",
@@ -130,9 +130,10 @@ def sme2_risks(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> F
     met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work)]
     operators = sum(len(hit) for _, hit in met)
     listed = [{"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in met]
-    title = f"Measure {plural(operators, 'operator')} with SME2 off and on: some may be slower with it"
+    which = "it" if operators == 1 else "some"
+    title = f"Measure {plural(operators, 'operator')} with SME2 off and on: SME2 may make {which} slower"
     evidence = {"measured_here": False, "risks": listed}
-    prefix = "others report, not measured here: "
+    prefix = "reported by others, not measured here: "
     return _reported("sme2-risk", title, series, met, evidence=evidence, prefix=prefix)
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from model_profiling.core.formatting import printable_data
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
-from model_profiling.run import Series, names
+from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 PARTS = {
@@ -209,6 +209,11 @@ def named(text: str) -> str:
     return safe if len(safe) <= _LONGEST_NAME else f"{safe[: _LONGEST_NAME - 1]}\u2026"
 
 
+def titled(title: str, label: str) -> str:
+    """`title`, and the series or comparison that it is of if there are several."""
+    return f"{title}: {named(label)}" if label else title
+
+
 def thinned(values: Sequence[T], most: int) -> list[T]:
     """At most `most` of the values in even steps, with the first and the last."""
     if len(values) <= most:
@@ -224,17 +229,14 @@ MOST_SAMPLES = 600
 class LatencySamples:
     """Latencies of one series, in milliseconds."""
 
-    series: Series
+    label: str
+    """Its name among the series of its run, fit to be drawn."""
     summary: LatencySummary
     rounds: Sequence[Sequence[float]]
     """Every latency in the order of measuring, by launch or round; empty if none is kept."""
     unit: str
     """launch, or round."""
     source: str
-
-    @property
-    def label(self) -> str:
-        return named(str(self.series))
 
     @property
     def count(self) -> int:
@@ -247,7 +249,7 @@ def latency_samples(data: ReportData) -> list[LatencySamples]:
     known = [_measured(data, found, summary) for found, summary in measured if summary]
     return known or [
         LatencySamples(
-            found.series,
+            named(found.series.spoken(data.run.series)),
             dumps.latency,
             dumps.by_round(dumps.breakdown.e2e),
             dumps.unit,
@@ -262,7 +264,8 @@ def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary
     kept = data.run.robust_stats(found.series)
     file = found.result.latency if found.result and found.result.latency else names.METRICS
     unit = "launch" if found.latency and found.latency.measured == "lockstep" else "round"
-    return LatencySamples(found.series, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
+    label = named(found.series.spoken(data.run.series))
+    return LatencySamples(label, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
 
 
 def spread(summary: LatencySummary) -> Row:

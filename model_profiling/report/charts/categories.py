@@ -28,6 +28,7 @@ from model_profiling.report.charts import (
     projection,
     sentence,
     series_colour,
+    titled,
 )
 from model_profiling.report.document import Chart
 from model_profiling.report.pair_text import largest_parts, shift_text
@@ -61,11 +62,12 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
 
 
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
-    shown, label = break_down(series), named(series.name)
+    shown, label = break_down(series), named(series.label or "One inference")
     largest = max(shown.parts, key=lambda part: shown.parts[part].percent)
     spec, spoken = _stacked({label: shown}, {label: largest})
     summary = f"{largest} is the largest part ({shown.parts[largest].cells[1]}). {spoken}"
-    return Chart(name, f"Where the time goes: {label}", summary, spec, f"{names.ANALYSIS}: series, {label}")
+    source = f"{names.ANALYSIS}: series, {named(series.name)}"
+    return Chart(name, titled("Where the time goes", series.label), summary, spec, source)
 
 
 def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tuple[Row, str]:
@@ -164,7 +166,7 @@ def work_by_category(series: SeriesAnalysis, name: str) -> Chart | None:
     )  # fmt: skip
     x = axis("% of all arithmetic (upper bar), of all data (lower bar)", {"domain": [0, 100]})
     spec = labelled({"rows": rows, "bars": bars}, [drawn], x)
-    return Chart(name, f"Where the work is: {named(series.name)}", sentence(rows), spec, names.GRAPH)
+    return Chart(name, titled("Where the work is", series.label), sentence(rows), spec, names.GRAPH)
 
 
 _SWITCHES = {"on": "#e07b1f", "off": "#3b7dd8"}

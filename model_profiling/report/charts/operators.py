@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from model_profiling.analysis.headroom import Projection
 from model_profiling.analysis.operators import Operator
@@ -27,9 +27,10 @@ from model_profiling.report.charts import (
     named,
     projection,
     series_colour,
+    titled,
 )
 from model_profiling.report.document import Chart
-from model_profiling.run import names
+from model_profiling.run import Series, names
 
 _SHOWN = 10
 _TIP = {"operator": "operator", "category": "category", "module": "module"}
@@ -96,7 +97,7 @@ def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name:
     for operator in [each for each in longest if each.typical_ms > 0][:_SHOWN]:
         ms, share = shown.of([operator]).cells
         bars.append((operator, f"{ms} ms ({share})", float(ms)))
-    title = f"The {len(bars)} longest operators: {named(series.name)}"
+    title = titled(f"The {len(bars)} longest operators", series.label)
     return _bars(
         name, title, f"{names.ANALYSIS}: series, {named(series.name)}", bars, "ms in a typical traced run"
     )
@@ -109,7 +110,7 @@ def arithmetic_of_operators(operators: Sequence[tuple[Operator, str]], whose: st
         millions = f"{(operator.source.flops or 0) / 1e6:.1f}"
         kernel = f", {named(became)}" if became else ""
         bars.append((operator, f"{millions} million{kernel}", float(millions)))
-    title = f"The {len(bars)} operators with most arithmetic: {named(whose)}"
+    title = titled(f"The {len(bars)} operators with most arithmetic", whose)
     return _bars(name, title, names.GRAPH, bars, "million operations; no time was measured")
 
 
@@ -206,7 +207,7 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
     data = {"points": points, "roof": line, "labels": _labels(shown, (left, right), (bottom, top))}
     return Chart(
         name,
-        f"Operators under the roof: {named(series.name)}",
+        titled("Operators under the roof", series.label),
         _summary(series, roof, shown),
         layered(data, layers, x, y, _HEIGHT),
         f"{names.GRAPH} (cost) and {names.ANALYSIS} (time)",
@@ -277,7 +278,7 @@ _STRIPES = 48
 _MOST_PROJECTIONS = 4
 
 
-def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
+def headroom_chart(projections: Sequence[Projection], every: Collection[Series]) -> Chart | None:
     """For every series the measured latency and, striped below it, the projected range."""
     known = [(found, found.latency_ms) for found in projections if found.latency_ms is not None]
     known = known[:_MOST_PROJECTIONS]
@@ -290,7 +291,7 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
     stripes: list[Row] = []
     said: list[str] = []
     for found, latency in known:
-        name, place = named(str(found.series)), len(rows)
+        name, place = named(found.series.spoken(every)), len(rows)
         # The highest factors give the shortest time.
         short, long = (found.ms(factor) or 0.0 for factor in (found.high, found.low))
         ends = f"{milliseconds(short)} to {milliseconds(long)} ms"
@@ -315,7 +316,7 @@ def headroom_chart(projections: Sequence[Projection]) -> Chart | None:
             f"{found.low:.2f}x to {found.high:.2f}x as fast"
         )
     tip = {"series": "series", "ms": "measured ms"}
-    ahead = {"series": "series", "from": "projected, from ms", "to": "to ms", "least": "ceiling, ms"}
+    ahead = {"series": "series", "from": "projected, from ms", "to": "to ms", "least": "limit, ms"}
     layers = [
         layer("measured", "bar", x="_zero", x2="ms", **BOX, tip=tip, color=series_colour(0)),
         layer("stripes", "rule", x="_at", **BOX, strokeWidth=1, opacity=0.35),

@@ -142,7 +142,7 @@ def _kernel_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[t
 def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     """The kernels called most, with a bar for each series, so that a missing one shows."""
     counted = [found for found in place.kernels if found.counted][:_MOST_COUNTED]
-    series = [draw.named(str(found.series)) for found in counted]
+    series = [draw.named(found.series.spoken(place.series)) for found in counted]
     calls: dict[Kernel, dict[str, int]] = {}
     for label, found in zip(series, counted, strict=True):
         for use in found.uses:
@@ -159,7 +159,10 @@ def kernels_chart(place: PlaceEvidence, name: str, source: str) -> Chart | None:
     said: list[str] = []
     for row, kernel in enumerate(most):
         counts = {label: calls[kernel].get(label, 0) for label in series}
-        spoken = ", ".join(f"{plural(count, 'call')} in {label}" for label, count in counts.items())
+        spoken = ", ".join(
+            f"{plural(count, 'call')}{f' in {label}' if len(series) > 1 else ''}"
+            for label, count in counts.items()
+        )
         said.append(f"{draw.named(kernel.name)} ({kernel.isa}): {spoken}")
         for lane, (label, count) in enumerate(counts.items()):
             top = (_LABEL - 4 + _BAR * lane) / height
