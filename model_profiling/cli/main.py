@@ -19,6 +19,7 @@ from model_profiling.core.stdio import checked_output, end_like_ctrl_c, lost_out
 GROUPS = {
     "Measure": {
         "profile": "Export, measure with SME2 on and off, analyse, report: all in one.",
+        "llm": "Profile a language model: prompt and answer apart, in tokens/s.",
         "export": "Export a PyTorch model to a .pte program and check its outputs.",
         "run": "Measure what a config file lists; `profile` needs no config.",
         "compare": "Say what changed between two runs or programs; can gate CI.",

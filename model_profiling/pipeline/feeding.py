@@ -43,7 +43,7 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
     method = program.method(method_name)
     if method is None:
         return Feed()
-    names = _input_names(model, method) if inputs.sizes or inputs.values or method.state else ()
+    names = input_names(model, program, method) if inputs.sizes or inputs.values or method.state else ()
     if inputs.files and inputs.values:
         raise InputError("inputs have files and values", "leave inputs.files or inputs.values out")
     sizes = {
@@ -72,15 +72,17 @@ def _first_position(
     return {number: tuple(map(float, range(count)))}
 
 
-def _input_names(program: Path, method: Method) -> tuple[str, ...]:
-    """The name of each tensor input, from the record beside the program; its number if there is none."""
-    numbers = tuple(map(str, method.input_numbers))
-    record = record_beside(program)
+def input_names(model: Path, program: Program, method: Method) -> tuple[str, ...]:
+    """The name of each tensor input, from the record beside the program. Without one, a language model has
+    `tokens` and `input_pos`, and other inputs have their number."""
+    record = record_beside(model)
     with suppress(FormatError, InputError):
         names = read_etrecord(record).inputs.get(method.name, ()) if record else ()
         if len(names) > max(method.input_numbers, default=-1):
             return tuple(names[number] for number in method.input_numbers)
-    return numbers
+    if (place := position_input(program, method)) is not None:
+        return ("tokens", "input_pos") if place == 1 else ("input_pos", "tokens")
+    return tuple(map(str, method.input_numbers))
 
 
 def _input(method: Method, names: Sequence[str], name: str) -> tuple[int, Tensor, bool]:
@@ -117,10 +119,11 @@ def sizes_for_length(
     program: Path, method: str, name: str, given: tuple[int, ...]
 ) -> tuple[str, tuple[int, ...]]:
     """Return the input's name and its sizes: all are `given`, or the only one above 1."""
-    found = read_program(program).method(method)
+    content = read_program(program)
+    found = content.method(method)
     if found is None:
         raise InputError(f"{program.name} has no method {method!r}", "choose one that it has")
-    names = _input_names(program, found)
+    names = input_names(program, content, found)
     _, tensor, _ = _input(found, names, name)
     if len(given) > 1:
         return name, given

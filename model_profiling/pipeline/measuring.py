@@ -241,6 +241,7 @@ class Measuring:
             fill=inputs.fill,
             etdump=whole or step.kind == "traced",
             kernels=evidence and builtin,
+            memory_rate=once and builtin,
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
             cpu_affinity=self._cpus(experiment.cpu_affinity),
@@ -373,7 +374,7 @@ class Measuring:
 
 _SAID_BY_RUNNER = (
     "iterations_ns", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
-    "features_note", "build_id", "executorch_version", "boundaries_unavailable",
+    "features_note", "build_id", "executorch_version", "boundaries_unavailable", "memory_read_rate",
 )  # fmt: skip
 _SAID_BY_TARGET = (
     "etdump_warmup_runs",

@@ -7,6 +7,7 @@ writes it. In the other, a method reads the prompt and another one makes one ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,11 @@ class Phase:
 
     method: Method
     tokens: int
-    position: int | None
+    position: int
     most: int
     variable: bool
+    positions: int
+    """How many positions it is given: one, or one for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,5 +83,23 @@ def _phase(program: Program, method: Method) -> Phase | None:
     shape = method.inputs[tokens].shape
     if len(shape) != 2 or shape[0] != 1:
         return None
-    numbers = method.input_numbers
-    return Phase(method, numbers[tokens], numbers[position], shape[1], method.variable[tokens])
+    numbers, given = method.input_numbers, math.prod(method.inputs[position].shape)
+    return Phase(method, numbers[tokens], numbers[position], shape[1], method.variable[tokens], given)
+
+
+def read_per_step(method: Method) -> tuple[int, int]:
+    """Bytes of weights and of state that one execution reads; of an embedding, one row for each token."""
+    weights = 0
+    for delegate in method.delegates:
+        stored = {
+            number: tensor
+            for node in delegate.nodes
+            for number, tensor in zip(node.input_ids, node.inputs, strict=False)
+            if tensor.constant
+        }
+        weights += sum(tensor.nbytes for tensor in stored.values())
+    for step in method.operators:
+        looked_up = "embedding" in step.name
+        stored_bytes = [tensor.nbytes for tensor in step.inputs if tensor.constant]
+        weights += sum(tensor.nbytes for tensor in step.outputs) if looked_up else sum(stored_bytes)
+    return weights, sum(state.tensor.nbytes for state in method.state)

@@ -94,6 +94,8 @@ class Entry:
     boundaries: str | None = None
     """File that says when the operators in the dump began and ended."""
     boundaries_unavailable: str | None = None
+    memory_read_rate: float | None = None
+    """Bytes per second that the machine's memory gave, with as many threads."""
     log: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)

@@ -28,6 +28,7 @@ const char kHelp[] =
     "  --boundaries FILE       write the nanoseconds at which its XNNPACK operators began and ended into FILE\n"
     "  --disable FLAG,FLAG     cpuinfo flags to clear before XNNPACK loads\n"
     "  --count-kernels         count calls of KleidiAI kernels\n"
+    "  --memory-rate           also measure how fast this machine's memory can be read\n"
     "  --sample FILE           write where each thread was seen, at random moments; slows the run\n"
     "  --sample-hz N           how often to look, for each thread and second (1000)\n"
     "  --time-limit SECONDS    end the process after this long\n"
@@ -36,7 +37,7 @@ const char kHelp[] =
     "\n"
     "usage: sme2prof-runner --lockstep [options] --child OPTIONS... --child OPTIONS...\n"
     "  Several programs take turns, each in a process of its own. A child's options are those above but\n"
-    "  --executions, --count-kernels, --sample, --sample-hz, --time-limit, --result and --features-only. Before\n"
+    "  --executions, --count-kernels, --memory-rate, --sample, --sample-hz, --time-limit, --result and --features-only. Before\n"
     "  the first --child:\n"
     "  --cycles N              end after this many cycles; in each, every child has one turn\n"
     "  --budget SECONDS        begin no further cycle after this long\n"
@@ -216,6 +217,11 @@ Options parse_options(const std::vector<std::string>& words) {
     }
     if (words[at] == "--count-kernels") {
       options.count_kernels = true;
+      ++at;
+      continue;
+    }
+    if (words[at] == "--memory-rate") {
+      options.memory_rate = true;
       ++at;
       continue;
     }

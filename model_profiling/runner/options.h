@@ -45,6 +45,7 @@ struct Options {
   std::vector<std::string> disable; // cpuinfo flags to clear
   double time_limit_s = 0; // none when 0
   bool count_kernels = false;
+  bool memory_rate = false; // measure it after everything else
   bool features_only = false;
   std::string sample; // where to write what threads were seen doing
   uint32_t sample_hz = 1000;

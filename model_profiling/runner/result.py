@@ -53,6 +53,8 @@ class RunnerResult:
     kernels_at_load: Mapping[str, int] | None = None
     kernels_unavailable: str | None = None
     boundaries_unavailable: str | None = None
+    memory_read_rate: float | None = None
+    """Bytes per second that the machine's memory gave, with as many threads."""
     executorch_version: str | None = None
     build_id: str | None = None
     compiler: str | None = None

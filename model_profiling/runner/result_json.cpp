@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "failure.h"
+#include "memory_rate.h"
 #include "output_file.h"
 
 namespace sme2prof {
@@ -98,6 +99,10 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
           "boundaries_unavailable",
           options.boundaries.empty() ? json::text("not asked for")
                                      : json::text_or_null(measured.boundaries_unavailable));
+  // Last: what it needs itself must not count as memory of the program.
+  if (options.memory_rate) {
+    object.add("memory_read_rate", std::to_string(memory_read_rate(measured.threads)));
+  }
   return object.str();
 }
 

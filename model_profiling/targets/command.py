@@ -184,6 +184,7 @@ def _kit_words(job: Job, places: Places) -> list[str]:
     words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
     if job.sample_hz:
         words += ["--sample", f"{places.files}{SEEN}", "--sample-hz", str(job.sample_hz)]
+    words += ["--memory-rate"] if job.memory_rate else []
     return [*words, "--count-kernels"] if job.kernels else words
 
 

@@ -41,6 +41,8 @@ class Job:
     fill: Literal["random", "ones"] = "random"
     etdump: bool = False
     kernels: bool = False
+    memory_rate: bool = False
+    """Also measure how fast the machine's memory can be read."""
     sample_hz: int | None = None
     save_outputs: bool = False
     timeout_s: float = 600.0

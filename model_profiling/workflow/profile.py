@@ -279,7 +279,7 @@ def profile_one(
 ) -> ProfileOutcome:
     """Profile `model` in one number format; `run` says what to do with runs that are there already."""
     options, progress = options or ProfileOptions(), progress or Silent()
-    program = _program(model, options, progress)
+    program = open_program(model, options, progress)
     cases = cases_of(program, replace(options, method=one_method(program, options.method)))
     if len(cases) > 1:
         raise InputError("several lengths are several runs", "give one, or use `sme2prof profile`")
@@ -299,7 +299,8 @@ def cases_of(program: Path, options: ProfileOptions) -> tuple[Case, ...]:
     return tuple(found)
 
 
-def _program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
+def open_program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
+    """Return the program of `model`, exported if needed; refuse a target or folder that cannot be used."""
     home = options.home
     if home is not None:
         check_folder(home)
@@ -325,7 +326,7 @@ def profile_cases(
     """Profile the method that `options` names, or else each method of the program, at each length; they take
     turns."""
     options, progress = options or ProfileOptions(), progress or Silent()
-    program = _program(model, options, progress)
+    program = open_program(model, options, progress)
     cases = cases_of(program, options)
     outcomes = profile_programs([program], options, run, cases=cases, progress=progress)
     page = names.runs_folder(program, options.home) / names.COMBINED if len(cases) > 1 else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from said import says
 
+from model_profiling.cli.main import main
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
@@ -15,7 +17,9 @@ from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.program.language import language_model
 from model_profiling.program.pte import lengths_at
+from model_profiling.run import Run
 from model_profiling.targets import Job, TargetChoice
+from model_profiling.workflow.language import profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_cases
 
 # Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
@@ -165,3 +169,45 @@ def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_pat
         command = f"sme2prof profile caching.pte --length tokens=1x{length} --input input_pos=2"
         says((outcome.main.run_dir / "report.md").read_text(), command)
     assert found.page is not None
+
+
+def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
+    options = ProfileOptions(target=TargetChoice("host"), budget_s=1, outdir=tmp_path)
+    done = profile_language(str(caching), options, prompts=(4, 9, 64), positions=(0, 12, 16))
+    found = done.found
+    assert [case.name for case in found.cases] == [
+        "prompt of 4 tokens", "prompt of 9 tokens", "answer at position 0", "answer at position 12",
+    ]  # fmt: skip
+    assert found.left_out == (
+        "a prompt of 64 tokens: the program takes at most 11",
+        "position 16: the cache holds 16 tokens",
+    )
+    told = json.loads((tmp_path / "runs" / "llm.json").read_text())
+    page = (tmp_path / "runs" / "llm.md").read_text()
+    for case, written in zip(found.cases, told["cases"], strict=True):
+        (latency,) = case.latencies
+        assert latency.low_ms <= latency.median_ms <= latency.high_ms
+        run = Run.open(tmp_path / "runs" / case.run)
+        metrics = run.metrics.latency(run.series[0])
+        assert latency.median_ms == metrics.end_to_end_ms.median
+        assert written["latencies"][0]["tokens_per_s"] == pytest.approx(case.tokens * 1e3 / latency.median_ms)
+        assert sum(case.parts.values()) == pytest.approx(1, abs=0.01)
+        says(page, latency.rate(case.tokens).replace(" tokens/s", ""))
+    assert found.read.weights == 24 * 8 * 4 + 24 * 4 + 11 * 8 * 4, "the layer, its bias, rows of the table"
+    assert found.read.cache == 16 * 8 * 4 and found.bandwidth is not None and found.bandwidth > 1e8
+    says(page, "Sampling and tokenizing are not part", "Left out: position 16", "of what this memory gives")
+
+
+def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, capsys) -> None:
+    words = ["llm", str(caching), "--target", "emulated", "--prompt", "8", "--context", "0", "--json"]
+    assert main([*words, "--outdir", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    prompt, answer = told["cases"]
+    assert not prompt["latencies"] and prompt["sme2_operators"] == answer["sme2_operators"] == [1, 1]
+    assert "mopa" in prompt["kernels"][0] and "1x" in answer["kernels"][0]
+    says(told["answers"]["Where does the time go?"], "No latency was measured")
+
+
+def test_what_is_no_language_model_is_refused(exported, capsys) -> None:
+    assert main(["llm", str(exported("toy_cnn", "fp32").pte)]) == 2
+    says(capsys.readouterr().err, "is not a language model", "use `sme2prof profile`")

@@ -1,0 +1,117 @@
+"""`sme2prof llm`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from model_profiling.cli import for_tools, frame
+from model_profiling.cli.for_tools import page_facts, pages
+from model_profiling.cli.progress import measuring
+from model_profiling.core.number_formats import FORMATS_HELP
+from model_profiling.report import document as doc
+from model_profiling.report.language_document import language_table
+from model_profiling.report.text import render_terminal
+from model_profiling.run.remarks import warning_lines
+from model_profiling.runner.machine import parse_target, target_kinds
+from model_profiling.workflow.language import POSITIONS, PROMPTS, profile_language
+from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.profile import ProfileOptions
+
+_BUDGET_S = 10.0
+
+
+def _counts(least: int) -> Any:
+    def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+        try:
+            found = tuple(int(word) for word in text.split(","))
+        except ValueError as problem:
+            raise click.BadParameter(f"{text!r} is not a list of whole numbers such as 32,128") from problem
+        if min(found) < least:
+            raise click.BadParameter(f"{min(found)} is too small: at least {least}")
+        return found
+
+    return read
+
+
+def _said(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+@frame.command(
+    "llm",
+    example="""sme2prof llm tiny_llama
+    sme2prof llm my_model.pte --prompt 64,256 --context 0,512
+    sme2prof llm my_model.pte --threads 2 --budget 30""",
+    facts=True,
+)
+@click.argument("model")
+@click.option(
+    "--prompt",
+    "prompts",
+    default=_said(PROMPTS),
+    show_default=True,
+    callback=_counts(2),
+    metavar="N,...",
+    help="Lengths of the prompt, in tokens.",
+)
+@click.option(
+    "--context",
+    "positions",
+    default=_said(POSITIONS),
+    show_default=True,
+    callback=_counts(0),
+    metavar="N,...",
+    help="Tokens in the cache when a token of the answer is made.",
+)
+@click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
+@click.option("--dtype", show_default="fp32", metavar="DTYPE", help=f"Number format: {FORMATS_HELP}.")
+@frame.threads_option
+@click.option(
+    "--budget",
+    "budget_s",
+    type=frame.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    show_default=f"{_BUDGET_S:g}",
+    help="Time limit for each prompt and each position (minimum six launches).",
+)
+@click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
+@frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")
+@frame.quiet_option
+def llm_command(
+    *,
+    model: str,
+    prompts: tuple[int, ...],
+    positions: tuple[int, ...],
+    target: str,
+    budget_s: float | None,
+    resume: bool,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+    **asked: Any,  # fields of ProfileOptions, typed by click
+) -> int:
+    """Profile the language model MODEL: its prompt and its answer apart.
+
+    MODEL is a .pte file or a name from `sme2prof models`. Each prompt and each position in the cache is
+    measured as by `sme2prof profile`, with SME2 on and off in turns. The answers: time to the first token,
+    tokens per second, and where the time of each phase goes.
+    """
+    options = ProfileOptions(target=parse_target(target), budget_s=budget_s or _BUDGET_S, **asked)
+    run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
+    with measuring(frame.KEPT, quiet=quiet) as progress:
+        done = profile_language(model, options, run, prompts=prompts, positions=positions, progress=progress)
+    remarks = [replace(remark, series=None) for outcome in done.outcomes for remark in outcome.all_remarks]
+    code = for_tools.print_warnings(warning_lines(dict.fromkeys(remarks)), quiet=quiet or as_json)
+    if as_json:
+        frame.facts({**done.found.facts(), **page_facts(done.page)})
+        return code
+    if not quiet:
+        frame.say(render_terminal([language_table(done.found)]) + "\n")
+    frame.say(render_terminal([doc.Answers(done.found.answers)]))
+    for path in pages(done.page):
+        frame.say(f"Report: {path}")
+    return code

@@ -1,0 +1,220 @@
+"""Profiles a language model: several prompts and several positions of the answer, and one page about both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.pipeline.feeding import input_names
+from model_profiling.program import read_program
+from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
+from model_profiling.report.breakdown import break_down
+from model_profiling.report.data import ReportData
+from model_profiling.report.language import Language, LanguageCase, PhaseLatency, PhaseName, ReadPerToken
+from model_profiling.report.language_document import language_document
+from model_profiling.report.verdict import answers
+from model_profiling.run import Run, names
+from model_profiling.run.folders import locked
+from model_profiling.statistics.speedup import median_interval
+from model_profiling.targets import plan_targets
+from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
+from model_profiling.workflow.profile import (
+    Case,
+    ProfileOptions,
+    ProfileOutcome,
+    open_program,
+    profile_programs,
+)
+from model_profiling.workflow.report import write_page
+
+PROMPTS, POSITIONS = (32, 128, 512), (0, 256, 1024)
+REPORT, FACTS = "llm.md", "llm.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageOutcome:
+    found: Language
+    outcomes: tuple[ProfileOutcome, ...]
+    page: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    phase: PhaseName
+    tokens: int
+    position: int
+    case: Case
+
+
+def profile_language(
+    model: str,
+    options: ProfileOptions | None = None,
+    run: RunOptions | None = None,
+    *,
+    prompts: Sequence[int] = PROMPTS,
+    positions: Sequence[int] = POSITIONS,
+    progress: Progress | None = None,
+) -> LanguageOutcome:
+    """Measure each prompt length and each position, one after another, with SME2 on and off in turns."""
+    options, progress = options or ProfileOptions(), progress or Silent()
+    program = open_program(model, options, progress)
+    content = read_program(program)
+    known = language_model(content)
+    if known is None:
+        raise InputError(
+            f"{program.name} is not a language model: no method takes tokens and a position in a cache",
+            "use `sme2prof profile`, or export the model with its cache in buffers",
+        )
+    asked, left_out = _cases(
+        known, prompts, positions, lambda phase: input_names(program, content, phase.method)
+    )
+    plan = plan_targets(options.target)
+    outcomes: list[ProfileOutcome] = []
+    proven: dict[PhaseName, RunOutcome] = {}
+    for each in asked:
+        # Kernels are the same for every length above 1 and at every position: one proof for each phase.
+        place = options if each.phase not in proven else replace(options, target=plan.main)
+        (outcome,) = profile_programs([program], place, run, cases=[each.case], progress=progress)
+        if each.phase in proven:
+            outcome = replace(outcome, main=_with_proof(outcome.main, proven[each.phase]))
+        elif (outcome.main.run_dir / names.EVIDENCE).is_file():
+            proven[each.phase] = outcome.main
+        outcomes.append(outcome)
+    home = names.runs_folder(program, options.home)
+    cases = tuple(_found(each, outcome, home) for each, outcome in zip(asked, outcomes, strict=True))
+    found = _gather(program, known, cases, outcomes[0].main.data, left_out)
+    files.write_json(home / FACTS, found.facts())
+    page = write_page(language_document(found), home / REPORT, f"{found.model}: prompt and answer")
+    return LanguageOutcome(found, tuple(outcomes), page)
+
+
+def _cases(
+    known: LanguageModel,
+    prompts: Sequence[int],
+    positions: Sequence[int],
+    named: Callable[[Phase], tuple[str, ...]],
+) -> tuple[list[_Asked], tuple[str, ...]]:
+    """Return what fits the program, the prompts first, and why the rest does not."""
+    asked, left_out = [], []
+    phase = known.prompt
+    if phase is not None:
+        fixed = () if phase.variable else (phase.most,)
+        for tokens in fixed or sorted(set(prompts)):
+            if tokens > phase.most:
+                left_out.append(f"a prompt of {tokens} tokens: the program takes at most {phase.most}")
+            else:
+                asked.append(_Asked("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
+        if not asked:
+            asked.append(_Asked("prompt", phase.most, 0, _case(phase, named(phase), phase.most, 0)))
+    for position in sorted(set(positions)):
+        if position >= known.context:
+            left_out.append(f"position {position}: the cache holds {known.context} tokens")
+        else:
+            asked.append(_Asked("answer", 1, position, _case(known.step, named(known.step), 1, position)))
+    return asked, tuple(left_out)
+
+
+def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> Case:
+    numbers = phase.method.input_numbers
+    at = named[numbers.index(phase.position)]
+    sizes: dict[str, tuple[int, ...]] = {}
+    if phase.variable:
+        sizes[named[numbers.index(phase.tokens)]] = (1, tokens)
+        if phase.positions > 1:
+            sizes[at] = (tokens,)
+    count = tokens if phase.positions > 1 else 1
+    return Case(phase.method.name, sizes, {at: tuple(float(position + each) for each in range(count))})
+
+
+def _with_proof(main: RunOutcome, proven: RunOutcome) -> RunOutcome:
+    """Copy the kernel evidence of another case of the same phase into this run."""
+    with locked(main.run_dir):
+        proof = (proven.run_dir / names.EVIDENCE).read_text(encoding="utf-8")
+        files.write_text(main.run_dir / names.EVIDENCE, proof)
+        return republish(main.run_dir, main.moved, None)
+
+
+def _gather(
+    program: Path,
+    known: LanguageModel,
+    cases: tuple[LanguageCase, ...],
+    data: ReportData,
+    left_out: tuple[str, ...],
+) -> Language:
+    manifest = data.run.manifest
+    return Language(
+        model=names.variant_of(program)[0],
+        program=program.name,
+        sha256=manifest.model_sha256 if manifest else "",
+        size_bytes=program.stat().st_size,
+        cpu=data.cpu,
+        has_sme2=data.has_sme2,
+        is_arm=data.is_arm,
+        context=known.context,
+        vocabulary=known.vocabulary,
+        cases=cases,
+        read=ReadPerToken(*read_per_step(known.step.method)),
+        bandwidth=_bandwidth(data.run),
+        left_out=left_out,
+    )
+
+
+def _bandwidth(run: Run) -> float | None:
+    """What the memory gave to the fewest threads that were measured."""
+    entries = run.journal.entries() if run.journal else ()
+    evidence = [entry for entry in entries if entry.memory_read_rate]
+    return min(evidence, key=lambda entry: entry.threads).memory_read_rate if evidence else None
+
+
+def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
+    data = outcome.main.data
+    latencies = []
+    order = sorted(data.experiments, key=lambda each: data.run.spoken_order(each.series))
+    for each in order:
+        if each.untraced is None:
+            continue
+        journal = data.run.journal
+        entries = journal.ended_well("untraced", each.series) if journal else ()
+        interval = median_interval([[ns / 1e6 for ns in entry.counted_ns] for entry in entries])
+        low, high = interval or (None, None)
+        series, median = each.series, each.untraced.median
+        latencies.append(PhaseLatency(series.experiment, series.threads or 1, each.sme2, median, low, high))
+    headline, outlook = data.headline, data.outlook
+    coverage = outlook.coverage
+    switched = (pair.speedup for pair in data.pairs if data.run.switches_sme2(pair.pair))
+    shown = break_down(headline.dumps).parts if headline and headline.dumps else {}
+    costs = answers(data).costs
+    projection = outlook.headline
+    return LanguageCase(
+        phase=asked.phase,
+        method=asked.case.method,
+        tokens=asked.tokens,
+        position=asked.position,
+        run=str(outcome.main.run_dir.relative_to(home.resolve())),
+        latencies=tuple(latencies),
+        speedup=next(switched, None),
+        projected=(projection.low, projection.high) if projection else None,
+        parts={name: part.percent / 100 for name, part in shown.items()},
+        sme2_operators=(len(coverage.proven), len(coverage.operators)) if coverage.tested else None,
+        kernels=_kernels(outcome),
+        load_ms=costs.get("load_ms"),
+        peak_memory_bytes=int(costs["peak_memory_bytes"]) if "peak_memory_bytes" in costs else None,
+        next=data.findings[0].title if data.findings else "",
+    )
+
+
+def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:
+    """SME2 kernels that computed something, those called most often first."""
+    calls = Counter[str]()
+    for place in outcome.main.data.evidence:
+        for series in place.kernels:
+            for use in series.uses:
+                computes = use.evidence == "executed" and use.kernel.role != "packing"
+                if computes and use.kernel.isa in ("SME2", "SME"):
+                    calls[use.kernel.name] = max(calls[use.kernel.name], use.calls or 0)
+    return tuple(name for name, _ in calls.most_common())
