@@ -162,7 +162,10 @@ def export_command(
 ) -> int:
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 
-    MODEL is a name from `sme2prof models`, or file.py:factory or package.module:factory for any nn.Module.
+    MODEL is a name from `sme2prof models`, file.py:factory or package.module:factory for any nn.Module, or
+    the folder of a transformers language model (config.json; its weights, or random ones), with options as
+    in FOLDER@layers=2.
+
     Exits with 1 if the program's outputs differ from PyTorch's in the same dtype by more than rounding. To
     export and measure in one step, use `sme2prof profile`.
     """
@@ -181,7 +184,13 @@ def export_command(
 def print_result(result: ExportResult) -> None:
     coverage, accuracy = result.coverage, result.accuracy
     frame.say(f"{result.pte}  ({result.size_bytes / 1e6:.1f} MB, {result.seconds:.0f} s)")
-    frame.say(f"  inputs     {'; '.join(result.inputs)}")
+    if len(result.methods) < 2:
+        frame.say(f"  inputs     {'; '.join(result.inputs)}")
+    for method in result.methods if len(result.methods) > 1 else ():
+        given = ", ".join(f"{name} {shape}" for name, shape in method.inputs.items())
+        taken = f"{method.delegated} of {method.operators} operators"
+        parts = plural(method.partitions, "partition")
+        frame.say(f"  method     {method.name}: {given}; {taken} delegated in {parts}")
     frame.say(
         f"  delegated  {coverage.delegated} of {coverage.operators} operators in"
         f" {plural(coverage.partitions, 'partition')};"

@@ -189,14 +189,7 @@ def _settings(lowered: Sequence[ExportedProgram]) -> ExecutorchBackendConfig:
 
 def _operators(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
     """The nodes that compute tensors: neither tuple access, nor the call of a delegate, nor sums and checks
-    of varying lengths."""
-    import torch
-
+    of varying sizes."""
     idle = ("getitem", "executorch_call_delegate", "alloc")
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
-    return [
-        node
-        for node in nodes
-        if operator_name(node) not in idle
-        and any(isinstance(made, torch.Tensor) for made in tracing.flatten(node.meta.get("val")))
-    ]
+    return [node for node in nodes if operator_name(node) not in idle and tracing.made_tensors(node)]

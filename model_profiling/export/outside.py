@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.export import templates
 from model_profiling.export.rewriting import Place, Rewriter, without_brackets
 from model_profiling.export.templates import Template, TracedCall
-from model_profiling.export.tracing import call_of, dtypes_of, module_of, operator_name, source_of
+from model_profiling.export.tracing import (
+    call_of,
+    dtypes_of,
+    made_tensors,
+    module_of,
+    operator_name,
+    source_of,
+)
 from model_profiling.program.etrecord import source_line
 from model_profiling.program.flow import flow_of, input_independent
 from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated, WhyOutside
@@ -267,6 +274,7 @@ def replacement_for(
 
 NO_RULE = "the backend has no rule for this operator"
 PORTABLE = "the portable backend runs every operator itself"
+VARYING = "one of its sizes or offsets varies with the input"
 _UNSAID = "the backend has a rule for this operator, but refused it without a reason"
 _DROPPED = "the backend accepted this operator at first, but left it out of its partitions"
 _TAKEN_BY = "xnn_partitioner_config"
@@ -338,7 +346,9 @@ class Refusals:
         why, reason = self._reason(node)
         module_path, module_class = module_of(node)
         read, made = dtypes_of(node)
-        if reason == "invalid dtype":
+        if reason == "invalid dtype" and not all(map(made_tensors, node.all_input_nodes)):
+            reason = VARYING  # XNNPACK calls a size that is an input of the node a dtype
+        elif reason == "invalid dtype":
             reason = f"invalid dtype ({read if read == made else f'{read} to {made}'})"
         source, code = source_of(node)
         if call := templates.traced_call(node, self.traced):

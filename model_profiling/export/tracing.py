@@ -74,6 +74,11 @@ def dtypes_of(node: torch.fx.Node) -> tuple[str, str]:
     return ", ".join(read), ", ".join(dict.fromkeys(_dtypes(node)))
 
 
+def made_tensors(node: torch.fx.Node) -> bool:
+    """Whether the node gives tensors, not sizes that vary or checks of them."""
+    return bool(only_tensors(flatten(node.meta.get("val"))))
+
+
 def _dtypes(node: torch.fx.Node) -> list[str]:
     value = node.meta.get("val")
     tensors = value if isinstance(value, (tuple, list)) else (value,)

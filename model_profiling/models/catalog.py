@@ -27,6 +27,7 @@ from model_profiling.models.registry import (
     load_registered,
     unknown_model,
 )
+from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
 if TYPE_CHECKING:
@@ -92,6 +93,11 @@ def load_model(spec: str, name: str | None = None) -> NamedModel:
         loaded = _load_reference(spec)
     elif spec in upstream_table():
         loaded = NamedModel(spec, "executorch", load_upstream(spec))
+    elif found := choose_folder(spec):
+        folder, given = found
+        options = spec.partition(MARK)[2]
+        source = f"transformers:{folder.resolve()}{MARK if options else ''}{options}"
+        loaded = NamedModel(given.file_name, source, TransformersModel(folder, given.values))
     else:
         raise _unknown(spec)
     return loaded if name is None else replace(loaded, name=name)
@@ -159,6 +165,8 @@ def file_name_of(spec: str) -> str:
         return _reference_name(spec)
     if spec in upstream_table():
         return spec
+    if found := choose_folder(spec):
+        return found[1].file_name
     raise _unknown(spec)
 
 
@@ -167,6 +175,8 @@ def _unknown(spec: str) -> InputError:
     if bare in upstream_table():
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
     check_not_skipped(bare)
+    if Path(bare).is_dir():
+        raise InputError(f"the folder {bare} has no {CONFIG}", "give the folder of a transformers model")
     return unknown_model(bare, [*discover(), *upstream_table()])
 
 
