@@ -210,6 +210,7 @@ def _quantized(
     keep: Sequence[str],
 ) -> Eager:
     """8-bit integers by a quantizer; ranges come from the calibration inputs unless they are dynamic."""
+    from executorch.backends.transforms.duplicate_dynamic_quant_chain import DuplicateDynamicQuantChainPass
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     quantizer = _quantizer(wanted, keep)
@@ -225,6 +226,10 @@ def _quantized(
         prepared = prepare_pt2e(exported, quantizer)
         _calibrate(name, prepared, eager, calibration)
         converted = convert_pt2e(prepared)
+        if wanted.kind == "int8-dynamic" and program.graph_signature.buffers_to_mutate:
+            # A cache cuts layers into several delegates. XNNPACK's partitioner then fails on a quantized
+            # input that layers share ("dependency cycles"); ExecuTorch's export_llm duplicates it, too.
+            DuplicateDynamicQuantChainPass()(converted)
     if not any(
         "quantize" in operator_name(node) for node in converted.graph.nodes if node.op == "call_function"
     ):
