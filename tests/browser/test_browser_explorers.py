@@ -117,7 +117,7 @@ def test_another_pair_or_experiment_can_be_chosen(opened: Open, explored: Writte
     found = opened(explored("sme2_hardware"))
     chooser = found.page.locator(f"{OPERATORS} select").first
     labels = chooser.locator("option").all_inner_texts()
-    assert [label.split(":")[0] for label in labels] == ["SME2", "threads", "linux_sme2_off, 2 threads"]
+    assert labels == ["SME2 off → SME2 on", "1 thread → 2 threads", "linux_sme2_off, 2 threads"]
     before = column(found, "SME2 on ms")
     chooser.select_option("1")
     assert column(found, "2 threads ms") != before
