@@ -47,7 +47,7 @@ def test_all_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytest.
     found = read_record(Dtypes, home / "runs" / "dtypes.json", "make it again")
     job = (home / "job.md").read_text().replace("\\", "")
     assert job.startswith("### ") and found.verdict in job
-    assert len(re.findall(r"^### toy_cnn_xnnpack_[\w-]+ on ", job, re.MULTILINE)) == len(FORMATS)
+    assert len(re.findall(r"^### toy_cnn \(XNNPACK, [\w-]+\) on ", job, re.MULTILINE)) == len(FORMATS)
     assert [side.dtype for side in found.sides] == list(FORMATS)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
     journals = [Journal(path.parent) for path in home.glob("runs/xnnpack_*/*/journal.jsonl")]
