@@ -419,7 +419,7 @@ def _largest(series: SeriesAnalysis) -> str:
         shares[_AROUND] = max(0.0, (around - tracers) * real)
     (name, most), *others = sorted(shares.items(), key=lambda item: -item[1])
     it = "" if series.distorted else " of it"
-    text = f"{name} {f'takes most{it}' if most > 50 else 'is the largest part'} ({most:.1f}%)"
+    text = f"{name} {f'takes most{it}' if round(most, 1) > 50 else 'is the largest part'} ({most:.1f}%)"
     # The tracer's part of an overhead does not exist in an inference without it.
     named = [
         (other, share)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_series import analysed, one_call
 from pages import as_read
@@ -224,6 +224,12 @@ def where_time_goes(series: SeriesAnalysis) -> str:
 _US = st.integers(0, 300)
 
 
+@example(
+    operators={"Convolution (NHWC, F32) IGEMM": 0, "Sigmoid (NC)": 3, "Fully Connected (NC, F32) GEMM": 3},
+    inside=0,
+    outside=1,
+    untraced=0.5,
+)
 @settings(max_examples=60)
 @given(
     st.fixed_dictionaries({CONV: _US, SIGMOID: _US, LINEAR: _US}),
