@@ -25,7 +25,9 @@ _BUDGET_S = 10.0
 
 
 def _counts(least: int) -> Any:
-    def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+        if text is None:
+            return None
         try:
             found = tuple(int(word) for word in text.split(","))
         except ValueError as problem:
@@ -52,8 +54,7 @@ def _said(numbers: Sequence[int]) -> str:
 @click.option(
     "--prompt",
     "prompts",
-    default=_said(PROMPTS),
-    show_default=True,
+    show_default=_said(PROMPTS),
     callback=_counts(2),
     metavar="N,...",
     help="Lengths of the prompt, in tokens.",
@@ -61,8 +62,7 @@ def _said(numbers: Sequence[int]) -> str:
 @click.option(
     "--context",
     "positions",
-    default=_said(POSITIONS),
-    show_default=True,
+    show_default=_said(POSITIONS),
     callback=_counts(0),
     metavar="N,...",
     help="Tokens in the cache when a token of the answer is made.",
@@ -84,8 +84,8 @@ def _said(numbers: Sequence[int]) -> str:
 def llm_command(
     *,
     model: str,
-    prompts: tuple[int, ...],
-    positions: tuple[int, ...],
+    prompts: tuple[int, ...] | None,
+    positions: tuple[int, ...] | None,
     target: str,
     budget_s: float | None,
     resume: bool,

@@ -98,7 +98,7 @@ _OWN_FLAGS = {
     **dict.fromkeys(
         ("--etdump", "--etdump_path", "--boundaries", "--result", "--output-prefix", "--state"), ""
     ),
-    **dict.fromkeys(("--output_file", "--features-only", "--memory-rate"), ""),
+    **dict.fromkeys(("--output_file", "--features-only", "--memory-rate", "--library"), ""),
     "--quiet-runner": "runner_path",
     "--verbose-runner": "runner_path",
     "--timing-runs": "runs",

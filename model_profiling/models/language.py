@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -51,7 +52,17 @@ class LanguageModel(EagerModelBase):
     def get_dynamic_shapes(self) -> DynamicShapes:
         import torch
 
-        return ({1: torch.export.Dim("length", max=self.prompt)}, None)
+        return ({1: torch.export.Dim("length", max=self._bound())}, None)
+
+    def _bound(self) -> int:
+        """The longest length that is traced: a prime number, if one fits. It then divides no other size by
+        chance, so that the program's shapes at other lengths can be told."""
+        primes = (
+            each
+            for each in range(self.prompt, self.context + 1)
+            if all(each % divisor for divisor in range(2, math.isqrt(each) + 1))
+        )
+        return next(primes, self.prompt)
 
     def get_methods(self) -> Mapping[str, ModelMethod]:
         prompt = self.get_example_inputs()

@@ -94,6 +94,7 @@ class Measuring:
     """The state of a phone after each round."""
     moved: Path | None = None
     feed: Feed = field(default_factory=Feed)
+    libraries: tuple[Path, ...] = ()
     _clusters: tuple[Cluster, ...] | None = None
 
     def write(self, state: State, end: str = "running", reason: BaseException | None = None) -> None:
@@ -245,6 +246,7 @@ class Measuring:
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
             cpu_affinity=self._cpus(experiment.cpu_affinity),
+            libraries=self.libraries if builtin else (),
             extra_args=experiment.extra_args,
             runner_path=experiment.runner,
         )

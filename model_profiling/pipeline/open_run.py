@@ -30,7 +30,6 @@ from model_profiling.pipeline.start import (
     check_backends,
     check_directory,
     check_feed,
-    check_operators,
     one_method,
 )
 from model_profiling.run import Metrics, Series
@@ -147,7 +146,6 @@ class OpenRun:
             self._ready.runs.append(self)
             with self._kept():
                 for config, way in asked:
-                    check_operators(config, bare)
                     self._runs.append(begin(config, bare, self._ready.before, way, progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
                 self._remark(self._ready.remade())

@@ -38,7 +38,7 @@ from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.targets import MachineFacts, Target
 from model_profiling.targets.collect import missing_backend, missing_operators
-from model_profiling.targets.protocol import ListingTarget
+from model_profiling.targets.protocol import ExtendableTarget, ListingTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ def begin(
     config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, progress: Progress
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`."""
+    libraries = find_libraries(config, target)
     stem = names.with_method(config.model.stem, config.method, file_words(config.inputs))
     place, fed = (
         RunFiles(config.output_root, stem),
@@ -94,8 +95,11 @@ def begin(
         between=list(part.machine.between if part else ()),
         moved=earlier.moved,
         feed=fed,
+        libraries=libraries,
     )
     run.write("running")
+    if libraries:
+        run.warnings.append(Diagnostic(None, "custom_operators", _CUSTOM))
     run.warnings += _keep_graph(config, fed, place.path)
     run.warnings += _about_accuracy(config.model, head.model_sha256)
     run.warnings += (*config.said_otherwise, *way.remarks)
@@ -103,6 +107,12 @@ def begin(
         no_effect = "`runs` and `warmup` of the config have no effect"
         run.warnings.append(Diagnostic(None, "no_effect", no_effect, why_once(target.name)))
     return run
+
+
+_CUSTOM = (
+    "custom operators come from ExecuTorch's library for PyTorch, which loads torch: start and peak memory "
+    "include that (about 1 s and 120 MB), inferences do not"
+)
 
 
 def why_once(target: str) -> str:
@@ -312,14 +322,18 @@ def check_feed(config: ProfileConfig) -> None:
         )
 
 
-def check_operators(config: ProfileConfig, target: Target) -> None:
-    """Refuse a program with operators that the kit's runner does not have on a prepared target."""
+def find_libraries(config: ProfileConfig, target: Target) -> tuple[Path, ...]:
+    """Return the libraries with the operators that the kit's runner lacks on a prepared target; refuse a
+    program if there are none."""
     method = _run_by_the_kit(config)
     needed = {step.name for step in method.operators} if method else set()
     known = target.operators() if needed and isinstance(target, ListingTarget) else None
-    if known is not None and needed - known:
-        missing, fix = missing_operators(needed - known)
+    lacking = needed - known if known is not None else set()
+    libraries = target.libraries_with(lacking) if lacking and isinstance(target, ExtendableTarget) else ()
+    if lacking and not libraries:
+        missing, fix = missing_operators(lacking)
         raise InputError(f"{config.model.name} needs {missing}", fix)
+    return libraries
 
 
 def _run_by_the_kit(config: ProfileConfig) -> Method | None:

@@ -12,8 +12,10 @@ from model_profiling.statistics.speedup import Speedup, Verdict
 
 PhaseName = Literal["prompt", "answer"]
 NOT_PART = "Sampling and tokenizing are not part of these times."
+_FITS_CACHES = 64 << 20
+"""Less than this may stay in the caches of a large CPU from one token to the next."""
 _NEARLY_ALL = 0.5
-"""From this share of the memory's bandwidth on, a phase is said to be bound by memory."""
+"""From this share of the memory's rate on, the answer is said to be bound by memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def _memory(found: Language, step: PhaseLatency) -> str:
     if found.bandwidth is None:
         return f"{told}, {size(rate)} per second."
     share = rate / found.bandwidth
+    if share > 1 or read.total < _FITS_CACHES:
+        return f"{told}: so little that the CPU's caches may hold it."
     told += (
         f": {size(rate)} per second, {percent(share)} of what this memory gives ({size(found.bandwidth)})."
     )

@@ -27,6 +27,7 @@ const char kHelp[] =
     "  --etdump FILE           trace the measured executions into FILE\n"
     "  --boundaries FILE       write the nanoseconds at which its XNNPACK operators began and ended into FILE\n"
     "  --disable FLAG,FLAG     cpuinfo flags to clear before XNNPACK loads\n"
+    "  --library FILE          open a library with operators of its own; repeat for several, in order\n"
     "  --count-kernels         count calls of KleidiAI kernels\n"
     "  --memory-rate           also measure how fast this machine's memory can be read\n"
     "  --sample FILE           write where each thread was seen, at random moments; slows the run\n"
@@ -189,6 +190,8 @@ bool take_program_flag(Options& options, const FlagValue& word) {
     options.boundaries = value;
   } else if (flag == "--disable") {
     options.disable = split(value);
+  } else if (flag == "--library") {
+    options.libraries.push_back(value);
   } else {
     return false;
   }

@@ -43,6 +43,7 @@ struct Options {
   uint32_t warmup = 1;
   uint32_t executions = 1;
   std::vector<std::string> disable; // cpuinfo flags to clear
+  std::vector<std::string> libraries; // with operators of their own, opened in this order after the backend
   double time_limit_s = 0; // none when 0
   bool count_kernels = false;
   bool memory_rate = false; // measure it after everything else

@@ -49,6 +49,9 @@ void run(const Options& options) {
   executorch::runtime::runtime_init();
   const CpuFeatures features = mask_cpu_features(options.disable);
   if (options.features_only) {
+    if (!options.libraries.empty()) {
+      open_all(options.libraries);
+    }
     publish(options.result, common_json(features).add("operators", json::texts(registered_operators())).str());
     return;
   }

@@ -48,6 +48,15 @@ void* open_backend() {
   return backend;
 }
 
+// Never closed, like the backend. Opened after it: they may need it, and CPU features must be masked before.
+void open_libraries(const std::vector<std::string>& libraries) {
+  for (const std::string& path : libraries) {
+    if (dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
+      throw Stop(Failure::kBackend, std::string("cannot open the library: ") + dlerror());
+    }
+  }
+}
+
 size_t set_threads(uint32_t count) {
   auto* pool = executorch::extension::threadpool::get_threadpool();
   if (pool == nullptr || !pool->_unsafe_reset_threadpool(count)) {
@@ -73,6 +82,11 @@ void save_etdump(ETDumpGen& tracer, const std::string& path) {
 
 } // namespace
 
+void open_all(const std::vector<std::string>& libraries) {
+  open_backend();
+  open_libraries(libraries);
+}
+
 struct Session::Parts {
   std::unique_ptr<KernelCounts> counts;
   std::unique_ptr<BackendClock> clock;
@@ -87,6 +101,7 @@ Session::~Session() = default;
 Session::Session(const Options& options, bool watch_outputs)
     : options_(options), watch_outputs_(watch_outputs), parts_(std::make_unique<Parts>()) {
   void* backend = open_backend();
+  open_libraries(options.libraries);
   if (options.count_kernels) {
     parts_->counts = std::make_unique<KernelCounts>(backend);
     measured_.kernels_unavailable = parts_->counts->unavailable();

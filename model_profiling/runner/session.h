@@ -11,6 +11,9 @@
 
 namespace sme2prof {
 
+// Opens the backend, then these libraries: what a session does before it loads a method.
+void open_all(const std::vector<std::string>& libraries);
+
 class Session {
  public:
   // CPU features must be masked before: the backend asks for them once, when it is opened.

@@ -200,6 +200,7 @@ def _program_words(job: Job, places: Places) -> list[str]:
         word for number, given in job.values for word in ("--values", f"{number}={_joined(',', given)}")
     ]
     words += [word for place in job.state for word in ("--state", _joined(":", place))]
+    words += [word for path in job.libraries for word in ("--library", str(path))]
     if job.disable:
         words += ["--disable", ",".join(cpuinfo_flags(job.disable))]
     if job.etdump:

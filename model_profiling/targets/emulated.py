@@ -9,7 +9,7 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -256,6 +256,14 @@ class EmulatedTarget(HostTarget):
 
     def operators(self) -> frozenset[str] | None:
         return self.qemu.report.operators if self.qemu else None
+
+    def libraries_with(self, operators: Iterable[str]) -> tuple[Path, ...]:
+        # Of another machine's wheel only the runtime is fetched.
+        return () if self.sysroot else super().libraries_with(operators)
+
+    @property
+    def _prefix(self) -> tuple[str, ...]:
+        return self.qemu.prefix if self.qemu else ()
 
     def facts(self) -> MachineFacts:
         if self.build is None or self.qemu is None:

@@ -6,6 +6,8 @@ import os
 import platform
 import re
 import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from model_profiling.core import process
@@ -166,6 +168,16 @@ def _read(path: str) -> str | None:
         return None
 
 
+def custom_operators(build: RunnerBuild) -> tuple[Path, ...]:
+    """Return the libraries with the custom operators of ExecuTorch's language models, in the order to open
+    them: they are made for PyTorch, and need Python's own. Empty if this installation does not have them."""
+    folder = build.library_path.parent / "extension" / "llm" / "custom_ops"
+    own, operators = Path(str(sysconfig.get_config_var("LIBDIR"))), folder / "libcustom_ops_aot_lib.so"
+    named = [str(sysconfig.get_config_var(name)) for name in ("INSTSONAME", "LDLIBRARY")]
+    python = [own / name for name in named if ".so" in name and (own / name).is_file()]
+    return (python[0], operators) if python and operators.is_file() else ()
+
+
 class HostTarget(RunnerTarget):
     name = "host"
     choice = TargetChoice("host")
@@ -190,10 +202,22 @@ class HostTarget(RunnerTarget):
         return available_memory()
 
     def operators(self) -> frozenset[str] | None:
-        if self.build is None:
-            return None
-        said = process.run([self.build.path, "--features-only"], timeout=60)
-        return read_report(said.stdout).operators
+        return self._operators(()) if self.build else None
+
+    def libraries_with(self, operators: Iterable[str]) -> tuple[Path, ...]:
+        libraries = custom_operators(self.build) if self.build else ()
+        return libraries if libraries and self._operators(libraries).issuperset(operators) else ()
+
+    def _operators(self, libraries: Sequence[Path]) -> frozenset[str]:
+        assert self.build is not None
+        words = [word for path in libraries for word in ("--library", path)]
+        said = process.run([*self._prefix, self.build.path, "--features-only", *words], timeout=300)
+        return read_report(said.stdout).operators if said.ok or not libraries else frozenset()
+
+    @property
+    def _prefix(self) -> tuple[str, ...]:
+        """What starts the runner."""
+        return ()
 
     def facts(self) -> MachineFacts:
         return host_facts(self.build)

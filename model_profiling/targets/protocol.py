@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,8 @@ class Job:
     save_outputs: bool = False
     timeout_s: float = 600.0
     cpu_affinity: tuple[int, ...] = ()
+    libraries: tuple[Path, ...] = ()
+    """With operators of their own, on the machine that runs it."""
     extra_args: tuple[str, ...] = ()
     runner_path: Path | None = None
     gauge: Gauge | None = None
@@ -173,6 +175,14 @@ class ListingTarget(Protocol):
 
     def operators(self) -> frozenset[str] | None:
         """Return the operators that the kit's runner has there; None if it was not prepared."""
+
+
+@runtime_checkable
+class ExtendableTarget(Protocol):
+    """A target whose runner can open libraries with operators of their own."""
+
+    def libraries_with(self, operators: Iterable[str]) -> tuple[Path, ...]:
+        """Return the libraries that have all `operators`; empty if none are known."""
 
 
 @runtime_checkable

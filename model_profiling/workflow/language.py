@@ -56,11 +56,12 @@ def profile_language(
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
     *,
-    prompts: Sequence[int] = PROMPTS,
-    positions: Sequence[int] = POSITIONS,
+    prompts: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> LanguageOutcome:
-    """Measure each prompt length and each position, one after another, with SME2 on and off in turns."""
+    """Measure each prompt length and each position, one after another, with SME2 on and off in turns. None
+    stands for the usual ones, as far as the program goes."""
     options, progress = options or ProfileOptions(), progress or Silent()
     program = open_program(model, options, progress)
     content = read_program(program)
@@ -95,8 +96,8 @@ def profile_language(
 
 def _cases(
     known: LanguageModel,
-    prompts: Sequence[int],
-    positions: Sequence[int],
+    prompts: Sequence[int] | None,
+    positions: Sequence[int] | None,
     named: Callable[[Phase], tuple[str, ...]],
 ) -> tuple[list[_Asked], tuple[str, ...]]:
     """Return what fits the program, the prompts first, and why the rest does not."""
@@ -104,19 +105,23 @@ def _cases(
     phase = known.prompt
     if phase is not None:
         fixed = () if phase.variable else (phase.most,)
-        for tokens in fixed or sorted(set(prompts)):
+        for tokens in fixed or sorted(set(prompts or _as_far_as(PROMPTS, phase.most))):
             if tokens > phase.most:
                 left_out.append(f"a prompt of {tokens} tokens: the program takes at most {phase.most}")
             else:
                 asked.append(_Asked("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
-        if not asked:
-            asked.append(_Asked("prompt", phase.most, 0, _case(phase, named(phase), phase.most, 0)))
-    for position in sorted(set(positions)):
+    for position in sorted(set(positions or _as_far_as(POSITIONS, known.context - 1))):
         if position >= known.context:
             left_out.append(f"position {position}: the cache holds {known.context} tokens")
         else:
             asked.append(_Asked("answer", 1, position, _case(known.step, named(known.step), 1, position)))
     return asked, tuple(left_out)
+
+
+def _as_far_as(usual: Sequence[int], most: int) -> tuple[int, ...]:
+    """The usual numbers up to `most`; if that leaves some out, the largest that fits as well."""
+    fitting = tuple(each for each in usual if each <= most)
+    return fitting if len(fitting) == len(usual) else (*fitting, most)
 
 
 def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> Case:
