@@ -143,10 +143,17 @@ def check_outputs(
             )
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
+
+    def agrees(outputs: Tensors) -> bool:
+        return deviation(outputs, methods[first].run(), PRECISION_TOLERANCE[kind]).ok
+
     problem, fix = _not_finite(
-        search, traced[first], produced=produced, same_dtype=same_dtype, float32=float32
+        search, traced[first], agrees, produced=produced, same_dtype=same_dtype, float32=float32
     )
-    return replace(compared, problem=problem, fix=fix)
+    if problem or compared.ok or kind != "fp16":
+        return replace(compared, problem=problem, fix=fix)
+    where, fix = search.cure(search.first_in_program(traced[first]), agrees, "export fp32")
+    return replace(compared, where=where, fix=fix if where else "")
 
 
 _MOST_BATCHES = 32
@@ -202,8 +209,17 @@ def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, T
     return outputs
 
 
+_OVERFLOW = "export fp32, or scale the activations down"
+
+
 def _not_finite(
-    search: Search, traced: Traced, *, produced: Tensors, same_dtype: Tensors, float32: Tensors
+    search: Search,
+    traced: Traced,
+    agrees: Callable[[Tensors], bool],
+    *,
+    produced: Tensors,
+    same_dtype: Tensors,
+    float32: Tensors,
 ) -> tuple[str, str]:
     """The problem and its fix if outputs are NaN, or infinite where they are not in float32."""
     name, dtype = search.name, search.wanted.text
@@ -219,11 +235,11 @@ def _not_finite(
         return "", ""
     values = "1 output value is" if count == 1 else f"{count} output values are"
     if count_not_finite(same_dtype) > meant:
-        where, fix = search.cure(first_not_finite(traced), meant)
+        where, fix = search.cure(first_not_finite(traced), agrees, _OVERFLOW)
         return f"'{name}' overflows in {dtype}: {values} NaN or infinite{where}", fix
-    where, fix = search.cure(search.first_in_program(traced), meant)
+    where, fix = search.cure(search.first_in_program(traced), agrees, _OVERFLOW)
     return (
-        f"the program of '{name}' overflows in {dtype}, though PyTorch does not: {values} NaN or "
+        f"the program of '{name}' gives no numbers in {dtype}, though PyTorch does: {values} NaN or "
         f"infinite{where}",
         fix,
     )

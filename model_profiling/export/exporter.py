@@ -150,7 +150,8 @@ def export_model(
 
     `dtype` is fp32, fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`, `backend` xnnpack or
     portable. `calibration` gives real inputs, for the ranges of int8 and to compare with PyTorch:
-    `file.py:function`, `file.npz`, or an iterable of tuples of tensors. Modules in `keep` stay in float32.
+    `file.py:function`, `file.npz`, or an iterable of tuples of tensors. `keep` names modules that stay in
+    float32, by path (`head.0`) or class (`LayerNorm`).
     A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
@@ -362,8 +363,8 @@ def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: b
         )
     if not lowering.ok:
         far = f"outputs differ from PyTorch in {wanted.text} by {lowering.distance}"
-        yield f"{far}: compare with --backend portable"
-    if not precision.ok:
+        yield f"{far}{accuracy.where}: {accuracy.fix or 'compare with --backend portable'}"
+    if not precision.ok and not accuracy.where:
         yield (
             f"outputs in {wanted.text} differ from float32 by {precision.distance}: check the model's"
             " accuracy on real data"

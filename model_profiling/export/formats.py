@@ -86,7 +86,7 @@ def _in_format(
 ) -> Eager:
     import torch
 
-    _check_kept(name, eager.module, keep)
+    keep = _kept_paths(name, eager.module, keep)
     if wanted.kind == "fp16":
         eager = cast_to(eager, torch.float16)
         _keep_float32(eager.module, keep)
@@ -100,12 +100,17 @@ def _in_format(
     return eager
 
 
-def _check_kept(name: str, module: torch.nn.Module, keep: Sequence[str]) -> None:
-    known = [path for path, _ in module.named_modules() if path]
-    for path in keep:
-        if path not in known:
-            fix = did_you_mean(path, known) or f"it has {', '.join(known[:6])}"
-            raise InputError(f"'{name}' has no module '{path}' to keep", fix)
+def _kept_paths(name: str, module: torch.nn.Module, keep: Sequence[str]) -> list[str]:
+    """The modules that `keep` names, by path or by class."""
+    kinds = {path: type(part).__name__ for path, part in module.named_modules() if path}
+    found: list[str] = []
+    for word in keep:
+        paths = [word] if word in kinds else [path for path, kind in kinds.items() if kind == word]
+        if not paths:
+            fix = did_you_mean(word, (*kinds, *kinds.values())) or f"it has {', '.join([*kinds][:6])}"
+            raise InputError(f"'{name}' has no module '{word}' to keep", fix)
+        found += paths
+    return list(dict.fromkeys(found))
 
 
 def _is_kept(path: str, keep: Sequence[str]) -> bool:

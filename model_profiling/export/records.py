@@ -102,6 +102,8 @@ class Accuracy:
     problem: str = ""
     """Why the program cannot be used as it is: it does not run, or gives no numbers."""
     fix: str = ""
+    where: str = ""
+    """`, first in OPERATOR in MODULE at LINE`, if it computes something else than PyTorch from there on."""
 
     @property
     def ok(self) -> bool:

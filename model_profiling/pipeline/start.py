@@ -219,8 +219,10 @@ def _about_accuracy(model: Path, sha256: str) -> list[Diagnostic]:
         return []
     seen, found = export.accuracy.problem, export.accuracy.lowering
     if not seen and found is not None:
-        seen = f"the program's outputs differ from PyTorch's in {export.dtype} by {found.distance}"
-    return [Diagnostic(None, "accuracy", seen, "find out why before you trust the speed")]
+        far = f"the program's outputs differ from PyTorch's in {export.dtype} by {found.distance}"
+        seen = f"{far}{export.accuracy.where}"
+    fix = export.accuracy.fix or "find out why before you trust the speed"
+    return [Diagnostic(None, "accuracy", seen, fix)]
 
 
 # What happens to an earlier run in the directory.

@@ -323,6 +323,15 @@ growing = of(Growing, torch.ones(4))
 returns_cache = of(ReturnsCache, torch.ones(4))
 loud, quiet = (of(lambda by=by: Around(by), torch.ones(2, 8)) for by in (5e5, 1.0))
 wide_norm, narrow_norm = (of(lambda width=width: SmallNorm(width), torch.randn(4, 8)) for width in (384, 32))
+norms, narrow_norms = (
+    of(
+        lambda width=width: nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(), nn.LayerNorm(width)
+        ),
+        torch.randn(4, width),
+    )
+    for width in (384, 192)
+)
 positions = of(Positions, torch.randn(1, 8, 16))
 counter = of(Counter, torch.ones(3))
 in_place = of(InPlace, torch.ones(3))
