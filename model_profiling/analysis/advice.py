@@ -8,7 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
-from model_profiling.analysis.causes.context import FindingContext, WalkedMethods, between_operators, flows_of
+from model_profiling.analysis.causes.context import (
+    FindingContext,
+    WalkedMethods,
+    between_operators,
+    flows_of,
+    reaching,
+)
 from model_profiling.analysis.causes.matrix import (
     below_roof,
     depthwise_as_igemm,
@@ -57,6 +63,8 @@ def about_series(
     walked: WalkedMethods | None = None,
     coverage: Coverage | None = None,
     threads: Collection[int] = (),
+    executorch: str = "",
+    beside: Mapping[str, float] | None = None,
 ) -> Iterator[Finding]:
     """Findings in a series; if `timed`, only those that could save enough."""
     context = FindingContext(
@@ -68,6 +76,8 @@ def about_series(
         flows_of(series, walked),
         coverage,
         frozenset(threads),
+        executorch,
+        beside or {},
     )
     for cause in CAUSES:
         found = cause(context)
@@ -118,7 +128,7 @@ def compares_sme2(pairing: Pairing) -> bool:
     return switched and pairing.comparable and ours.series.threads == theirs.series.threads
 
 
-def about_pairing(pairing: Pairing) -> Iterable[Finding]:
+def about_pairing(pairing: Pairing, executorch: str = "") -> Iterable[Finding]:
     if not compares_sme2(pairing):
         return
     in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
@@ -141,7 +151,7 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
         worth = _JUDGED_WORTH if id_ == "sme2-slower" and all(map(_verdict, chosen)) else WORTH
         if not chosen or gain < 100 * worth:
             continue
-        ways = dict.fromkeys(_reason_and_cure(pair)[1] for pair in chosen)
+        ways = dict.fromkeys(_reason_and_cure(pair, executorch)[1] for pair in chosen)
         if id_ == "sme2-slower" and pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE):
             ways[_SWITCH_OFF] = None
         yield Finding(
@@ -149,7 +159,7 @@ def about_pairing(pairing: Pairing) -> Iterable[Finding]:
             f"Look at {plural(len(chosen), 'matrix operator')} that {did} with SME2",
             "; ".join(ways),
             pairing.candidate,
-            tuple(_concern(pairing, pair) for pair in chosen),
+            tuple(_concern(pairing, pair, executorch) for pair in chosen),
             {"share_pct": percent(spent.share), "lost_pct": percent(lost)},
             gain,
             about=pairing.label,
@@ -166,9 +176,9 @@ def _is_slower(pair: OperatorPair) -> bool:
     return (pair.ratio or 1) < _SLOWER if (found := _verdict(pair)) is None else found is Verdict.SLOWER
 
 
-def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
+def _concern(pairing: Pairing, pair: OperatorPair, executorch: str) -> Concern:
     """The cost is given only for an operator that lost time; otherwise the ratio says all."""
-    reason, ratio = _reason_and_cure(pair)[0], pair.ratio or 0.0
+    reason, ratio = _reason_and_cure(pair, executorch)[0], pair.ratio or 0.0
     share = pair.delta_ms / pairing.candidate.e2e_ms
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
     once = min(len(pairing.baseline.rounds), len(pairing.candidate.rounds)) < 2
@@ -188,7 +198,7 @@ def _concern(pairing: Pairing, pair: OperatorPair) -> Concern:
     return Concern(pair.candidate, where(pair.main), note, facts)
 
 
-def _reason_and_cure(pair: OperatorPair) -> tuple[str, str]:
+def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
     """Why an operator may not profit (a guess, and worded as one), and what to do instead."""
     operator, source = pair.main, pair.main.source
     if any(member.packed for member in pair.candidate):
@@ -209,9 +219,11 @@ def _reason_and_cure(pair: OperatorPair) -> tuple[str, str]:
         elif 0 < flops < 2_000_000:
             reason = f"too small to repay the packing: {flops / 1000000.0:.2f} million operations"
         return reason, f"make the matrices larger, which repays the packing of their input, {_REPORT}"
-    cure = "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
-    if operator.kind == "depthwise convolution":
-        cure = "plain convolutions reach SME2 kernels, depthwise ones do not"
+    depthwise = operator.kind == "depthwise convolution"
+    known = (reaching(executorch, kind) for kind in (operator.kind, *(("convolution",) if depthwise else ())))
+    cure = ", ".join(filter(None, known)) or (
+        "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
+    )
     if not operator.delegated:
         reason = "it runs outside the backend that has SME2 kernels"
         return reason, "operators in the delegate reach SME2 kernels"

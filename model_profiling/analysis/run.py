@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from model_profiling.analysis import advice
 from model_profiling.analysis.causes.context import WalkedMethods
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.misses import misses_sme2
-from model_profiling.analysis.causes.sme2 import known_defects, sme2_risks
+from model_profiling.analysis.causes.sme2 import known_defects, sme2_risks, wrong_layer_norms
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence, listed_kernels
 from model_profiling.analysis.findings import Finding
@@ -20,10 +21,13 @@ from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.series_views import Roofline
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
-from model_profiling.core.errors import FormatError
+from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
+from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.run.metrics import PairSpeedup
+from model_profiling.run import names
+from model_profiling.run.manifest import read_manifest
+from model_profiling.run.metrics import PairSpeedup, read_metrics
 from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.run import Run
@@ -203,8 +207,34 @@ def _findings(
         repacking={each.series: _repacking(run, each.series) for each in series},
         coverage=coverage,
         executorch=(manifest.executorch.version or "") if manifest else "",
+        beside=_beside(run.whole),
     )
     return tuple(_once(run, found, pairings))
+
+
+def _beside(run: Run) -> dict[Series, dict[str, float]]:
+    """What other number formats of the model took in the runs beside this one, on the same CPU."""
+    found: dict[Series, dict[str, float]] = {}
+    model, own = names.variant_of(Path(f"{run.model_name}.pte"))
+    if run.manifest is None or own == model:
+        return found
+    here = model, run.manifest.cpu, run.manifest.executorch
+    for folder in sorted(run.path.resolve().parent.parent.glob(f"*/{run.path.name}")):
+        try:
+            manifest, metrics = read_manifest(folder), read_metrics(folder / names.METRICS)
+        except ProfilingError:
+            continue  # another run's damage says nothing about this one
+        if manifest is None or metrics is None or not metrics.times.are_latencies:
+            continue
+        name, variant = names.variant_of(Path(f"{manifest.model_stem}.pte"))
+        format, there = format_of_name(variant), (name, manifest.cpu, manifest.executorch)
+        if there != here or format in ("", format_of_name(own)):
+            continue
+        for each in metrics.latencies:
+            if each.end_to_end_ms:
+                series = Series(each.experiment, each.threads)
+                found.setdefault(series, {})[format] = each.end_to_end_ms.median
+    return found
 
 
 def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
@@ -236,6 +266,7 @@ def advise(
     repacking: Mapping[Series, Mapping[str, int]] | None = None,
     coverage: Coverage | None = None,
     executorch: str = "",
+    beside: Mapping[Series, Mapping[str, float]] | None = None,
 ) -> tuple[Finding, ...]:
     """All findings of a run and its pairs, first the one that could bring most.
 
@@ -245,7 +276,10 @@ def advise(
     timed = [found for found in series if about_time and found.times.are_latencies]
     bounded = {found.series for found in timed}
     paired = [
-        finding for pairing in pairings if pairing.comparable for finding in advice.about_pairing(pairing)
+        finding
+        for pairing in pairings
+        if pairing.comparable
+        for finding in advice.about_pairing(pairing, executorch)
     ]
     claimed: dict[Series, set[tuple[str, int, int]]] = {}
     for finding in paired:
@@ -265,9 +299,12 @@ def advise(
             walked=walked,
             coverage=coverage,
             threads=threads,
+            executorch=executorch,
+            beside=(beside or {}).get(rounds.series),
         )
         # These need no times and take no operators from other findings.
         unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]
+        unbounded.append(wrong_layer_norms(rounds, executorch))
         if coverage is not None:
             unbounded += [
                 misses_sme2(rounds, coverage, executorch),

@@ -211,7 +211,7 @@ keep_option = click.option(
     multiple=True,
     callback=_as_keep,
     metavar="MODULE=fp32",
-    help="Keep a layer in fp32; may be given several times.",
+    help="Keep a layer, or all layers of a class, in fp32; may be given several times.",
 )
 sample_option = click.option(
     "--sample",

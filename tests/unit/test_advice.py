@@ -382,7 +382,13 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     findings = {finding.id: finding for finding in causes([off, on], [pair_series(off, on)])}
     (same,) = findings["sme2-no-faster"].concerns
     says(str(same.facts["may_be_because"]), "no SME2 kernel", "depthwise")
-    says(findings["sme2-no-faster"].action, "plain convolutions")
+    says(findings["sme2-no-faster"].action, "--dtype all")
+    (probed,) = (
+        each.action
+        for each in causes([off, on], [pair_series(off, on)], executorch="1.5.1+cpu")
+        if each.id == "sme2-no-faster"
+    )
+    says(probed, "depthwise convolutions reach SME2 in no number format", "convolutions reach SME2 in fp32")
     slower = findings["sme2-slower"]
     assert slower.concerns[0].facts["kernel_after"] == "PF16" and "packing" in slower.action
     assert slower.max_gain_pct == pytest.approx(100 * 30 / 821, abs=0.01)
@@ -555,6 +561,33 @@ def test_what_is_left_to_do_for_products_depends_on_how_they_ran() -> None:
     convolution = first_of(dump_of([("DELEGATE_CALL", [CONV])], threads=1))
     says(convolution.action, "compute in fp16", "int8")
     assert "int8-dynamic" not in convolution.action
+
+
+def test_formats_that_were_measured_are_not_advised_again_if_they_are_slower() -> None:
+    dump = dump_of([("DELEGATE_CALL", [FC])], threads=1)
+    measured = {dump.dump.series: {"fp16": 0.9, "int8": 1.2}}
+    bound = first_of(dump, beside=measured, executorch="1.5.1")
+    says(bound.action, "fp16 (0.9 ms) is faster than these", "compare int8-dynamic (")
+    assert "int8," not in bound.action.partition("(`")[0], "it was measured, and is slower"
+    says(bound.action, "linear layers reach SME2 in fp32, fp16, int8 and int8-dynamic with ExecuTorch 1.5.1")
+    measured = {dump.dump.series: {"fp16": 1.1, "int8": 1.2, "int8-dynamic": 1.3}}
+    bound = first_of(dump, beside=measured)
+    says(bound.action, "fp16, int8 and int8-dynamic are not faster")
+    assert "--dtype" not in bound.action and "--threads" in bound.first_step
+
+
+def test_layer_norms_that_a_release_computes_wrongly_come_first() -> None:
+    norm = ("native_call_native_layer_norm.out", 1)
+
+    def ids(width: int, dtype: str, release: str) -> list[str]:
+        source = OperatorSource(operator="aten::native_layer_norm.out", output_shape=(4, width), dtype=dtype)
+        dump = dump_of([("DELEGATE_CALL", [FC]), ("OPERATOR_CALL", [norm])])
+        known = with_sources(dump, **{norm[0]: source})
+        return [each.id for each in advise([series_of([known])], executorch=release)]
+
+    assert ids(256, "fp16", "1.5.1+cpu")[0] == "wrong-results"
+    for right in ((255, "fp16", "1.5.1"), (256, "fp32", "1.5.1"), (256, "fp16", "1.4.0")):
+        assert "wrong-results" not in ids(*right)
 
 
 def test_without_latencies_findings_are_ordered_by_the_work_they_are_about() -> None:

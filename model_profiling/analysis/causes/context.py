@@ -10,10 +10,21 @@ from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, 
 from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
 from model_profiling.analysis.series_views import Roofline
-from model_profiling.core.formatting import listing, plural
+from model_profiling.core.formatting import listing, plural, several
+from model_profiling.program.delegates.reach import reach_in
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
 
 KINDS_NAMED = 3
+NOUNS = {
+    "linear": "linear layer",
+    "matmul": "matrix product",
+    "pointwise convolution": "1x1 convolution",
+    "convolution": "convolution",
+    "depthwise convolution": "depthwise convolution",
+    "transposed convolution": "transposed convolution",
+}
+"""Kinds of matrix operators in words."""
+ANY_NOUN = "matrix operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,9 @@ class FindingContext:
     """What is proven to run on SME2."""
     threads: frozenset[int] = frozenset()
     """The thread counts of the run; 0 for one that is not known."""
+    executorch: str = ""
+    beside: Mapping[str, float] = field(default_factory=dict)
+    """Other number formats of the model, measured beside this run: milliseconds."""
 
     def finding(
         self,
@@ -161,6 +175,15 @@ def _place(operator: Operator) -> Place:
     """The flow's key for an operator; one that the program does not explain gets a key that no step has."""
     explained = operator.source.node_index >= 0 if operator.delegated else bool(operator.source.operator)
     return operator.chain_index, operator.instruction_id, operator.source.node_index if explained else -2
+
+
+def reaching(executorch: str, kind: str, path: str = "") -> str:
+    """`linear layers reach SME2 in fp16 with ExecuTorch 1.5.1`, as probes showed; empty if none was tried."""
+    reach = reach_in(executorch)
+    if reach is None or not reach.tried(path or kind):
+        return ""
+    formats = listing(reach.formats(path or kind) or ("no number format",))
+    return f"{several(NOUNS.get(kind, ANY_NOUN))} reach SME2 in {formats} with ExecuTorch {reach.executorch}"
 
 
 def counted(operators: Sequence[Operator]) -> str:

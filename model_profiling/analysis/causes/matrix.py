@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import PurePath
 
-from model_profiling.analysis.causes.context import FindingContext
-from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, rounded, where
+from model_profiling.analysis.causes.avoidable import calls_attention
+from model_profiling.analysis.causes.context import FindingContext, reaching
+from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, rounded, where
 from model_profiling.analysis.matching import matrix_operators, rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
@@ -168,12 +169,12 @@ def matrix_bound(context: FindingContext) -> Finding | None:
         does = f"{'has' if one else 'have'} {part} of the arithmetic: begin with"
     several = context.timed and len(context.threads) > 1
     with_threads = f"With {plural(series.series.threads or 1, 'thread')}, " if several else ""
-    formats = _other_formats(free)
-    ways = list(filter(None, (formats, _on_sme2(context), _threads(context), _one_row(context, free))))
+    formats, format_step = _other_formats(context, free)
+    more = list(filter(None, (_on_sme2(context), _threads(context), _one_row(context, free))))
     return Finding(
         "matrix-bound",
         f"{with_threads}{listing(names)} {does} the matrix products",
-        "; ".join((*ways, _LESS_WORK)),
+        "; ".join(filter(None, (formats, *more, _LESS_WORK))),
         series,
         evidence={
             "share_pct": percent(share),
@@ -182,8 +183,7 @@ def matrix_bound(context: FindingContext) -> Finding | None:
             "precisions": sorted({each.precision for each in free if each.precision}),
         },
         weight_pct=_A_CURE_FIRST,
-        # The action says which formats; the first answer has to stay short.
-        first_step=_COMPARE if formats else ways[0] if ways else _LESS_WORK.partition(", ")[2],
+        first_step=next(iter(filter(None, (format_step, *more))), _LESS_WORK.partition(", ")[2]),
     )
 
 
@@ -197,14 +197,28 @@ def _part(context: FindingContext, operators: Sequence[Operator]) -> float:
     return flops / every if every else 0.0
 
 
-def _other_formats(operators: Sequence[Operator]) -> str:
-    """The formats to compare with; empty if all products are in 8 bits or fewer."""
+def _other_formats(context: FindingContext, operators: Sequence[Operator]) -> tuple[str, str]:
+    """The formats that were measured, those to compare with, and which reach SME2, and how to begin; empty if
+    all products are in 8 bits or fewer."""
     wide = [each for each in _WIDE if any(operator.precision == each for operator in operators)]
     if not wide:
-        return ""
+        return "", ""
     dynamic = any(operator.kind == "linear" for operator in operators)
     others = [each for each in FORMATS[1:4] if each not in wide and (dynamic or each != "int8-dynamic")]
-    return f"they compute in {listing(wide)}: compare {listing(others)} ({_FORMATS})"
+    own, beside = context.series.untraced_ms or context.series.e2e_ms, context.beside
+    faster = [each for each in sorted(beside, key=beside.__getitem__) if beside[each] < own]
+    ways = []
+    if faster:
+        shown = listing([f"{each} ({beside[each]:.3g} ms)" for each in faster])
+        ways.append(f"{shown} {'is' if len(faster) == 1 else 'are'} faster than these {own:.3g} ms")
+    elif beside:
+        ways.append(f"{listing(list(beside))} {'is' if len(beside) == 1 else 'are'} not faster")
+    if untried := [each for each in others if each not in beside]:
+        ways.append(f"compare {listing(untried)} ({_FORMATS})")
+    kinds = by_kind(operators, lambda operator: _part(context, [operator]))
+    ways.append(reaching(context.executorch, next(iter(kinds))))
+    step = _COMPARE if untried else ways[0] if faster else ""
+    return f"they compute in {listing(wide)}: {', '.join(filter(None, ways))}", step
 
 
 def _on_sme2(context: FindingContext) -> str:
@@ -395,6 +409,17 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
     )
 
 
+_STEPS_IN_FP32 = (
+    "torch computes the steps of this call in fp32",
+    "write the steps of attention yourself (torch.bmm, softmax, torch.bmm; transformers: "
+    'attn_implementation="eager"): they stay in fp16',
+)
+_CAST_TO_FP32 = (
+    "the program has it in fp32",
+    "remove casts to float32 around it in the model, and fp32 tensors among its inputs",
+)
+
+
 def _why(operator: Operator, asked: str) -> tuple[str, str]:
     if operator.ran_wider:
         return (
@@ -402,10 +427,7 @@ def _why(operator: Operator, asked: str) -> tuple[str, str]:
             "measure fp16 on a CPU with fp16 arithmetic: this measurement says nothing about fp16",
         )
     if asked == "fp16":
-        return (
-            "the program has it in fp32",
-            "remove casts to float32 around it in the model, and fp32 tensors among its inputs",
-        )
+        return _STEPS_IN_FP32 if calls_attention(operator) else _CAST_TO_FP32
     if operator.kind in ("matmul", "attention"):
         return (
             "the quantizer handles linear layers and convolutions, not products of two activations",

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from model_profiling.analysis.causes.context import ANY_NOUN, NOUNS, reaching
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
 from model_profiling.analysis.matching import NOT_DELEGATED, NOT_KNOWN, matrix_operators_by_key
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import listing, plural, several
+from model_profiling.core.formatting import plural, several
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.program.delegates.reach import PROBE, Reach, reach_in
 
-_NOUNS = {
-    "linear": "linear layer",
-    "matmul": "matrix product",
-    "pointwise convolution": "1x1 convolution",
-    "convolution": "convolution",
-    "depthwise convolution": "depthwise convolution",
-    "transposed convolution": "transposed convolution",
-}
 _OUTSIDE = NOT_DELEGATED.cause
-_ANY = "matrix operator"
 _THEM, _SOME, _WHAT = "THEM", "SOME", "WHAT"
 """Replaced in texts."""
 _ORDER: dict[str, int] = {name: place for place, name in enumerate(FORMATS)}
@@ -136,13 +128,13 @@ def _groups(coverage: Coverage, executorch: str) -> list[_Missing]:
     alike: dict[tuple[str, str], list[MissingOperator]] = {}
     for each in coverage.missing:
         outside = each.cause == _OUTSIDE
-        noun = _NOUNS.get(each.operator.kind, _ANY) if reach and not outside else _ANY
+        noun = NOUNS.get(each.operator.kind, ANY_NOUN) if reach and not outside else ANY_NOUN
         alike.setdefault((each.cause if reach or outside else "", noun), []).append(each)
     groups = [
         _Missing(
             noun,
             tuple(members),
-            sum(noun in (_NOUNS.get(each.kind), _ANY) for each in coverage.operators),
+            sum(noun in (NOUNS.get(each.kind), ANY_NOUN) for each in coverage.operators),
             _change(members[0], reach, executorch),
         )
         for (_, noun), members in alike.items()
@@ -193,8 +185,5 @@ def _other_format(missing: MissingOperator, reach: Reach) -> _Change:
     precision = missing.operator.precision
     own = _ORDER.get(_OF_PRECISION.get(precision, precision), 0)
     formats = sorted(reach.formats(path), key=lambda each: abs(_ORDER[each.partition(":")[0]] - own))
-    reaching = f"{several(_NOUNS.get(missing.operator.kind, _ANY))} reach SME2 in"
-    release = f"with ExecuTorch {reach.executorch}"
-    if not formats:
-        return _Change("", f"{reaching} no number format {release}" if reach.tried(path) else "")
-    return _Change(f"export {_THEM} as {formats[0]}", f"{reaching} {listing(formats)} {release}")
+    note = reaching(reach.executorch, missing.operator.kind, path)
+    return _Change(f"export {_THEM} as {formats[0]}" if formats else "", note)

@@ -1,4 +1,4 @@
-"""Reports by others about SME2 that fit the program."""
+"""Defects and reports about SME2 and ExecuTorch releases that fit the program."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.findings import WORTH, Concern, Finding, where
 from model_profiling.analysis.matching import matrix_operators_by_key
+from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
 from model_profiling.program.delegates.reach import reach_in
@@ -150,6 +151,39 @@ def known_defects(series: SeriesAnalysis, coverage: Coverage, executorch: str) -
     title = f"Beware of {plural(len(met), 'known defect')} of ExecuTorch {executorch}"
     evidence = {"executorch": executorch, "defects": listed}
     return _reported("known-defect", title, series, met, evidence=evidence)
+
+
+_WRONG_NORMS: Release = (1, 5, 1)
+_WIDE_ROW = 256
+
+
+def wrong_layer_norms(series: SeriesAnalysis, executorch: str) -> Finding | None:
+    """LayerNorm in fp16 with wide rows: ExecuTorch's vectorised kernel loads them as float32 values. Seen in
+    every width tried, for values from 0.02 to 8; narrower rows take another kernel, which is right."""
+    if release_of(executorch) != _WRONG_NORMS:
+        return None
+    wrong = [each for each in series.operators if not each.delegated and _is_wide_fp16_norm(each)]
+    if not wrong:
+        return None
+    kinds = dict.fromkeys(each.source.place.module_class.rpartition(".")[2] for each in wrong)
+    flags = " ".join(f"--keep {kind}=fp32" for kind in kinds if kind) or "fp32"
+    norms = plural(len(wrong), "layer norm")
+    return Finding(
+        "wrong-results",
+        f"Export with {flags}: the results of {norms} are wrong",
+        f"in fp16, ExecuTorch {executorch} reads rows of {_WIDE_ROW} or more values as fp32 values in "
+        "`native_layer_norm`",
+        series,
+        tuple(Concern((each,), where(each), f"rows of {each.source.output_shape[-1]}") for each in wrong),
+        {"executorch": executorch},
+        weight_pct=100,  # before any advice about speed
+    )
+
+
+def _is_wide_fp16_norm(operator: Operator) -> bool:
+    source = operator.source
+    norm = source.operator.startswith("aten::native_layer_norm") and source.dtype == "fp16"
+    return norm and bool(source.output_shape) and source.output_shape[-1] >= _WIDE_ROW
 
 
 def _reported(
