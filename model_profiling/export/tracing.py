@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -228,15 +229,44 @@ def export_graph(name: str, eager: Eager) -> ExportedProgram:
             return f"{said}, or give fixed shapes"
         return "write that line with PyTorch operators on tensors; --debug shows where it stopped"
 
+    def export(module: torch.nn.Module, *, strict: bool = False) -> ExportedProgram:
+        inputs, shapes = (eager.args, dict(eager.kwargs)), eager.dynamic_shapes
+        return torch.export.export(module, *inputs, dynamic_shapes=shapes, strict=strict)
+
     with blaming(f"torch.export cannot trace '{name}'", cure, ExportError), torch.no_grad():
-        program = torch.export.export(
-            eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes
-        )
-        if not _takes_buffers_for_constants(program):
-            return program
-        return torch.export.export(
-            eager.module, eager.args, dict(eager.kwargs), dynamic_shapes=eager.dynamic_shapes, strict=True
-        )
+        program = export(eager.module)
+        if _takes_buffers_for_constants(program):
+            program = export(eager.module, strict=True)
+        return export(_with_own_weights(program)) if any(_shared(program.graph)) else program
+
+
+_WITH_BIAS = ("aten.conv1d.", "aten.conv2d.", "aten.linear.")
+
+
+def _shared(graph: torch.fx.Graph) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
+    """Calls with weights or a bias that an earlier call has, and that lowering would change twice: it makes
+    a Conv1d's weights two-dimensional, and in int8 it quantizes a bias by the range of each call's input."""
+    seen: set[object] = set()
+    for node in graph.nodes:
+        if node.op == "call_function" and operator_name(node).startswith(_WITH_BIAS):
+            first = 1 if operator_name(node).startswith("aten.conv1d.") else 2
+            held = [each for each in node.args[first:3] if each is not None]
+            yield from ((node, each) for each in held if each in seen)
+            seen.update(held)
+
+
+def _with_own_weights(program: ExportedProgram) -> torch.nn.Module:
+    """The model with a copy of shared weights and biases for each call."""
+    module = program.module()
+    for number, (node, held) in enumerate(list(_shared(module.graph))):
+        name = f"own_{number}"
+        module.register_buffer(name, operator.attrgetter(held.target)(module).detach().clone())
+        with module.graph.inserting_before(node):
+            own = module.graph.get_attr(name)
+        own.meta = dict(held.meta)
+        node.replace_input_with(held, own)
+    module.recompile()
+    return module
 
 
 def _takes_buffers_for_constants(program: ExportedProgram) -> bool:

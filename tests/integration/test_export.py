@@ -309,6 +309,13 @@ def test_layers_that_compute_something_else_than_pytorch_are_named(tmp_path: Pat
     assert fine.accuracy.ok and not fine.accuracy.where
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+def test_layers_that_are_called_twice_are_lowered(dtype: str, tmp_path: Path) -> None:
+    """ExecuTorch changes a layer's weights or bias at each call; the second time it fails, or the program."""
+    made = export_model(f"{UNSEEN}:again", dtype=dtype, outdir=tmp_path)
+    assert made.accuracy.ok and [each.call for each in made.coverage.undelegated] == ["select"]
+
+
 def test_a_cache_in_buffers_is_exported(tmp_path: Path) -> None:
     """transformers' static cache: tracing sees each tensor twice, in the buffers and in the cache object."""
     assert export_model(f"{UNSEEN}:caching", outdir=tmp_path).accuracy.ok

@@ -323,6 +323,23 @@ growing = of(Growing, torch.ones(4))
 returns_cache = of(ReturnsCache, torch.ones(4))
 loud, quiet = (of(lambda by=by: Around(by), torch.ones(2, 8)) for by in (5e5, 1.0))
 wide_norm, narrow_norm = (of(lambda width=width: SmallNorm(width), torch.randn(4, 8)) for width in (384, 32))
+
+
+class Again(nn.Module):
+    """Calls each of its layers twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1d, self.conv2d = nn.Conv1d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv1d(self.conv1d(x).relu())
+        x = self.conv2d(self.conv2d(x[..., None]).relu())[..., 0]
+        return self.linear(self.linear(x).relu())
+
+
+again = of(Again, torch.randn(1, 4, 8))
 norms, narrow_norms = (
     of(
         lambda width=width: nn.Sequential(

@@ -491,7 +491,7 @@ def test_threads_that_do_not_pay_are_found_by_time_and_by_rounds() -> None:
 def test_no_finding_is_without_a_number() -> None:
     dump = dump_of(
         [
-            ("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 700), ("Convert (NC) #1", 100)]),
+            ("DELEGATE_CALL", [CONV, ("Copy (NC, X16) #1", 700), ("Convert (NC) #1", 100)]),
             ("OPERATOR_CALL", [("native_call_topk.values", 600)]),
             ("DELEGATE_CALL", [CONV]),
         ]
@@ -542,6 +542,14 @@ def test_a_model_bound_by_its_products_is_told_so_before_a_cure_for_little(movin
     says(bound.title, f"GEMM takes {100_000 / (1001 + moving):.0f}% of the time", "matrix products")
     says(bound.action, "fp32", "fp16, int8 and int8-dynamic", "--dtype all", "--threads 1,2,4")
     assert "SME2" not in bound.action and "--dtype all" in bound.first_step
+
+
+def test_data_movement_without_code_to_write_instead_is_not_the_first_advice() -> None:
+    def first(moving: str) -> str:
+        return first_of(dump_of([("DELEGATE_CALL", [CONV, (moving, 500)])])).id
+
+    assert first("Copy (NC, X16) #1") == "data-movement"
+    assert first("Transpose (ND, X16) #1") == "matrix-bound"
 
 
 def test_a_model_that_products_do_not_bind_is_not_told_so() -> None:

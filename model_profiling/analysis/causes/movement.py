@@ -29,6 +29,9 @@ _COPIES = {
     "rearrange": "rearrange once, at the start or end of the model",
 }
 """What helps against each kind of data movement in delegates; for other kinds nothing is known."""
+_REPLACED = ("concatenate", "copy", "pad")
+"""Kinds with code to write instead. Against the others a better order of the model may help: never the first
+advice."""
 
 _SEVERAL = {"concatenate": "concatenations", "copy": "copies", "rearrange": "rearrangements"}
 
@@ -58,7 +61,8 @@ def copies(context: FindingContext) -> Finding | None:
     costly = [
         kind for kind, members in kinds.items() if sum(map(context.weight, members)) >= _A_TENTH * whole
     ]
-    ways = [_COPIES[kind] for kind in costly if kind != "concatenate" or _feed_layers(context, kinds[kind])]
+    helped = [kind for kind in costly if kind != "concatenate" or _feed_layers(context, kinds[kind])]
+    ways = [_way(kind, kinds[kind][0]) for kind in helped]
     mostly = f", mostly {_SEVERAL.get(costly[0], f'{costly[0]}s')}" if len(costly) == 1 < len(moving) else ""
     return context.finding(
         "data-movement",
@@ -67,8 +71,14 @@ def copies(context: FindingContext) -> Finding | None:
         "; ".join(ways[:KINDS_NAMED]) or "no cure is known: later operators need the data in this form",
         moving,
         evidence,
-        has_cure=bool(ways),
+        has_cure=any(kind in _REPLACED for kind in helped),
     )
+
+
+def _way(kind: str, largest: Operator) -> str:
+    """What helps, with the place of the operator that moves most."""
+    place = where(largest)
+    return f"{_COPIES[kind]}{f' (most at {place})' if place else ''}"
 
 
 def _feed_layers(context: FindingContext, joins: Sequence[Operator]) -> bool:
