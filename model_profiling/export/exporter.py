@@ -355,7 +355,8 @@ def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: b
     lowering, precision = accuracy.lowering, accuracy.precision
     if accuracy.problem or lowering is None or precision is None:
         return  # the problem itself is reported
-    if precision.vanished:
+    vanished = precision.vanished or lowering.vanished
+    if vanished:
         yield (
             "PyTorch's own outputs are almost zero on the example inputs (at most "
             f"{precision.largest:.2g}), so the program's outputs cannot be checked: use trained weights, "
@@ -364,7 +365,7 @@ def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: b
     if not lowering.ok:
         far = f"outputs differ from PyTorch in {wanted.text} by {lowering.distance}"
         yield f"{far}{accuracy.where}: {accuracy.fix or 'compare with --backend portable'}"
-    if not precision.ok and not accuracy.where:
+    if not precision.ok and not accuracy.where and not vanished:
         yield (
             f"outputs in {wanted.text} differ from float32 by {precision.distance}: check the model's"
             " accuracy on real data"

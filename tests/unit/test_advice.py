@@ -584,6 +584,21 @@ def test_formats_that_were_measured_are_not_advised_again_if_they_are_slower() -
     assert "--dtype" not in bound.action and "--threads" in bound.first_step
 
 
+def test_a_quantized_program_is_not_told_to_try_its_own_format() -> None:
+    quantized = ("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 1000)
+
+    def advised(*calls: tuple[str, int]) -> dict[str, str]:
+        graph = ProgramGraph(Program("net_xnnpack_int8-dynamic.pte", 0, ()))
+        dump = replace(dump_of([("DELEGATE_CALL", [*calls])]), graph=graph)
+        return {each.id: each.action for each in advise([series_of([dump])])}
+
+    mixed, wide = advised(quantized, FC), advised(FC)
+    assert "compute in" not in mixed["matrix-bound"]
+    says(wide["matrix-bound"], "compute in fp32", "compare fp16 and int8 (")
+    first = [next(iter(each)) for each in (mixed, wide)]
+    assert first == ["matrix-bound", "precision-not-as-asked"], "first only if it is most of the model"
+
+
 def test_layer_norms_that_a_release_computes_wrongly_come_first() -> None:
     norm = ("native_call_native_layer_norm.out", 1)
 

@@ -354,7 +354,7 @@ def test_grouped_convolutions_that_are_no_problem(times: Times) -> None:
         assert "depthwise-as-igemm" not in found(model, times)
 
 
-def _quantized(inside: str) -> MadeModel:
+def _quantized(inside: str, named: str = "") -> MadeModel:
     """Quantized linear layers, with something between them that stays in floating point."""
     model = MadeModel()
     part = model.delegate()
@@ -368,7 +368,9 @@ def _quantized(inside: str) -> MadeModel:
     x = layer(x)
     if inside:
         x = part.node("Convert", [x], (16, 16), "Convert (NC)", 60)
-        x = part.node(inside, [x], (16, 16), f"{inside} (NC, F32)", 10, handle=model.place("middle", 9))
+        x = part.node(
+            inside, [x], (16, 16), f"{named or inside} (NC, F32)", 10, handle=model.place("middle", 9)
+        )
         x = part.node("Convert", [x], (16, 16), "Convert (NC)", 60, dtype="qint8")
     x = layer(x)
     end = part.node("Convert", [x], (16, 16), "Convert (NC)", 50)
@@ -383,6 +385,12 @@ def test_an_island_names_what_causes_it_and_the_edges_are_none() -> None:
     assert {each.kind for each in finding.operators} == {"quantize", "dequantize"}
     assert finding.evidence == {"islands": 1, "conversions": 2, "elsewhere": 2}
     assert finding.max_gain_pct == pytest.approx(100 * 120 / 831, abs=0.01), "edges are not part of it"
+    says(finding.action, "also quantize the operators")
+    says(
+        found(_quantized("StaticConstantPad", "Constant Pad"))["quantize-dequantize"].action,
+        "pads",
+        "following convolution",
+    )
     untimed = found(_quantized("Softmax"), Times.EMULATED)["quantize-dequantize"]
     assert untimed.max_gain_pct is None and untimed.concerns[0].note == "around Softmax"
     finding = found(_quantized(""))["quantize-dequantize"]

@@ -20,6 +20,10 @@ CONVERSIONS = ("quantize", "dequantize", "convert")
 _AT_RUN_TIME = ("qdint8", "qpint8")
 """A linear layer with weights of 8 or 4 bits converts its input to these: not an island."""
 _ID = "quantize-dequantize"
+PADDING = (
+    "remove pads of zero width, which copy too, and let the following convolution or pooling do padding that "
+    "is equal on both sides"
+)
 
 
 def conversions(context: FindingContext) -> Finding | None:
@@ -44,7 +48,9 @@ def conversions(context: FindingContext) -> Finding | None:
             f"Keep {plural(len(islands), 'part')} of the model in one number format: "
             f"{plural(len(inside), 'conversion')} {'is' if len(inside) == 1 else 'are'} around "
             f"{'it' if len(islands) == 1 else 'them'}",
-            "also quantize the operators named here, or replace them with operators that the quantizer "
+            f"the quantizer leaves pads in floating point: {PADDING}"
+            if {each.kind for _, between in islands for each in between} == {"pad"}
+            else "also quantize the operators named here, or replace them with operators that the quantizer "
             "knows; move what must stay in floating point to the start or end of the model",
             [concern for island in islands for concern in _around(*island)],
             evidence,

@@ -200,11 +200,17 @@ def _part(context: FindingContext, operators: Sequence[Operator]) -> float:
 def _other_formats(context: FindingContext, operators: Sequence[Operator]) -> tuple[str, str]:
     """The formats that were measured, those to compare with, and which reach SME2, and how to begin; empty if
     all products are in 8 bits or fewer."""
-    wide = [each for each in _WIDE if any(operator.precision == each for operator in operators)]
-    if not wide:
+    parts = {each: [one for one in operators if one.precision == each] for each in _WIDE}
+    wide = [each for each, some in parts.items() if _part(context, some) >= _NAMED]
+    # Of a quantized program, what stayed in floating point is another finding, unless it is most of it.
+    asked = _asked_format(context.series)
+    most = sum(_part(context, some) for some in parts.values()) >= _MOST * _part(context, operators)
+    if not wide or (asked.startswith("int") and not most):
         return "", ""
     dynamic = any(operator.kind == "linear" for operator in operators)
-    others = [each for each in FORMATS[1:4] if each not in wide and (dynamic or each != "int8-dynamic")]
+    others = [
+        each for each in FORMATS[1:4] if each not in (*wide, asked) and (dynamic or each != "int8-dynamic")
+    ]
     own, beside = context.series.untraced_ms or context.series.e2e_ms, context.beside
     faster = [each for each in sorted(beside, key=beside.__getitem__) if beside[each] < own]
     ways = []
@@ -219,6 +225,11 @@ def _other_formats(context: FindingContext, operators: Sequence[Operator]) -> tu
     ways.append(reaching(context.executorch, next(iter(kinds))))
     step = _COMPARE if untried else ways[0] if faster else ""
     return f"they compute in {listing(wide)}: {', '.join(filter(None, ways))}", step
+
+
+def _asked_format(series: SeriesAnalysis) -> str:
+    """The format in the program's name; empty if it has none."""
+    return format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
 
 
 def _on_sme2(context: FindingContext) -> str:
@@ -371,7 +382,7 @@ def _columns(operator: Operator) -> int:
 
 
 def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
-    asked = format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
+    asked = _asked_format(series)
     matrix = [operator for operator in matrix_operators(series) if operator.precision]
     other = [
         operator
@@ -386,6 +397,7 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
         other.sort(key=lambda operator: -operator.typical_ms)
     ran_in = list(dict.fromkeys(operator.precision for operator in other))
     flops, every = (sum(each.source.flops or 0 for each in some) for some in (other, matrix))
+    share = series.spent_by(other).share if timed else flops / (every or 1)
     concerns = []
     for operator in other:
         reason, spent = _why(operator, asked)[0], series.spent_by([operator])
@@ -406,6 +418,8 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
             "arithmetic_share_pct": percent(flops / (every or 1)),
             "time_share_pct": percent(series.spent_by(other).share) if timed else None,
         },
+        # Most of the model is not in the format that was asked for: the first thing to know.
+        weight_pct=percent(share) if share >= _MOST and not any(each.ran_wider for each in other) else 0.0,
     )
 
 

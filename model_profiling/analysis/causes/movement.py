@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.causes.avoidable import CONVERSIONS, calls_attention
+from model_profiling.analysis.causes.avoidable import CONVERSIONS, PADDING, calls_attention
 from model_profiling.analysis.causes.context import KINDS_NAMED, FindingContext, MethodFlow
 from model_profiling.analysis.causes.matrix import reads_patches
 from model_profiling.analysis.causes.outside import outside_lines
@@ -24,8 +24,7 @@ _COPIES = {
     "copy": "remove `clone` and `contiguous` where they are not needed",
     "reshape": "keep the same shape from layer to layer: a reshape in a delegate copies",
     "slice": "a slice copies: use a separate layer for each part instead of slicing the result of one",
-    "pad": "remove pads of zero width, which copy too, and let the following convolution or pooling do "
-    "padding that is equal on both sides",
+    "pad": PADDING,
     "rearrange": "rearrange once, at the start or end of the model",
 }
 """What helps against each kind of data movement in delegates; for other kinds nothing is known."""
