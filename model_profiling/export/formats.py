@@ -27,6 +27,7 @@ from model_profiling.models.registry import FormatNotForModel
 if TYPE_CHECKING:
     import torch
     from executorch.export import QuantizationRecipe
+    from torch.export import ExportedProgram
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     from model_profiling.models.base import ExampleInputs
@@ -231,7 +232,7 @@ def _quantized(
         prepared = prepare_pt2e(exported, quantizer)
         _calibrate(name, prepared, eager, calibration)
         converted = convert_pt2e(prepared)
-        if wanted.kind == "int8-dynamic" and program.graph_signature.buffers_to_mutate:
+        if wanted.kind == "int8-dynamic" and _keeps_state(program):
             # A cache cuts layers into several delegates. XNNPACK's partitioner then fails on a quantized
             # input that layers share ("dependency cycles"); ExecuTorch's export_llm duplicates it, too.
             DuplicateDynamicQuantChainPass()(converted)
@@ -240,6 +241,12 @@ def _quantized(
     ):
         raise FormatNotForModel(f"'{name}' has no operator that {wanted.text} quantizes", "choose fp16")
     return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes)
+
+
+def _keeps_state(program: ExportedProgram) -> bool:
+    """Whether the model writes into tensors, such as a cache in buffers."""
+    schemas = (getattr(node.target, "_schema", None) for node in program.graph.nodes)
+    return any(schema is not None and schema.is_mutable for schema in schemas)
 
 
 def _leave_integers(exported: Any) -> None:

@@ -96,11 +96,34 @@ def test_a_language_model_in_every_format(dtype: str, exported) -> None:
     assert torch.nn.functional.cosine_similarity(whole.float(), pieces.float()).item() > 0.99
 
 
-def test_one_method_takes_prompts_and_tokens(exported) -> None:
+def test_one_method_takes_prompts_and_tokens_also_in_executorchs_own_runner(exported, tmp_path) -> None:
     made = exported(f"{TINY},methods=1")
     tokens = torch.randint(0, 512, (1, 12))
     whole = _scores(made.pte, tokens, [("forward", 12)])
     assert torch.allclose(_scores(made.pte, tokens, [("forward", 11), ("forward", 1)]), whole, atol=1e-5)
+
+    from executorch.extension.llm.runner import GenerationConfig, TextLLMRunner
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    # A token for each letter; the others only come out.
+    words = ["<unk>", "<s>", "</s>", *map(chr, range(ord("a"), ord("z") + 1))]
+    words += [f"<{number}>" for number in range(len(words), 512)]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    settings = GenerationConfig()
+    settings.max_new_tokens, settings.temperature, settings.echo = 4, 0.0, False
+    said: list[str] = []
+    with quietly():
+        runner = TextLLMRunner(str(made.pte), str(tmp_path / "tokenizer.json"))
+        runner.generate("hello", settings, said.append)
+
+    model, known = _eager(TINY), [words.index(letter) for letter in "hello"]
+    with quietly(), torch.no_grad():
+        for _ in range(4):
+            known.append(int(model(torch.tensor([known]), torch.tensor([0])).argmax()))
+    assert said == [words[token] for token in known[5:]]
 
 
 @pytest.mark.quick
@@ -162,7 +185,7 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, mon
         export_model(str(_folder(tmp_path, "llama")), outdir=tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("llama", "fp32"), ("qwen2", "fp16")])
+@pytest.mark.parametrize(("kind", "dtype"), [("llama", "fp16"), ("qwen2", "int8-dynamic")])
 def test_a_transformers_model_from_its_config(kind: str, dtype: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     spec = f"{_folder(tmp_path, kind)}@layers=1,prompt=16,context=32"
@@ -176,4 +199,4 @@ def test_a_transformers_model_from_its_config(kind: str, dtype: str, tmp_path: P
     with torch.no_grad():
         expected = plain(tokens, use_cache=False).logits[:, -1]
     scores = _scores(made.pte, tokens, [("prefill", 9), ("decode", 1), ("prefill", 2)]).float()
-    assert torch.allclose(scores, expected, atol=1e-5 if dtype == "fp32" else 2e-2)
+    assert torch.nn.functional.cosine_similarity(scores, expected).item() > 0.999
