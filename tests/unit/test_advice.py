@@ -597,6 +597,10 @@ def test_a_quantized_program_is_not_told_to_try_its_own_format() -> None:
     says(wide["matrix-bound"], "compute in fp32", "compare fp16 and int8 (")
     first = [next(iter(each)) for each in (mixed, wide)]
     assert first == ["matrix-bound", "precision-not-as-asked"], "first only if it is most of the model"
+    outside = ("OPERATOR_CALL", [("native_call_convolution.out", 5000)])
+    dump = dump_of([("DELEGATE_CALL", [quantized]), outside])
+    graph = ProgramGraph(Program("net_xnnpack_int8-dynamic.pte", 0, ()))
+    assert first_of(replace(dump, graph=graph)).id == "outside-delegates"
 
 
 def test_layer_norms_that_a_release_computes_wrongly_come_first() -> None:

@@ -397,7 +397,9 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
         other.sort(key=lambda operator: -operator.typical_ms)
     ran_in = list(dict.fromkeys(operator.precision for operator in other))
     flops, every = (sum(each.source.flops or 0 for each in some) for some in (other, matrix))
-    share = series.spent_by(other).share if timed else flops / (every or 1)
+    inside = [operator for operator in other if operator.delegated]  # the others are a finding of their own
+    inside_flops = sum(each.source.flops or 0 for each in inside)
+    share = series.spent_by(inside).share if timed else inside_flops / (every or 1)
     concerns = []
     for operator in other:
         reason, spent = _why(operator, asked)[0], series.spent_by([operator])
