@@ -459,7 +459,8 @@ def _identity(earlier: Manifest, cpu: str, now: Manifest) -> tuple[tuple[str, ob
 
 
 def _differences(path: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
-    if path in _FREE or before == after:
+    # A setting that is empty by default may have been added since the run began.
+    if path in _FREE or before == after or (before is None and after in ({}, [])):
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in dict.fromkeys((*before, *after)):
