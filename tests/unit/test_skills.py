@@ -34,9 +34,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_eight_of_the_workflow_are_there_in_order() -> None:
+def test_all_are_there_in_order() -> None:
     numbers = [skill.source[:2] for skill in list_skills()]
-    assert numbers == [f"{number:02}" for number in range(1, 9)]
+    assert numbers == [f"{number:02}" for number in range(1, 10)]
     catalogue = (TEXTS / "readme.md").read_text()
     for skill in list_skills():
         assert f"({skill.source}) | `{skill.name}` |" in catalogue
@@ -45,7 +45,7 @@ def test_the_eight_of_the_workflow_are_there_in_order() -> None:
 def test_what_is_written_follows_the_agent_skills_rules(installed: Path) -> None:
     reference = pytest.importorskip("skills_ref", reason="skills-ref needs Python 3.11")
     folders = sorted(path for path in installed.iterdir() if path.is_dir())
-    assert len(folders) == 8
+    assert len(folders) == 9
     for folder in folders:
         assert reference.validate(folder) == []
         properties = reference.read_properties(folder)
