@@ -1,9 +1,9 @@
 """Do the rates of `sme2prof llm` agree with what ExecuTorch's own Python runner for language models reports?
 
 Every round runs the same program, on the same threads, with the same number of tokens, in a process of each
-kind, in turn: `executorch.extension.llm.runner` (the peer), which generates an answer, and the kit's runner at
-the same prompt and in the middle of the same answer. The peer counts in whole milliseconds, and the time of its
-answer includes sampling, which is taken off. The median over the rounds stands for each.
+kind, in turn: `executorch.extension.llm.runner` (the peer), which generates an answer, and the kit's runner,
+at the same prompt and in the middle of the same answer. The peer counts in whole milliseconds, and the time of
+its answer includes sampling, which is taken off. The median over the rounds stands for each.
 
     sme2prof export smollm2@layers=6,methods=1
     python bench/llm_peer.py FILE.pte [--prompt 128] [--answer 64] [--threads 1] [--rounds 7]
