@@ -2,7 +2,7 @@
 
 Every round runs the same program, on the same threads, with the same number of tokens, in a process of each
 kind, in turn: `executorch.extension.llm.runner` (the peer), which generates an answer, and the kit's runner,
-at the same prompt and in the middle of the same answer. The peer counts in whole milliseconds, and the time of
+at the same prompt and in the middle of the same answer. The peer counts whole milliseconds, and the time of
 its answer includes sampling, which is taken off. The median over the rounds stands for each.
 
     sme2prof export smollm2@layers=6,methods=1
