@@ -5,7 +5,6 @@ from model_profiling.models.options import ModelOption
 from model_profiling.models.registry import register_model
 
 _CHECKPOINT = ModelOption("checkpoint", None, "weights as export_llm takes them; random without")
-_NOT_SUPPORTED = {"int8": "ranges of activations cannot hold the attention mask's minus infinity"}
 _INPUTS = ["1x32 int64", "1 int64"]
 
 register_model(
@@ -14,7 +13,6 @@ register_model(
     inputs=_INPUTS,
     description="a language model for tests, small enough for emulation; weights seeded at random",
     options=language_options(2, prompt=64, context=128),
-    not_supported=_NOT_SUPPORTED,
 )
 for _name, _cls, _layers, _size in (
     ("smollm2", "SmolLM2", 30, "SmolLM2 of 135 million parameters"),
@@ -31,5 +29,4 @@ for _name, _cls, _layers, _size in (
         inputs=_INPUTS,
         description=f"{_size}; weights seeded at random, or from a checkpoint",
         options=[*language_options(_layers), _CHECKPOINT],
-        not_supported=_NOT_SUPPORTED,
     )
