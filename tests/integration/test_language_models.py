@@ -21,8 +21,10 @@ TWO_METHODS = f"{Path(__file__).parents[1] / 'models' / 'two_methods.py'}:TwoMet
 TINY = "tiny_llama@layers=1,prompt=16,context=32"
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8-dynamic", "int4"])
+@pytest.mark.parametrize(
+    "dtype",
+    [*(pytest.param(each, marks=pytest.mark.quick) for each in ("fp32", "int8-dynamic")), "fp16", "int4"],
+)
 def test_methods_share_what_the_model_writes(dtype: str, exported) -> None:
     """The export runs both in turn, so that equal outputs mean a shared buffer."""
     from executorch.runtime import Runtime
