@@ -100,7 +100,8 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
         for found in kept.kernels
     )
     when = f" on {kept.made[:10]}" if kept.made else ""
-    source = f"an emulated run of the same program{when}"
+    other = kept.fed.replace("_", " ") if run.manifest and kept.fed != run.manifest.fed else ""
+    source = f"an emulated run of the same program{f' with other inputs ({other})' if other else ''}{when}"
     return own, PlaceEvidence(source, True, proven, kept.parity, kept.operators)
 
 
@@ -181,6 +182,7 @@ def evidence_record(run: Run) -> Evidence:
         cpu=run.manifest.cpu,
         times=run.times,
         made=run.manifest.started,
+        fed=run.manifest.fed,
         executorch=run.manifest.executorch.version or "",
         kernels=tuple(
             KernelList(

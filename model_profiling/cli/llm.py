@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,7 +14,6 @@ from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.report import document as doc
 from model_profiling.report.language_document import language_table
 from model_profiling.report.text import render_terminal
-from model_profiling.run.remarks import warning_lines
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.language import POSITIONS, PROMPTS, profile_language
 from model_profiling.workflow.measure import RunOptions
@@ -104,8 +102,7 @@ def llm_command(
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
     with measuring(frame.KEPT, quiet=quiet) as progress:
         done = profile_language(model, options, run, prompts=prompts, positions=positions, progress=progress)
-    remarks = [replace(remark, series=None) for outcome in done.outcomes for remark in outcome.all_remarks]
-    code = for_tools.print_warnings(warning_lines(dict.fromkeys(remarks)), quiet=quiet or as_json)
+    code = for_tools.print_warnings(done.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts({**done.found.facts(), **page_facts(done.page)})
         return code

@@ -84,7 +84,8 @@ def _phase(program: Program, method: Method) -> Phase | None:
     if len(shape) != 2 or shape[0] != 1:
         return None
     numbers, given = method.input_numbers, math.prod(method.inputs[position].shape)
-    return Phase(method, numbers[tokens], numbers[position], shape[1], method.variable[tokens], given)
+    most = min(shape[1], program.fact("get_max_seq_len") or shape[1])
+    return Phase(method, numbers[tokens], numbers[position], most, method.variable[tokens], given)
 
 
 def read_per_step(method: Method) -> tuple[int, int]:

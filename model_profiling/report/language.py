@@ -74,7 +74,7 @@ class LanguageCase:
     def name(self) -> str:
         if self.phase == "prompt":
             return f"prompt of {plural(self.tokens, 'token')}"
-        return f"answer at position {self.position}"
+        return f"answer after {plural(self.position, 'token')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,8 @@ class Language:
     """Bytes per second that this machine's memory was measured to give; None if it was not measured."""
     left_out: tuple[str, ...] = ()
     """Lengths and positions that were asked for and do not fit, with the reason."""
+    warnings: tuple[str, ...] = ()
+    """What to know before trusting the figures, with the cases that each is about."""
     schema_version: Literal[1] = 1
 
     def of(self, phase: PhaseName) -> tuple[LanguageCase, ...]:
@@ -148,7 +150,8 @@ def _rates(found: Language) -> Iterator[str]:
         yield "The program reads a prompt token by token: it has no method for several tokens at once."
     rates = [(case.position, case.first.rate(1)) for case in answers if case.first]
     if rates:
-        yield f"The answer comes at {listing([f'{rate} at position {place}' for place, rate in rates])}."
+        after = [f"{rate} after {plural(place, 'token')}" for place, rate in rates]
+        yield f"The answer comes at {listing(after)}."
     for phase in (prompts[-1:], answers[-1:]):
         for case in phase:
             largest = sorted(case.parts.items(), key=lambda part: -part[1])[:2]
@@ -171,11 +174,11 @@ def _changes(found: Language) -> Iterator[str]:
             yield f"{case.name.capitalize()}: {speedup_text(case.speedup)} with SME2 on."
         elif case.projected:
             low, high = case.projected
-            yield f"{case.name.capitalize()}: projected, not measured, {low:.2f}x to {high:.2f}x as fast."
+            about = "SME2 would not help: projected" if high <= 1 else "projected"
+            yield f"{case.name.capitalize()}: {about}, not measured, {low:.2f}x to {high:.2f}x as fast."
         if case.sme2_operators:
             ran, total = case.sme2_operators
-            kernels = f" ({listing(case.kernels[:2])})" if case.kernels else ""
-            yield f"SME2 kernels run {ran} of its {plural(total, 'matrix operator')}{kernels}."
+            yield f"In emulation, SME2 kernels ran {ran} of its {plural(total, 'matrix operator')}."
         else:
             yield f"{case.name.capitalize()}: not tested which operators run on SME2."
 
@@ -196,7 +199,9 @@ def _memory(found: Language, step: PhaseLatency) -> str:
     """What the answer reads for each token, and what that leaves to gain."""
     read = found.read
     rate = read.total * 1e3 / step.median_ms
-    told = f"Each token of the answer reads {size(read.weights)} of weights and {size(read.cache)} of cache"
+    told = (
+        f"Each token of the answer reads {size(read.weights)} of weights and {size(read.cache)} of KV cache"
+    )
     if found.bandwidth is None:
         return f"{told}, {size(rate)} per second."
     share = rate / found.bandwidth
@@ -211,4 +216,4 @@ def _memory(found: Language, step: PhaseLatency) -> str:
 
 
 def _short(rate: float) -> str:
-    return f"{rate:.3g}" if rate < 100 else f"{rate:.0f}"
+    return f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}"

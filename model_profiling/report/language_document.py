@@ -89,8 +89,8 @@ def _notes(found: Language) -> Iterator[str]:
         yield f"Measured on {found.cpu}. The brackets are 95% intervals."
     yield "The time of a prompt is the time to the first token. " + NOT_PART
     yield (
-        f"The cache holds {found.context} tokens. Every inference starts with the same empty cache at the "
-        "position that it is given: times do not depend on what the cache contains."
+        f"The KV cache holds {found.context} tokens. Every inference starts with a cache of zeros and is told how "
+        "many tokens came before: times depend on that number, not on what the cache contains."
     )
     memory = max((case.peak_memory_bytes or 0 for case in found.cases), default=0)
     loading = [case.load_ms for case in found.cases if case.load_ms is not None]
@@ -100,6 +100,7 @@ def _notes(found: Language) -> Iterator[str]:
         yield f"Loading takes {load} ms, memory peaks at {size(memory)}, the program has {program}."
     for why in found.left_out:
         yield f"Left out: {why}."
+    yield from found.warnings
 
 
 def _parts_table(found: Language) -> doc.Block:
@@ -124,18 +125,21 @@ def _kernels(found: Language) -> Iterator[doc.Block]:
 
 def _rate_chart(found: Language) -> doc.Chart | None:
     """Tokens per second of the answer over the position in the cache."""
+    several = len({(each.experiment, each.threads) for case in found.cases for each in case.latencies}) > 1
     rows: list[draw.Row] = []
     for case in found.of("answer"):
         for each in case.latencies:
-            name = _side(found, each.experiment, each.threads, several=True).removeprefix(", ")
+            name = _side(found, each.experiment, each.threads, several=several).removeprefix(", ")
             rows.append(
                 {
-                    "series": draw.named(name),
+                    "series": draw.named(name or found.cpu),
                     "position": case.position,
                     "rate": each.tokens_per_s(1),
                     "low": 1e3 / (each.high_ms or each.median_ms),
                     "high": 1e3 / (each.low_ms or each.median_ms),
-                    "_text": f"{each.tokens_per_s(1):.3g}",
+                    "_text": f"{each.tokens_per_s(1):,.3g}"
+                    if each.tokens_per_s(1) < 100
+                    else f"{each.tokens_per_s(1):,.0f}",
                 }
             )
     if len({row["position"] for row in rows}) < 2:
@@ -143,7 +147,7 @@ def _rate_chart(found: Language) -> doc.Chart | None:
     colour = draw.series_colours("series", dict.fromkeys(str(row["series"]) for row in rows))
     x: draw.Channel = {
         "type": "ordinal",
-        "title": "position in the cache",
+        "title": "tokens before it",
         "axis": {"labelAngle": 0},
         "scale": {"type": "point", "padding": 0.6},
     }

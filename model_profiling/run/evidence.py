@@ -120,6 +120,8 @@ class Evidence:
     cpu: str
     times: Times
     made: str = ""
+    fed: str = ""
+    """Sizes and values of inputs that were asked for: `tokens_32_input_pos_0`."""
     executorch: str = ""
     kernels: tuple[KernelList, ...] = ()
     parity: tuple[PairParity, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.analysis.findings import Finding
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.progress import Progress, Silent
@@ -18,8 +19,9 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.language import Language, LanguageCase, PhaseLatency, PhaseName, ReadPerToken
 from model_profiling.report.language_document import language_document
 from model_profiling.report.verdict import answers
-from model_profiling.run import Run, names
+from model_profiling.run import Run, Series, names
 from model_profiling.run.folders import locked
+from model_profiling.run.remarks import WarningLine, warning_lines
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.targets import plan_targets
 from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
@@ -41,6 +43,7 @@ class LanguageOutcome:
     found: Language
     outcomes: tuple[ProfileOutcome, ...]
     page: Path
+    warnings: tuple[WarningLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,17 @@ def profile_language(
         outcomes.append(outcome)
     home = names.runs_folder(program, options.home)
     cases = tuple(_found(each, outcome, home) for each, outcome in zip(asked, outcomes, strict=True))
+    remarks = tuple(
+        replace(remark, series=Series(case.name))
+        for case, outcome in zip(cases, outcomes, strict=True)
+        for remark in outcome.all_remarks
+    )
+    warnings = warning_lines(remarks)
     found = _gather(program, known, cases, outcomes[0].main.data, left_out)
+    found = replace(found, warnings=tuple(str(line) for line in warnings))
     files.write_json(home / FACTS, found.facts())
     page = write_page(language_document(found), home / REPORT, f"{found.model}: prompt and answer")
-    return LanguageOutcome(found, tuple(outcomes), page)
+    return LanguageOutcome(found, tuple(outcomes), page, warnings)
 
 
 def _cases(
@@ -107,21 +117,22 @@ def _cases(
         fixed = () if phase.variable else (phase.most,)
         for tokens in fixed or sorted(set(prompts or _as_far_as(PROMPTS, phase.most))):
             if tokens > phase.most:
-                left_out.append(f"a prompt of {tokens} tokens: the program takes at most {phase.most}")
+                left_out.append(
+                    f"a prompt of {tokens} tokens, because the program takes at most {phase.most}"
+                )
             else:
                 asked.append(_Asked("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
     for position in sorted(set(positions or _as_far_as(POSITIONS, known.context - 1))):
         if position >= known.context:
-            left_out.append(f"position {position}: the cache holds {known.context} tokens")
+            left_out.append(f"an answer after {position} tokens, because the cache holds {known.context}")
         else:
             asked.append(_Asked("answer", 1, position, _case(known.step, named(known.step), 1, position)))
     return asked, tuple(left_out)
 
 
 def _as_far_as(usual: Sequence[int], most: int) -> tuple[int, ...]:
-    """The usual numbers up to `most`; if that leaves some out, the largest that fits as well."""
-    fitting = tuple(each for each in usual if each <= most)
-    return fitting if len(fitting) == len(usual) else (*fitting, most)
+    """The usual numbers; if some are above `most`, that number as well."""
+    return (*usual, most) if max(usual) > most else tuple(usual)
 
 
 def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> Case:
@@ -209,8 +220,16 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         kernels=_kernels(outcome),
         load_ms=costs.get("load_ms"),
         peak_memory_bytes=int(costs["peak_memory_bytes"]) if "peak_memory_bytes" in costs else None,
-        next=data.findings[0].title if data.findings else "",
+        next=_first_advice(data.findings),
     )
+
+
+def _first_advice(findings: Sequence[Finding]) -> str:
+    """The first finding and what it could bring."""
+    if not findings:
+        return ""
+    gain = findings[0].max_gain_pct
+    return f"{findings[0].title}{'' if gain is None else f' (at most {gain:.1f}% less time)'}"
 
 
 def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:

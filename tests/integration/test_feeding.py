@@ -176,11 +176,11 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
     done = profile_language(str(caching), options, prompts=(4, 9, 64), positions=(0, 12, 16))
     found = done.found
     assert [case.name for case in found.cases] == [
-        "prompt of 4 tokens", "prompt of 9 tokens", "answer at position 0", "answer at position 12",
+        "prompt of 4 tokens", "prompt of 9 tokens", "answer after 0 tokens", "answer after 12 tokens",
     ]  # fmt: skip
     assert found.left_out == (
-        "a prompt of 64 tokens: the program takes at most 11",
-        "position 16: the cache holds 16 tokens",
+        "a prompt of 64 tokens, because the program takes at most 11",
+        "an answer after 16 tokens, because the cache holds 16",
     )
     told = json.loads((tmp_path / "runs" / "llm.json").read_text())
     page = (tmp_path / "runs" / "llm.md").read_text()
@@ -195,7 +195,9 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
         says(page, latency.rate(case.tokens).replace(" tokens/s", ""))
     assert found.read.weights == 24 * 8 * 4 + 24 * 4 + 11 * 8 * 4, "the layer, its bias, rows of the table"
     assert found.read.cache == 16 * 8 * 4 and found.bandwidth is not None and found.bandwidth > 1e8
-    says(page, "Sampling and tokenizing are not part", "Left out: position 16", "caches may hold")
+    says(
+        page, "Sampling and tokenizing are not part", "Left out: an answer after 16 tokens", "caches may hold"
+    )
 
 
 def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, capsys) -> None:
