@@ -89,8 +89,8 @@ def _notes(found: Language) -> Iterator[str]:
         yield f"Measured on {found.cpu}. The brackets are 95% intervals."
     yield "The time of a prompt is the time to the first token. " + NOT_PART
     yield (
-        f"The KV cache holds {found.context} tokens. Every inference starts with a cache of zeros and is told how "
-        "many tokens came before: times depend on that number, not on what the cache contains."
+        f"The KV cache holds {found.context} tokens. Every inference starts with a cache of zeros and is "
+        "told how many tokens came before: times depend on that number, not on what the cache contains."
     )
     memory = max((case.peak_memory_bytes or 0 for case in found.cases), default=0)
     loading = [case.load_ms for case in found.cases if case.load_ms is not None]
