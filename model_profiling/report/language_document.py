@@ -105,7 +105,7 @@ def _notes(found: Language) -> Iterator[str]:
 
 def _parts_table(found: Language) -> doc.Block:
     named = [category.value for category in Category]
-    used = dict.fromkeys(part for case in found.cases for part in case.parts)
+    used = dict.fromkeys(name for case in found.cases for name, share in case.parts.items() if share)
     columns = sorted(used, key=lambda name: named.index(name) if name in named else len(named))
     rows = [
         (case.name, *(percent(case.parts[name]) if name in case.parts else MISSING for name in columns))
