@@ -302,6 +302,13 @@ class Manifest(Part):
         return found
 
     @property
+    def spoken_case(self) -> tuple[str, ...]:
+        """`decode` and `input_pos 256`: the method and what it was fed, if that is not the usual."""
+        given = (word.partition("=") for word in self.feeding_words[1::2])
+        fed = (f"{name} {value.removeprefix('1x')}" for name, _, value in given)
+        return (*((self.method_run,) if self.method_run not in ("", "forward") else ()), *fed)
+
+    @property
     def case(self) -> tuple[str, str]:
         """The method that ran and what it was fed, if known: what tells runs of one program apart."""
         return self.method_run, self.fed

@@ -158,7 +158,10 @@ class Run:
     @property
     def in_short(self) -> str:
         """For example `toy_cnn (XNNPACK, fp16) on Linux`, or `toy_cnn (XNNPACK, fp16, emulated)`."""
-        name, details = names.spoken_variant(self.model_name or "dumps")
+        manifest = self.manifest
+        stem = Path(manifest.model).stem if manifest and manifest.model else self.model_name
+        name, details = names.spoken_variant(stem or "dumps")
+        details += manifest.spoken_case if manifest else ()
         details += ("emulated",) if self.platform == "emulated" else ()
         spoken = f"{name} ({', '.join(details)})" if details else name
         if self.platform == "emulated":

@@ -157,12 +157,15 @@ def _run(run: Run, identity: Identity, labels: Labels, added: int, warnings: Seq
 
 def variant_of(run: Run) -> tuple[str, str, str]:
     """Return the model, its dtype and its backend, from the program's name and the manifest."""
-    program = _program(run)
+    program, manifest = _program(run), run.manifest
     if not program:
         return _UNKNOWN, "", ""
-    model, variant = names.variant_of(Path(f"{program}.pte"))
+    # A run's name may also tell the method and its inputs, after the variant.
+    stem = Path(manifest.model).stem if manifest and manifest.model else program
+    model, variant = names.variant_of(Path(f"{stem}.pte"))
     backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
-    manifest = run.manifest
+    if manifest:
+        model = names.with_method(model, manifest.method, manifest.fed)
     if not dtype and manifest and manifest.quantized is not None and manifest.half is not None:
         dtype = "int8" if manifest.quantized else "fp16" if manifest.half else "fp32"
     return model, "int8" if dtype == "q8" else dtype, backend
