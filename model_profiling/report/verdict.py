@@ -407,16 +407,22 @@ def gain_text(found: Finding) -> str:
     return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
-def _largest(series: SeriesAnalysis) -> str:
-    """Say what takes most of the time and what comes next; for an overhead, also why."""
+def time_shares(series: SeriesAnalysis) -> dict[str, float]:
+    """Return each part's share of the time in percent; without the tracer's own time if that distorts it."""
     shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
-    tracers = 100 * series.tracing.share
     if series.distorted:
         # Operators' own times hold, so the time without the tracer's part divides in the same way.
+        tracers = 100 * series.tracing.share
         real = 100 / max(0.1, 100 - tracers)
         around = sum(shares.pop(name) for name in OVERHEADS)
         shares = {name: share * real for name, share in shares.items()}
         shares[_AROUND] = max(0.0, (around - tracers) * real)
+    return shares
+
+
+def _largest(series: SeriesAnalysis) -> str:
+    """Say what takes most of the time and what comes next; for an overhead, also why."""
+    shares, tracers = time_shares(series), 100 * series.tracing.share
     (name, most), *others = sorted(shares.items(), key=lambda item: -item[1])
     it = "" if series.distorted else " of it"
     text = f"{name} {f'takes most{it}' if round(most, 1) > 50 else 'is the largest part'} ({most:.1f}%)"

@@ -14,11 +14,10 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.pipeline.feeding import input_names
 from model_profiling.program import read_program
 from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
-from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import ReportData
 from model_profiling.report.language import Language, LanguageCase, PhaseLatency, PhaseName, ReadPerToken
 from model_profiling.report.language_document import language_document
-from model_profiling.report.verdict import answers
+from model_profiling.report.verdict import answers, time_shares
 from model_profiling.run import Run, Series, names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import WarningLine, warning_lines
@@ -203,7 +202,7 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     headline, outlook = data.headline, data.outlook
     coverage = outlook.coverage
     switched = (pair.speedup for pair in data.pairs if data.run.switches_sme2(pair.pair))
-    shown = break_down(headline.dumps).parts if headline and headline.dumps else {}
+    shares = time_shares(headline.dumps) if headline and headline.dumps else {}
     costs = answers(data).costs
     projection = outlook.headline
     return LanguageCase(
@@ -215,7 +214,7 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         latencies=tuple(latencies),
         speedup=next(switched, None),
         projected=(projection.low, projection.high) if projection else None,
-        parts={name: part.percent / 100 for name, part in shown.items()},
+        parts={name: share / 100 for name, share in shares.items()},
         sme2_operators=(len(coverage.proven), len(coverage.operators)) if coverage.tested else None,
         kernels=_kernels(outcome),
         load_ms=costs.get("load_ms"),
