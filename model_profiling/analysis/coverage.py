@@ -26,6 +26,9 @@ LOW_SHARE = 0.25
 """A smaller share of the matrix arithmetic on SME2 is low: the rest matters more than what SME2 brings."""
 _ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
 
+SME2_KERNELS = "SME2 kernels"
+"""The question whether such kernels run; emulation answers it."""
+
 
 @dataclass(frozen=True, slots=True)
 class NotTested:
@@ -36,7 +39,12 @@ class NotTested:
     next: str
 
     def __str__(self) -> str:
-        return f"{self.what}: not tested, because {self.because}; next: {self.next}"
+        return f"{self.what}: not tested, because {self.because}; next: {self.how}"
+
+    @property
+    def how(self) -> str:
+        """What to do next, a command marked as code."""
+        return f"`{self.next}`" if self.next.startswith("sme2prof ") else self.next
 
 
 def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
@@ -49,10 +57,13 @@ def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested
     answers = {kernels.sme.answer for place in evidence for kernels in place.kernels}
     if answers & {"sme2", "sme", "sme-or-sme2", "none"}:
         return None
-    what, manifest = "SME2 kernels", run.manifest
+    what, manifest = SME2_KERNELS, run.manifest
     kept = run.evidence
     if kept is not None and kept.problem:
-        return NotTested(what, kept.problem, f"{kept.fix}; then {profile_command(run, emulated=True)}")
+        command = profile_command(run, emulated=True)
+        # What --quick left out, the command does.
+        alone = "--quick" in kept.problem
+        return NotTested(what, kept.problem, command if alone else f"{kept.fix}; then `{command}`")
     if manifest is None:
         return NotTested(what, "there is no list of kernels beside these dumps", profile_command(run))
     if manifest.has_sme2 is False:

@@ -223,7 +223,7 @@ EXACT_CALL = "true boundaries"
 MISFIT = "boundaries"
 """Kind of remark on boundaries that cannot be used."""
 
-EXACT = "exact to the nanosecond, from the backend's clock calls"
+EXACT = "nanoseconds, from the backend's clock calls"
 CUT = "whole microseconds of XNNPACK"
 OWN = "nanoseconds of ExecuTorch's runtime"
 """Used when no delegate reported operators."""

@@ -348,12 +348,14 @@ def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     first, typical = series.first, series.e2e_ms
     if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
-    units = "launches" if series.took_turns else "rounds"
+    unit = "launch" if series.took_turns else "round"
+    pace = "slow" if first.e2e_ms > typical else "fast"
     said = Diagnostic(
         series.series,
         "unusual",
-        f"the first dump's mean, {first.e2e_ms:.3f} ms, is far from the typical time, {typical:.3f} ms",
-        f"CSV files and per_etdump show the first dump only; reports use all {units}",
+        f"the CSV files come from the first {unit}, which was {pace}: "
+        f"{first.e2e_ms:.3f} ms, typically {typical:.3f} ms",
+        "use the report's numbers",
     )
     return replace(series, rounds=(replace(first, warnings=(*first.warnings, said)), *series.rounds[1:]))
 

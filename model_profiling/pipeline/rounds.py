@@ -20,7 +20,7 @@ from pathlib import Path
 from model_profiling.config.settings import Schedule as ScheduleSettings
 from model_profiling.core import files
 from model_profiling.core.errors import RunError
-from model_profiling.core.formatting import listing, plural
+from model_profiling.core.formatting import listing
 from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
 from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
 from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
@@ -166,13 +166,13 @@ class Rounds:
         if limit is None or not self._in_turns:
             first.progress.advance(rounds, max(rounds, self._most_alone), f"round {rounds}")
             return
-        spent, launches = round(self._spent), plural(rounds, "launch")
+        spent = round(self._spent)
         if spent <= limit:
-            first.progress.advance(spent, round(limit), f"{launches}, {spent} s of {limit:g} s at most")
+            first.progress.advance(spent, round(limit), f"launch {rounds}, {spent} of {limit:g} s")
         else:
             # A slow model gets as many launches as a verdict needs, whatever its budget.
             least = max(rounds, settings.min_rounds)
-            first.progress.advance(rounds, least, f"{launches}, {least} at least; {spent} s")
+            first.progress.advance(rounds, least, f"launch {rounds} of {least}, {spent} s")
 
     def _done(self, number: int) -> bool:
         """Whether every process of a round is measured and, in lockstep, in the same launch. A round cut

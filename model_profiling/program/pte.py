@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import FlatBuffer, Source, Table, load
-from model_profiling.program.category import bytes_moved
+from model_profiling.program.category import bytes_of_operator
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.delegates.portable.operators import operator_flops, slides_window
 from model_profiling.program.delegates.protocol import Graph, Payload
@@ -302,7 +302,7 @@ class _Reading:
             transposed = any(values.flags.get(index, False) for index in given)
             taps = self._taps(values, given, call.at) if slides_window(name) else 0
             flops = operator_flops(name, inputs, outputs, transposed=transposed, taps=taps)
-            moved = bytes_moved(inputs, outputs)
+            moved = bytes_of_operator(name, inputs, outputs)
             return Instruction(
                 chain, number, "operator", name, -1, inputs, outputs, flops, moved,
                 values.ids_of(given), values.ids_of(made), values.permutation(name, given),

@@ -150,7 +150,11 @@ def series_table(series: SeriesAnalysis) -> Table:
         category.value: sum(operator.category is category for operator in series.operators)
         for category in series.breakdown.categories
     }
-    rows = [(name, *found.cells, str(counts.get(name, MISSING))) for name, found in shown.parts.items()]
+    rows = [
+        (name, *found.cells, str(counts.get(name, MISSING)))
+        for name, found in shown.parts.items()
+        if found.ms or counts.get(name)
+    ]
     rows.append((_END_TO_END, *shown.end_to_end.cells, str(len(series.operators))))
     return make_table(("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3))
 

@@ -44,7 +44,7 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
             "what the evidence says",
             lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
         ),
-        doc.Column("matrix operators on SME", lambda found: _on_sme(data, place, found)),
+        doc.Column("matrix operators on SME2", lambda found: _on_sme(data, place, found)),
     )
     yield doc.table_of(place.kernels, columns)
     yield from doc.make_list(
@@ -197,11 +197,7 @@ def _what_bounds_are(data: ReportData, findings: Sequence[Finding]) -> str:
         else ""
     )
     whose = "; ".join(filter(None, (series.label, series.bounds_are_of)))
-    which = " with a percentage" if any(found.max_gain_pct is None for found in findings) else ""
-    return (
-        f"Each with the most it could save, as a share of an inference ({whose})."
-        f"{traced} No operator is in two items{which}: what they could save does not overlap."
-    )
+    return f"Percentages of an inference ({whose}) are upper limits, and they can be added.{traced}"
 
 
 def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:

@@ -317,8 +317,8 @@ def _timeline_view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:
         "file": file,
         "run": run.number,
         "lead": (
-            f"Run {run.number} of {file}: {milliseconds(whole / 1e6)} ms with the tracer on, nearest to "
-            "the median of all."
+            f"Run {run.number} of {file}, the most typical one in this file: "
+            f"{milliseconds(whole / 1e6)} ms with the tracer on."
         ),
         "events": [
             [

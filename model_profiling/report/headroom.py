@@ -21,25 +21,13 @@ from model_profiling.run import Series
 _MISSING_SHOWN = 12
 
 
-def bottleneck_text(found: Projection) -> str:
-    low, high = found.after_low, found.after_high
-    if low.name == high.name:
-        shares = span(*map(percent, sorted((low.share, high.share))))
-        word = "still" if low.name == found.before.name else "then"
-        return f"Projected with SME2: {low.name} would {word} be the largest part of the time ({shares})."
-    return (
-        f"Projected with SME2: {low.name} would be the largest part of the time ({percent(low.share)}) if "
-        f"SME2 helps least, {high.name} ({percent(high.share)}) if it helps most."
-    )
-
-
 def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
     outlook = data.outlook
     coverage = outlook.coverage
     blocks: list[doc.Block] = []
     if not coverage.tested:
         words = f"It was not tested which operators run on SME2: {coverage.reason}. Next: "
-        return [doc.Paragraph((words, doc.Code(coverage.next_command), "."))]
+        return [doc.Paragraph((words, _marked(coverage.next_command), "."))]
     if coverage.operators:
         blocks.append(doc.Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
     else:
@@ -87,6 +75,10 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
         for found in outlook.projections
         if found.unmatched
     )
+
+
+def _marked(what_next: str) -> doc.Inline:
+    return doc.Code(what_next) if what_next.startswith("sme2prof ") else what_next
 
 
 def _projected(found: Projection) -> str:
@@ -148,8 +140,8 @@ _MISSING: tuple[doc.Column[MissingOperator], ...] = (
 )
 
 
-def proven_text(coverage: Coverage, more: str = "") -> str:
-    """Say how much of the matrix work ran on SME2; `more` is appended to the shares."""
+def proven_text(coverage: Coverage) -> str:
+    """Say how much of the matrix work ran on SME2."""
     every = plural(len(coverage.operators), "matrix operator")
     ran = f"{coverage.isa} kernels ran {len(coverage.proven)} of {every}"
     if coverage.arithmetic_share is not None:
@@ -160,15 +152,17 @@ def proven_text(coverage: Coverage, more: str = "") -> str:
         one = len(coverage.operators) == 1
         none = "the only matrix operator did not use" if one else f"none of the {every} used"
         return capitalized(f"{where}{none} SME2")
-    return f"Under emulation: {ran}{more}" if coverage.emulated else f"{ran}{more}"
+    return f"Under emulation: {ran}" if coverage.emulated else ran
 
 
 def range_text(found: Projection) -> str:
-    return span(_times(found.low), _times(found.high))
+    """Rough, as the factors are: `about 2.7x to 9.6x`."""
+    return f"about {span(_times(found.low, rough=True), _times(found.high, rough=True))}"
 
 
-def _times(speedup: float) -> str:
-    return f"{speedup:.2f}x" if math.isfinite(speedup) else "without a bound"
+def _times(speedup: float, *, rough: bool = False) -> str:
+    decimals = 1 if rough and speedup >= 2 else 2
+    return f"{speedup:.{decimals}f}x" if math.isfinite(speedup) else "without a bound"
 
 
 # For machines: `sme2_coverage`, `sme2_headroom` and `headroom_reason`, the same in every file and command.

@@ -252,13 +252,18 @@ def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit:
     return table_of(measured, columns)
 
 
+TOO_NOISY = "too noisy to tell"
+
+
 def tracer_cost(latency: Latency) -> str:
     cost = latency.tracer_cost
     if cost is None:
         return MISSING
     if cost.low is None or cost.high is None:
-        return f"{100 * cost.share:+.1f}%"
-    return f"{100 * cost.share:+.1f}% ({100 * cost.low:+.1f}% to {100 * cost.high:+.1f}%)"
+        return f"{100 * cost.share:.1f}%" if cost.share > 0 else TOO_NOISY
+    if cost.low <= 0:  # A cost is never negative: only its upper end is known.
+        return f"at most {100 * cost.high:.1f}%" if cost.high > 0 else TOO_NOISY
+    return f"{100 * cost.share:.1f}% ({100 * cost.low:.1f}% to {100 * cost.high:.1f}%)"
 
 
 _COSTS: tuple[Column[Latency], ...] = (

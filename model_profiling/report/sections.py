@@ -92,8 +92,6 @@ def _ending(part: Part) -> str:
         return f" It ended{took} because the budget of {facts.budget_s:g} s was spent."
     if facts.ended == "nothing compared":
         return f" It ended{took}: nothing is compared, so the fewest launches are enough."
-    if facts.ended == "rounds" and facts.mode == "lockstep":
-        return " You asked for this number of launches."
     return ""
 
 
@@ -109,7 +107,7 @@ def machine_table(latencies: Sequence[Latency], every: Collection[Series]) -> li
     meanwhile = "; ".join(_meanwhile([use for _, use in known]))
     note = (
         "How busy the machine was: CPU time is a share of the measured time; the other columns are events "
-        f"per 1,000 inferences{f'; {meanwhile}' if meanwhile else ''}."
+        f"per inference{f'; {meanwhile}' if meanwhile else ''}."
     )
     return [doc.Paragraph(note), doc.table_of([found for found, _ in known], columns)]
 
@@ -126,7 +124,7 @@ def _of_machine(cell: Callable[[MachineUse], str], found: Latency) -> str:
 
 
 def _rate(events: int, inferences: int) -> str:
-    return f"{1000 * events / inferences:.1f}" if inferences else MISSING
+    return f"{events / inferences:.3g}" if inferences else MISSING
 
 
 def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:

@@ -13,6 +13,13 @@ _TERMS = (
     ("delegate", r"delegate[sd]?", "a part of the program that a backend such as XNNPACK runs"),
     ("lowering", r"lowering", "turning the PyTorch model into an ExecuTorch program"),
     ("portable kernels", r"portable", "ExecuTorch's own operators, which run on every CPU, on one thread"),
+    (
+        "framework overhead",
+        r"framework overhead",
+        "what ExecuTorch and the delegates do around their operators",
+    ),
+    ("unattributed", r"unattributed", "time of a delegate call in none of its operators"),
+    ("IGEMM", r"IGEMM", "a convolution computed as a matrix product, through pointers to its input"),
     ("parity", r"parity", "whether two experiments compute the same outputs"),
 )
 _USED = {term: re.compile(rf"\b{words}\b", re.IGNORECASE) for term, words, _ in _TERMS}

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from model_profiling.analysis.coverage import NotTested
+from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
 from model_profiling.report.breakdown import break_down, cost_text, why
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
-from model_profiling.report.headroom import bottleneck_text, proven_text, range_text
+from model_profiling.report.headroom import proven_text, range_text
 from model_profiling.report.pair_text import bottleneck_shift, change_text, pair_text
 from model_profiling.run import Times, names
 from model_profiling.run.metrics import PairParity
@@ -222,8 +222,8 @@ class _Asked:
         if found is not None:
             cpu = f"this CPU ({self.data.cpu}) has no SME2"
             yield f"Projected, not measured: {range_text(found)} as fast; {cpu}."
-            share = f" and {percent(found.time_share)} of the time"
-            yield f"{proven_text(self.data.outlook.coverage, share)}{self._why_not()}."
+            yield f"{proven_text(self.data.outlook.coverage)}{self._why_not()}."
+            yield f"On this CPU, those operators take {percent(found.time_share)} of the time."
             return
         coverage = self.data.outlook.coverage
         if coverage.tested and coverage.operators:
@@ -285,7 +285,7 @@ class _Asked:
             first, asked = [found for found in first if found.id != "misses-sme2"], ()
             yield self._to_reach_sme2()
         advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
-        measuring = [f"To measure SME2: {one.next}." for one in asked[:1]]
+        measuring = [_to_answer(one) for one in asked[:1]]
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             others = [found for found in data.findings if found.has_cure]
@@ -306,8 +306,6 @@ class _Asked:
             yield from (f"{text}." for text in data.merged)
             yield from self._doubts()
             yield from self._other_pairs()
-        if self.data.outlook.headline is not None:
-            yield bottleneck_text(self.data.outlook.headline)
         yield from self._evidence()
         yield from _mismatches(data)
         yield from self._wrong_outputs()
@@ -388,6 +386,11 @@ class _Asked:
         return (
             "No SME or SME2 kernel ran, and it is not recorded whether this CPU has SME2." if tested else ""
         )
+
+
+def _to_answer(question: NotTested) -> str:
+    aim = "see what runs on SME2" if question.what == SME2_KERNELS else "measure SME2"
+    return f"To {aim}: {question.how}."
 
 
 def finding_text(found: Finding) -> str:

@@ -325,8 +325,7 @@ def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
 
 def launch_warnings(launches: Launches) -> tuple[StabilityWarning, ...]:
     """Warnings about one experiment of a lockstep run; each launch is one process."""
-    hardly = "; speedups stay valid: such differences affect both sides equally"
-    return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", hardly))
+    return tuple(_warnings(counted(launches), "launch", "raise the budget (--budget)", ""))
 
 
 def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[StabilityWarning]:
@@ -344,17 +343,17 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
         seen = f"a process timed only {plural(fewest, 'inference')}"
         yield StabilityWarning("runs", seen, longer)
     if (slower := _first_is_slow(finished)) is not None:
-        seen = f"the first inference of a process is {slower:.0%} slower"
+        seen = f"the first inference after the warm-up of a process is {slower:.0%} slower"
         yield StabilityWarning("warmup", seen, "raise --warmup (in a config: warmup)")
     if summary.robust_cv > _WIDE_SPREAD:
         seen = f"latencies vary by {summary.robust_cv:.0%}"
         yield StabilityWarning("spread", seen, "stop other programs, or pin the CPUs")
     if len(typical) >= 3 and (spread := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
-        seen = f"processes differ by {spread:.0%} from each other"
+        seen = f"medians of processes have a standard deviation of {spread:.0%}"
         yield StabilityWarning("processes", seen, f"pin the CPUs (cpu_affinity){apart}")
     if len(summary.outliers) > max(2.0, _MANY_OUTLIERS * summary.count):
         seen = f"{len(summary.outliers)} of {summary.count} latencies are outliers"
-        yield StabilityWarning("outliers", seen, "stop other programs; medians hardly change")
+        yield StabilityWarning("outliers", seen, "stop other programs; many outliers shift the median, too")
     drift = find_drift(typical) or summary.drift
     if drift is not None and drift.found:
         way = "slower" if drift.relative_change > 0 else "faster"

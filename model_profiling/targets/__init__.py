@@ -91,7 +91,7 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
     lacks = f"this CPU ({platform.machine()}) has no SME2: latency is measured here"
     if not can_emulate:
         return TargetPlan(host, host, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(host, emulated, f"{lacks}, SME2 kernels are checked under emulation")
+    return TargetPlan(host, emulated, f"{lacks}; only emulation can show what runs on SME2")
 
 
 def _plan_remote(target: RemoteTarget) -> TargetPlan:
@@ -109,4 +109,4 @@ def _plan_remote(target: RemoteTarget) -> TargetPlan:
     lacks = f"{name} has no SME2: latency is measured there"
     if sys.platform != "linux":
         return TargetPlan(choice, choice, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}, SME2 kernels are checked under emulation")
+    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}; only emulation can show what runs on SME2")

@@ -395,9 +395,10 @@ def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
     fed = feed(asked.program, case.method, case.inputs)
     seconds = sides * len(options.threads) * emulated_seconds(asked.program, case.method, fed.lengths)
     if seconds > most:
-        cure = (
-            "leave --quick out" if options.quick else "run it with --target emulated, or give a smaller input"
-        )
+        if options.quick:
+            skipped = f"--quick skips the emulation, about {duration(seconds)} here"
+            raise SetupError(skipped, "leave --quick out")
+        cure = "give a smaller input, or be ready to wait"
         raise SetupError(f"emulating this program takes about {duration(seconds)}", cure)
 
 

@@ -186,8 +186,8 @@ _LATENCY = _keys(Files.latency, {
 def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Told:
     use = files.latency(row)["machine"]
     yield "CPU time", [use["cpu_time_share"]]
-    yield "interrupted by other programs", [1000 * use["involuntary_switches"] / use["inferences"]]
-    yield "page faults from disk", [1000 * use["major_faults"] / use["inferences"]]
+    yield "interrupted by other programs", [use["involuntary_switches"] / use["inferences"]]
+    yield "page faults from disk", [use["major_faults"] / use["inferences"]]
 
 
 def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
@@ -394,7 +394,7 @@ def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
         yield "what the evidence says", [2]
     labels = [name for name in calls if name.startswith(("Convolution", "Fully Connected"))]
     on_sme = sum(calls[name] for name in labels if "PF16" in name)
-    yield "matrix operators on SME", [on_sme, sum(calls[name] for name in labels)]
+    yield "matrix operators on SME2", [on_sme, sum(calls[name] for name in labels)]
 
 
 def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Told:

@@ -317,7 +317,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     heard: list[str] = []
     asked = {"model": program.name, "target": "host", "budget_s": 2, "out_dir": "jobs"}
     first = client.begin("profile", asked, heard)
-    _until(lambda: any("1 launch" in text for text in heard))
+    _until(lambda: any("launch 1" in text for text in heard))
     assert _processes(program.name)
     refusal = client.refused("export", model="toy_cnn")
     assert f"profile {program.name}" in refusal

@@ -133,7 +133,7 @@ def test_every_file_and_command_states_one_record(run_dir: Path, capsys, tmp_pat
 def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
     data = gather_report(ARM)
     projection = data.outlook.projections[0]
-    speedups = f"{projection.low:.2f}x to {projection.high:.2f}x"
+    speedups = f"about {projection.low:.1f}x to {projection.high:.1f}x"
     told = answers(data)
     assert re.match(rf"Projected.* {re.escape(speedups)}", told.what_sme2_changes)
     assert projection.series.spoken(data.run.series) in told.where_time_goes, "what the projection is of"
@@ -305,7 +305,7 @@ def test_factors_given_to_a_command_are_kept_and_stated_everywhere(arm: Path, ca
     capsys.readouterr()
     assert main(["report", str(arm)]) == 0
     assert (arm / "report.md").read_text() == first and "2 to 4" in first
-    assert f"{given.low:.2f}x to {given.high:.2f}x" in capsys.readouterr().out
+    assert f"about {given.low:.2f}x to {given.high:.1f}x" in capsys.readouterr().out
     assert main(["analyze", str(arm), "--sme2-factor", "3:15"]) == 0
     assert outlook(arm).projections[0].low == usual.low
     assert f"{usual.low:.2f}x to {usual.high:.2f}x" in (arm / "report.md").read_text()

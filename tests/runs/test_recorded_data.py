@@ -160,4 +160,4 @@ def test_the_readme_takes_its_figures_from_the_benches() -> None:
     (sentence,) = re.findall(r"^Seen on (.*?all figures)", readme, re.DOTALL | re.MULTILINE)
     benches = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "bench").rglob("*.md"))
     figures = re.findall(r"\d[\d,.]*\d (?:s|times)|\d+,\d{3}", sentence)
-    assert len(figures) == 3 and [figure for figure in figures if figure not in benches] == []
+    assert figures and [figure for figure in figures if figure not in benches] == []

@@ -14,7 +14,7 @@ from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor, read_program
 from model_profiling.program import delegates as room
-from model_profiling.program.category import Category, OperatorClass
+from model_profiling.program.category import Category, OperatorClass, bytes_of_operator
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
 from model_profiling.run import Series, Times, run
 from model_profiling.validation.structure import same_program
@@ -250,3 +250,15 @@ def test_calls_and_kernels_that_a_program_does_not_have() -> None:
     assert analysed_calls(program(nodes), [CONV]).operators[-1].source.operator == "aten::mean.out"
     other = analysed_calls(program(nodes), [CONV], kernel="native_call_add.out")
     assert other.operators[-1].source.operator == "" and other.operators[0].source.node_index == 0
+
+
+def test_a_table_counts_only_with_the_rows_that_are_taken() -> None:
+    table, tokens, rows = (
+        Tensor((30_000, 8), "float32", constant=True),
+        Tensor((4,), "int64"),
+        Tensor((4, 8), "float32"),
+    )
+    assert (
+        bytes_of_operator("aten::embedding.out", (table, tokens), (rows,)) == 2 * rows.nbytes + tokens.nbytes
+    )
+    assert bytes_of_operator("aten::add.out", (rows, rows), (rows,)) == 3 * rows.nbytes

@@ -242,7 +242,7 @@ def _on_sme2(context: FindingContext) -> str:
 
 def _threads(context: FindingContext) -> str:
     alone = context.timed and context.threads == {1}
-    return "they ran on 1 thread: measure more (`--threads 1,2,4`)" if alone else ""
+    return "they ran on 1 thread: measure more (`--threads 1,2`)" if alone else ""
 
 
 def _one_row(context: FindingContext, operators: Sequence[Operator]) -> str:
