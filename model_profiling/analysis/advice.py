@@ -95,10 +95,11 @@ def about_names(series: SeriesAnalysis) -> Finding | None:
     share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
     return Finding(
         "unknown-operators",
-        f"Report {plural(len(counts), 'operator name')} without a category: counted as Other",
-        (f"report {listing(counts)} to the kit's authors, for the table of categories"),
+        f"{plural(len(counts), 'operator name')} without a category, counted as Other",
+        f"{listing(counts)}: the times are right, only the category is not known",
         series,
         evidence={"names": dict(counts), "share_pct": share},
+        has_cure=False,
     )
 
 

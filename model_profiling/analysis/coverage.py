@@ -24,7 +24,7 @@ from model_profiling.statistics.speedup import Verdict
 
 LOW_SHARE = 0.25
 """A smaller share of the matrix arithmetic on SME2 is low: the rest matters more than what SME2 brings."""
-_ON_SME2 = "on a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
+_ON_SME2 = "a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
 
 SME2_KERNELS = "SME2 kernels"
 """The question whether such kernels run; emulation answers it."""
@@ -80,7 +80,7 @@ def _latency(run: Run) -> Iterator[NotTested]:
     what, manifest = "What SME2 changes in latency", run.manifest
     if manifest is None:
         return
-    there = f"run `{profile_command(run)}` {_ON_SME2}"
+    there = f"copy {_found_at(manifest.model)} to {_ON_SME2}, and run `{profile_command(run)}` there"
     if run.times is Times.EMULATED:
         yield NotTested(what, "emulated times are not latencies", there)
     elif run.times is not Times.HARDWARE:
@@ -102,6 +102,12 @@ def _not_compared(run: Run) -> str:
             return ""
         reasons.append(pair.not_comparable or (found.speedup.reason if found else ""))
     return next(filter(None, reasons), "no pair of SME2 on and off was compared")
+
+
+def _found_at(model: str) -> str:
+    """Where the program is: below the current folder, if it is there."""
+    path, here = Path(model or "MODEL.pte"), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def profile_command(run: Run, *, emulated: bool = False) -> str:

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
-from model_profiling.export.tracing import STATIC_CACHE, Eager, Traced, like, only_tensors, run_in_turn
+from model_profiling.export.tracing import (
+    CONVOLUTIONS_IN_FP32,
+    STATIC_CACHE,
+    Eager,
+    Traced,
+    like,
+    only_tensors,
+    run_in_turn,
+)
 from model_profiling.statistics.parity import OutputParity, compare_arrays, together
 
 if TYPE_CHECKING:
@@ -109,8 +117,11 @@ def check_outputs(
             f"use buffers; {STATIC_CACHE}",
         )
 
+    convolves = any(type(part).__name__ == "Conv2d" for part in methods[first].module.modules())
+    stopped = CONVOLUTIONS_IN_FP32 if convolves and kind == "int8-dynamic" else _STOPPED
+
     def run(calls: Mapping[str, Eager]) -> Tensors:
-        answers = run_program(name, pte, calls)
+        answers = run_program(name, pte, calls, stopped)
         return [tensor for method, made in answers.items() for tensor in made[written_inputs[method] :]]
 
     try:
@@ -181,8 +192,13 @@ def _on_real_inputs(
     return deviation(produced, wanted, tolerance)
 
 
-def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, Tensors]:
-    """The output tensors of the program's methods, called in turn."""
+_STOPPED = "--debug shows where it stopped"
+
+
+def run_program(
+    name: str, pte: Path, calls: Mapping[str, Eager], stopped: str = _STOPPED
+) -> dict[str, Tensors]:
+    """The output tensors of the program's methods, called in turn; `stopped` is the cure if it fails."""
     from executorch.runtime import Runtime
 
     try:
@@ -205,7 +221,7 @@ def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, T
         last = [line for line in said.text.splitlines() if line.strip()][-1:]
         raise ExportError(
             f"the exported program of '{name}' does not run: {failure} {' '.join(last)}".strip(),
-            "--debug shows where it stopped",
+            stopped,
         ) from failure
     return outputs
 

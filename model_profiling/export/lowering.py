@@ -57,7 +57,7 @@ def lower(
         listening(list(refusals.values())),
         blaming(
             f"ExecuTorch cannot lower '{name}' to {backend}",
-            _cure,
+            cure,
             ExportError,
             lambda problem: next(filter(None, (_place(problem, each) for each in traced.values())), ""),
         ),
@@ -155,16 +155,17 @@ _CURES = {
     ),
     "is mutated in the forward method": _IN_BUFFERS,
     "expected compiled_fn to be GraphModule": _IN_BUFFERS,
+    "tensor to use channels_last format": tracing.CONVOLUTIONS_IN_FP32,
     "Core ATen": "replace that operator: ExecuTorch takes only operators of Core ATen",
 }
 """What to do, by a part of what ExecuTorch says."""
 
 
-def _cure(problem: BaseException) -> str:
+def cure(problem: BaseException) -> str:
     said = str(problem)
-    for part, cure in _CURES.items():
+    for part, known in _CURES.items():
         if part in said:
-            return cure
+            return known
     if passed_through(problem, "/executorch/backends/"):
         return "--backend portable may still work; --debug shows where it stopped"
     return "--debug shows where it stopped"

@@ -26,7 +26,7 @@ from model_profiling.export.tracing import (
 )
 from model_profiling.program.etrecord import source_line
 from model_profiling.program.flow import flow_of, input_independent
-from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated, WhyOutside
+from model_profiling.program.graph_file import COMPUTED_ONCE, VARYING, Undelegated, WhyOutside
 from model_profiling.program.records import Instruction, Method
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     ),
     Replacement(
         "the steps of the norm, with means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
-        "d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias; this joins delegates, but "
+        "`d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias`; this joins delegates, but "
         "needs several operators: measure whether it is faster",
         operator=r"aten\.native_layer_norm\.default",
         dtype=".*" + _FLOAT,
@@ -274,7 +274,6 @@ def replacement_for(
 
 NO_RULE = "the backend has no rule for this operator"
 PORTABLE = "the portable backend runs every operator itself"
-VARYING = "one of its sizes or offsets varies with the input"
 _UNSAID = "the backend has a rule for this operator, but refused it without a reason"
 _DROPPED = "the backend accepted this operator at first, but left it out of its partitions"
 _TAKEN_BY = "xnn_partitioner_config"

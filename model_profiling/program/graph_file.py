@@ -4,6 +4,7 @@ directory holds a copy, so that it can be moved or mailed without its program.""
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,17 @@ COMPUTED_ONCE = (
 NO_INTEGERS = f"{NOTHING_KNOWN}: XNNPACK takes no integers and no booleans"
 _MOST_PLACES = 3
 """The most places named for one reason; the export's record names all."""
+VARYING = "one of its sizes or offsets varies with the input"
+_PLAIN = {
+    r"Expected (weight|bias) to be a static param": (
+        r"XNNPACK needs a constant \1, and this one is computed in every inference"
+    ),
+    r"mean\.dim only supports averaging 4D tensors.*": (
+        "XNNPACK takes a mean only over the last two of four dimensions"
+    ),
+    r"(in|out)put tensor has invalid shape, dim: \S+ of type \S+ '\S*SymInt'.*": VARYING,
+}
+"""What the partitioner says, in plain words."""
 _WHOLE_NUMBERS = frozenset({"int64", "int32", "int16", "bool"})
 
 
@@ -84,6 +96,14 @@ class Undelegated:
     """The method's instruction that runs it; -1 if lowering removed it afterwards."""
 
     @property
+    def plainly(self) -> str:
+        """The reason, in words for people who do not know the backend."""
+        part = ".".join(self.operator.split(".")[1:2]).removesuffix("_copy")
+        if self.why == "no rule" and self.call and part not in ("", self.call):
+            return f"the backend has no rule for the `{part}` inside {self.call}"
+        return plain_reason(self.reason)
+
+    @property
     def replaced_as_a_call(self) -> bool:
         """Whether another call replaces it, so that nothing of the old one is left to compute once."""
         return self.replacement not in ("", COMPUTED_ONCE)
@@ -92,11 +112,17 @@ class Undelegated:
     def remedy(self) -> str:
         """What to write instead, or that nothing is known."""
         if self.replacement:
-            return f"instead: {self.replacement}"
+            what = self.replacement
+            return what if what.startswith("remove ") else f"instead: {what}"
         if self.why == "portable":
             return ""
         given = f"{self.dtype}, {self.reads}".split(", ")
         return NOTHING_KNOWN if _WHOLE_NUMBERS.isdisjoint(given) else NO_INTEGERS
+
+
+def plain_reason(reason: str) -> str:
+    fits = (found.expand(words) for said, words in _PLAIN.items() if (found := re.fullmatch(said, reason)))
+    return next(fits, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +150,7 @@ class OutsideGroup:
         """`2 x aten.gelu.default: GELU does not support fp16`."""
         named = ", ".join(f"{count} x {operator}" for operator, count in self.operators)
         same = all(self.call in operator for operator, _ in self.operators)
-        return f"{named}{'' if same else f' in {self.call}'}: {self.reason}"
+        return f"{named}{'' if same else f' in {self.call}'}: {plain_reason(self.reason)}"
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -227,7 +227,7 @@ def _by_line(
         yield doc.Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
     if joined := joined_calls(series, lines, calls_of(series)):
         words = joining_words(series.first.delegate_calls, joined)
-        yield doc.Paragraph(f"They part the delegates: with what may be written instead, {words}.")
+        yield doc.Paragraph(f"They split the delegate: with these changes {words}.")
     said = dict.fromkeys((line.name, line.remedy) for line, item in ordered if line.remedy and item is None)
     yield from doc.make_list(f"{name}: {remedy}" for name, remedy in said)
 

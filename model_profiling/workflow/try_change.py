@@ -14,12 +14,12 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.causes.outside import rewrites_of
+from model_profiling.analysis.causes.outside import not_rewritten, rewrites_of
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.run import analyse_run
 from model_profiling.core import files
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.core.formatting import did_you_mean, listing, plural
+from model_profiling.core.formatting import did_you_mean, listing
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export.accuracy import LOWERING_TOLERANCE, deviation, quietly
 from model_profiling.export.exporter import export_model
@@ -262,9 +262,10 @@ def in_words(tried: Tried) -> tuple[str, ...]:
     """What the change brought, without times."""
     before, after = tried.before.coverage, tried.after.coverage
     agree = "agree with" if tried.agrees else "differ from"
+    by_hand = not_rewritten(tried.advice.finding)
     return (
         f"Delegate calls: {before.partitions} before, {after.partitions} after. Operators outside: "
-        f"{len(before.undelegated)} before, {len(after.undelegated)} after; "
-        f"{after.delegated} of {plural(after.operators, 'operator')} now delegated.",
+        f"{len(before.undelegated)} before, {len(after.undelegated)} after.",
         f"Outputs {agree} the original module: {tried.outputs.distance}.",
+        *((f"Not tried: {by_hand}; change this by hand.",) if by_hand else ()),
     )

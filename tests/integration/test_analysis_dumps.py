@@ -245,7 +245,7 @@ def test_a_moved_run_says_why_operators_are_outside_and_what_joins(moved: Path) 
     assert finding.title.startswith("Bring 9 hardsigmoid calls into the delegate (")
     assert "float16 to float32 is not supported" in finding.action
     assert "instead: F.relu6(x + 3.0) * (1 / 6)" in finding.action
-    assert finding.action.endswith("; the 19 delegate calls would become one")
+    assert finding.action.endswith("; with these changes there would be 1 delegate call instead of 19")
     assert finding.evidence["calls_joined"] == 18 and len(finding.concerns) == 9
     assert finding.max_gain_pct is None, "nothing says what these times are"
     facts = finding.concerns[0].facts
@@ -263,7 +263,7 @@ def test_report_and_json_of_a_moved_run_tell_the_same_reasons(moved: Path, tmp_p
     assert told["title"] in page.replace("\\", "")
     row = told["evidence"]["operators"][0]
     assert row["reason"].partition(";")[0] in page and row["replacement"] in page.replace("\\", "")
-    assert "with what may be written instead, the 19 delegate calls would become one" in page
+    assert "with these changes there would be 1 delegate call instead of 19" in page
     graph = read_graph_file(run / names.GRAPH)
     hidden = Scrubber().value(record_json(graph))
     assert isinstance(hidden, dict) and {each["code"] for each in hidden["undelegated"]} == {""}

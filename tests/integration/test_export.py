@@ -20,7 +20,7 @@ from model_profiling.cli.main import main
 from model_profiling.core import process
 from model_profiling.core.errors import ExportError
 from model_profiling.core.number_formats import parse_format
-from model_profiling.export import export_model
+from model_profiling.export import export_model, lowering
 from model_profiling.export.accuracy import deviation
 from model_profiling.export.exporter import accuracy_warnings
 from model_profiling.export.records import Accuracy, Deviation, read_export
@@ -186,6 +186,15 @@ def test_layers_are_kept_in_float32(dtype: str, kept: str, other: str, tmp_path:
     nodes = [node for part in read_program(result.pte).methods[0].delegates for node in part.nodes]
     assert [node.inputs[1].dtype for node in nodes if node.kind == "FullyConnected"] == [kept, other]
     assert result.keep == ("0",) and result.pte.stem.endswith(f"{dtype}-kept")
+
+
+def test_a_quantized_convolution_that_does_not_run_comes_with_a_cure_that_helps(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"does not run.*--keep Conv2d=fp32"):
+        export_model(f"{UNSEEN}:padded", dtype="int8-dynamic", outdir=tmp_path)
+    kept = export_model(f"{UNSEEN}:padded", dtype="int8-dynamic", outdir=tmp_path, keep=("Conv2d",))
+    assert kept.accuracy.ok
+    said = RuntimeError("required rank 4 tensor to use channels_last format")
+    assert "--keep Conv2d=fp32" in lowering.cure(said)
 
 
 def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:

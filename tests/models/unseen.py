@@ -355,3 +355,10 @@ in_place = of(InPlace, torch.ones(3))
 nested = of(Nested, (torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})
 double = of(lambda: nn.Linear(8, 8).double(), torch.randn(2, 8, dtype=torch.float64))
 keyword, broken = WithKeyword, Broken
+# XNNPACK does not run a convolution of padded data with dynamic ranges.
+padded = of(
+    lambda: nn.Sequential(
+        nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(3, 8, 3, stride=2), nn.Flatten(), nn.Linear(8 * 16 * 16, 4)
+    ),
+    torch.randn(1, 3, 32, 32),
+)

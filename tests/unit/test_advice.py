@@ -10,6 +10,7 @@ from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.advice import about_series
+from model_profiling.analysis.causes.outside import not_rewritten
 from model_profiling.analysis.findings import Concern, Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis, advise
@@ -18,9 +19,10 @@ from model_profiling.analysis.series_views import Call as TimedCall
 from model_profiling.analysis.series_views import Calls, Roofline, roof_gaps, seen_roofline
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.core.formatting import milliseconds
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Program, SourceRef
-from model_profiling.program.graph_file import ProgramGraph, Undelegated
+from model_profiling.program.graph_file import ModelSource, ProgramGraph, Rewrite, Undelegated
 from model_profiling.report.data import report_data
 from model_profiling.report.sections import backends
 from model_profiling.run import Series, Times, run
@@ -117,7 +119,7 @@ def test_fragmentation_counts_the_calls_and_what_lies_between() -> None:
     # 200 us outside, 1 us around its call and the one of the delegate that joins the other, of 2,203 us.
     assert finding.max_gain_pct == pytest.approx(100 * 202 / 2203, abs=0.01)
     assert finding.besides is not None and finding.besides.ms == pytest.approx(0.002)
-    assert finding.evidence["calls_joined"] == 1 and "would become one" in finding.action
+    assert finding.evidence["calls_joined"] == 1 and "1 delegate call instead of 2" in finding.action
     says(finding.title, "bring", "1 reduction operator")
     assert "why is not known" in finding.action and finding.evidence["reasons_known"] is False
     assert found(dump_of([part])) == {}, "a model that only computes"
@@ -146,7 +148,7 @@ def test_what_is_outside_is_named_with_its_line_reason_and_replacement(times: Ti
     gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
     finding = found(explained(dump_of([part, gelu, part], times=times), GELU))["outside-delegates"]
     says(finding.title, "bring", "1 gelu operator", GELU.source)
-    says(finding.action, GELU.reason, GELU.replacement, "2 delegate calls", "one")
+    says(finding.action, GELU.reason, GELU.replacement, "1 delegate call instead of 2")
     (concern,) = finding.concerns
     assert concern.where == "model.py:31" and concern.note == GELU.reason
     (told,) = finding.as_dict()["evidence"]["operators"]  # type: ignore[index]
@@ -163,7 +165,7 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     finding = found(both)["outside-delegates"]
     says(finding.title, "bring", "1 gelu operator", GELU.source)
     says_together(finding.action, "no cure", "embedding", EMBEDDING.source)
-    says(finding.action, "2 of the 3 delegate calls")
+    says(finding.action, "2 delegate calls instead of 3")
     first, last = finding.steps
     says(first, GELU.reason, GELU.replacement)
     says_together(last, "no cure", "embedding")
@@ -171,11 +173,37 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     assert {concern.facts["call"] for concern in finding.concerns} == {"gelu", "embedding"}
     alone = explained(dump_of([part, part, part, embedding, part]), EMBEDDING)
     finding = found(alone)["outside-delegates"]
-    says(finding.title, "avoid", "1 embedding operator", EMBEDDING.source)
+    says(finding.title, "no cure", "1 embedding operator", EMBEDDING.source)
     says_together(finding.action, "no cure", "XNNPACK", "integers")
     assert finding.evidence["calls_joined"] == 0 and finding.besides is None
     constant = explained(dump_of([part, gelu, part]), replace(GELU, constant=True))
     assert found(constant)["outside-delegates"].evidence["calls_joined"] == 0, "it waits for no delegate"
+
+
+WEIGHTED = replace(
+    GELU, operator="aten.convolution.default", call="conv1d", reason="Expected weight to be a static param",
+    source="model.py:5", instruction=3, replacement="remove the weight norm before export",
+)  # fmt: skip
+EXPANDED = replace(
+    GELU, operator="aten.expand_copy.default", call="matmul", why="no rule", source="model.py:7",
+    reason="the backend has no rule for this operator", rewrite=Rewrite("model.py", 7, 0, 7, 5, "a @ b", "c"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("by_kit_us", "offered"), [(200, True), (5, False)])
+def test_what_try_changes_and_what_is_left_to_a_person_is_said(by_kit_us: int, offered: bool) -> None:
+    part, calls = ("DELEGATE_CALL", [CONV]), []
+    for name, spent in (("expand_copy", by_kit_us), ("convolution", 300), ("embedding", 10)):
+        calls += [part, ("OPERATOR_CALL", [(f"native_call_{name}.out", spent)])]
+    dump = explained(dump_of(calls), EXPANDED, WEIGHTED, replace(EMBEDDING, instruction=5))
+    graph = replace(dump.graph, origin=ModelSource("/home/user/model.py:net"))
+    finding = found(replace(dump, graph=graph))["outside-delegates"]
+    says(finding.title, "2 of 3 operators")
+    says(finding.action, "XNNPACK needs a constant weight", "; remove the weight norm")
+    assert ("sme2prof try" in finding.action) is offered
+    if offered:
+        says(finding.action, "no rule for the `expand` inside matmul", "changes `matmul`", "`conv1d` by hand")
+    assert not_rewritten(finding) == f"conv1d, 0.300 of {milliseconds((300 + by_kit_us) / 1000)} ms"
 
 
 def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it() -> None:
@@ -394,7 +422,7 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     assert slower.max_gain_pct == pytest.approx(100 * 30 / 821, abs=0.01)
     moved = findings["data-movement"]
     assert moved.max_gain_pct == pytest.approx(12.18), "what SME2 left is told once, as its cause"
-    for untraced_us, whole_us, named in ((900, 900, "0.900 ms without"), (750, 820, "0.820 ms with")):
+    for untraced_us, whole_us, named in ((900, 821, "0.821 ms with the"), (750, 820, "0.820 ms with")):
         latency = Latency(experiment="on", threads=1, end_to_end_ms=summarize([untraced_us / 1e3]))
         measured = replace(on, measured=latency)
         for finding in causes([off, measured], [pair_series(off, measured)]):
@@ -520,7 +548,7 @@ def test_one_of_a_kind_is_told_in_the_singular() -> None:
     dump = dump_of([part, ("OPERATOR_CALL", [("native_call_frobnicate.out", 200)]), part], threads=1)
     titles = [one.title for one in causes([series_of([dump])])]
     says_together("\n".join(titles), "bring", "1 unknown operator")
-    says_together("\n".join(titles), "report", "1 operator name")
+    says_together("\n".join(titles), "1 operator name", "without a category")
 
 
 # A model bound by its matrix products, and the order of findings.

@@ -285,9 +285,10 @@ def repacked_weights(context: FindingContext) -> Finding | None:
     return context.finding(
         "repacked-weights",
         f"Give {plural(len(products), 'matrix operator')} weights that are packed once",
-        "their second operand never changes, but a `bmm` or `matmul` passes it as data, so it is packed in "
-        f"every inference{proof}: the stored weights of a linear layer are packed once, while the program "
-        "loads",
+        "their second operand never changes, but `bmm` and `matmul` pass it as data, so XNNPACK packs it (in "
+        f"the order that kernels read) in every inference{proof}: instead of `x @ w`, write "
+        "`F.linear(x, self.w)` with `self.w = nn.Parameter(w.T.contiguous())`, which is packed once, while "
+        "the program loads",
         products,
         {"packing_calls": dict(context.repacking)} if context.repacking else {},
         saved_ms=saved_ms,

@@ -164,7 +164,7 @@ def matrix_bound(context: FindingContext) -> Finding | None:
     share = sum(part for part in shares.values() if part >= _NAMED)
     one, part = len(names) == 1, f"{100 * share:.0f}%" if share < _NEARLY_ALL else "nearly all"
     if context.timed:
-        does = f"{'takes' if one else 'take'} {part} of the time: what is left to gain is in"
+        does = f"{'takes' if one else 'take'} {part} of the time: speed up"
     else:
         does = f"{'has' if one else 'have'} {part} of the arithmetic: begin with"
     several = context.timed and len(context.threads) > 1

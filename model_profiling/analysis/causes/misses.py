@@ -67,7 +67,9 @@ class _Missing:
         the = self._they(f"the {self.noun}", f"the {count} {several(self.noun)}")
         did = self.change.of(the) or f"no change is known for {the}"
         note = f" ({self.change.note})" if self.change.note else ""
-        return f"{did}{note}, because {self.change.because or self.operators[0].reason}"
+        missing = self.operators[0]
+        because = "" if missing.cause == _OUTSIDE else self.change.because or missing.reason
+        return f"{did}{note}{f', because {because}' if because else ''}"
 
     def _they(self, one: str, many: str) -> str:
         return one if len(self.operators) == 1 else many
@@ -144,7 +146,10 @@ def _groups(coverage: Coverage, executorch: str) -> list[_Missing]:
 
 def _change(missing: MissingOperator, reach: Reach | None, executorch: str) -> _Change:
     if missing.cause == _OUTSIDE:
-        return _Change(f"bring {_THEM} into the delegate")
+        return _Change(
+            f"bring {_THEM} into the delegate, as the advice about operators outside it says",
+            title=f"Let {_SOME} reach SME2",
+        )
     if reach is None:
         return _not_probed(executorch)
     if missing.cause in (NOT_KNOWN, "not told"):

@@ -3,7 +3,7 @@ and what separating delegates costs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.causes.context import FindingContext, counted, some_of
@@ -19,7 +19,7 @@ from model_profiling.analysis.findings import (
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
-from model_profiling.core.formatting import listing, plural
+from model_profiling.core.formatting import listing, milliseconds, plural
 from model_profiling.program.graph_file import Rewrite, Undelegated
 
 REASON_NOT_KNOWN = (
@@ -65,6 +65,11 @@ class OutsideLine:
         return not self.reasons or bool(self.reasons[0].replacement)
 
     @property
+    def by_kit(self) -> bool:
+        """Whether `sme2prof try` can change it."""
+        return any(each.rewrite for each in self.reasons)
+
+    @property
     def called(self) -> str:
         """The function the model calls, if known: `hardsigmoid`."""
         return self.reasons[0].call if self.reasons else ""
@@ -91,7 +96,10 @@ class OutsideLine:
 
 
 def why_of(reasons: Sequence[Undelegated]) -> str:
-    return "; ".join(dict.fromkeys(each.reason for each in reasons))
+    said = list(dict.fromkeys(each.plainly for each in reasons))
+    return "; ".join(said[:_NAMED]) + (
+        f" and {len(said) - _NAMED} more reasons" if len(said) > _NAMED else ""
+    )
 
 
 def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
@@ -133,10 +141,8 @@ def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Ca
 
 
 def joining_words(calls: int, joined: int) -> str:
-    """`the 19 delegate calls would become one`."""
-    if joined + 1 < calls:
-        return f"{joined + 1} of the {calls} delegate calls would join"
-    return f"the {calls} delegate calls would become one"
+    """`there would be 2 delegate calls instead of 5`."""
+    return f"there would be {plural(calls - joined, 'delegate call')} instead of {calls}"
 
 
 def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | None:
@@ -152,6 +158,20 @@ def rewrites_of(finding: Finding) -> tuple[Rewrite, ...]:
     """The calls of a finding that the kit can rewrite, each once."""
     why = (why_outside(finding.found_in, operator) for operator in finding.operators)
     return tuple(dict.fromkeys(each.rewrite for each in why if each and each.rewrite))
+
+
+def not_rewritten(finding: Finding) -> str:
+    """`conv1d and weight_norm, 28.2 of 28.3 ms`: what a person has to change; empty if that is nothing."""
+    series = finding.found_in
+    helped = [line for line in outside_lines(series, finding.operators) if line.reasons and line.helped]
+    by_hand = [line for line in helped if not line.by_kit]
+    if not by_hand:
+        return ""
+    own, every = (
+        milliseconds(series.spent_by([one for line in some for one in line.operators]).ms)
+        for some in (by_hand, helped)
+    )
+    return _names(by_hand) + (f", {own} of {every} ms" if finding.max_gain_pct is not None else "")
 
 
 def outside(context: FindingContext) -> Finding | None:
@@ -185,7 +205,7 @@ def outside(context: FindingContext) -> Finding | None:
     spelt = frozenset(each[0].remedy for each in told)
     first = alike[0][0]
     parts = _to_do(context, left, lines, told, alone=len(alike) == 1)
-    joins = [joining_words(series.first.delegate_calls, joined)] if joined else []
+    joins = [f"with these changes {joining_words(series.first.delegate_calls, joined)}"] if joined else []
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
     return context.finding(
         OUTSIDE,
@@ -197,7 +217,7 @@ def outside(context: FindingContext) -> Finding | None:
         besides=beside,
         besides_what=f"calling them{entering if joined else ''}",
         # The reason for the longest one; the action has all reasons.
-        first_step=f"{first.reasons[0].reason}; {first.remedy}" if first.reasons and taken else "",
+        first_step=f"{first.reasons[0].plainly}; {first.remedy}" if first.reasons and taken else "",
         parts=parts,
         has_cure=bool(helped) or not series.first.delegate_calls,
         slower=_PORTABLE,
@@ -268,10 +288,18 @@ def _title(
     what = (
         plural(len(calls), f"{first[0].name} {'call' if several else 'operator'}")
         if one_name
-        else plural(sum(len(line.operators) for lines in alike for line in lines), "operator")
+        else _some_of_all(sum(len(line.operators) for lines in alike for line in lines), len(left))
         + (f" of {_names(first)}" if alone else "")
     )
-    return f"Bring {what} into the delegate{at}" if helped else f"Avoid {what} that no delegate takes{at}"
+    return (
+        f"Bring {what} into the delegate{at}"
+        if helped
+        else f"No cure is known for {what} outside delegates{at}"
+    )
+
+
+def _some_of_all(some: int, every: int) -> str:
+    return plural(every, "operator") if some == every else f"{some} of {plural(every, 'operator')}"
 
 
 def _to_do(
@@ -298,10 +326,22 @@ def _to_do(
         kinds = some_of(list(by_kind(left)))
         parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]
     graph = context.series.graph
-    by_kit = any(each.rewrite for line in lines for each in line.reasons)
-    if by_kit and graph and graph.origin and graph.origin.file:
-        parts.append(f"to prove it: `sme2prof try RUN {OUTSIDE}`")
+    if graph and graph.origin and graph.origin.file:
+        parts += _to_try(context, [line for line in lines if line.reasons and line.helped])
     return tuple(parts)
+
+
+def _to_try(context: FindingContext, helped: Sequence[OutsideLine]) -> Iterator[str]:
+    """What the kit can change itself, unless that is hardly any of the time, and what is left to a person."""
+    by_kit, by_hand = ([line for line in helped if line.by_kit is kit] for kit in (True, False))
+    kit, every = (
+        context.series.spent_by([one for line in some for one in line.operators]).ms
+        for some in (by_kit, helped)
+    )
+    if by_kit and (not context.timed or kit >= _LITTLE * every):
+        rest = f"; change {_names(by_hand, quoted=True)} by hand" if by_hand else ""
+        does = f"changes {_names(by_kit, quoted=True)} in a copy of your file and measures it"
+        yield f"`sme2prof try RUN {OUTSIDE}` {does} (RUN: the folder of this report){rest}"
 
 
 def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:

@@ -128,7 +128,7 @@ def release_of(version: str) -> Release | None:
 def sme2_risks(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> Finding | None:
     """Shapes on SME2 paths, proven or by the program alone, that were reported to suffer from them."""
     met = [(risk, _at_risk(risk, coverage, executorch)) for risk in RISKS]
-    met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work)]
+    met = [(risk, hit) for risk, hit in met if _is_worth(hit, coverage.work) and _takes_time(hit, series)]
     operators = sum(len(hit) for _, hit in met)
     listed = [{"what": risk.what, "reported": risk.reported, "operators": len(hit)} for risk, hit in met]
     which = "it" if operators == 1 else "some"
@@ -155,6 +155,7 @@ def known_defects(series: SeriesAnalysis, coverage: Coverage, executorch: str) -
 
 _WRONG_NORMS: Release = (1, 5, 1)
 _WIDE_ROW = 256
+_LEAST_SHARE = 0.01
 
 
 def wrong_layer_norms(series: SeriesAnalysis, executorch: str) -> Finding | None:
@@ -224,6 +225,13 @@ def _at_risk(risk: Reported, coverage: Coverage, executorch: str) -> list[Matrix
         ]
     proven = zip(coverage.work, coverage.operators, strict=True) if coverage.work and not risk.crashes else ()
     return [work for work, operator in proven if operator.on_sme and risk.concerns(work)]
+
+
+def _takes_time(hit: Sequence[MatrixWork], series: SeriesAnalysis) -> bool:
+    """Whether they take 1% of the time or more, if times are known."""
+    ran = matrix_operators_by_key(series)
+    own = [operator for work in hit for operator in ran.get(work.key, ())]
+    return not series.times.are_latencies or not own or series.spent_by(own).share >= _LEAST_SHARE
 
 
 def _is_worth(hit: Sequence[MatrixWork], every: Sequence[MatrixWork]) -> bool:

@@ -56,6 +56,7 @@ _KERNELS = {
     **rows(_OTHER, "distance", "_cdist_forward, _pdist_forward"),
     **rows(_OTHER, "fourier transform", "_fft_c2r, _fft_r2c"),
     **rows(_OTHER, "random", "rand, randn"),
+    **rows(_OTHER, "size", "sym_size, sym_numel, sym_stride, sym_float, sym_max, sym_min"),
     **rows(_OTHER, "quantization parameters", "choose_qparams, choose_qparams_per_token_asymmetric"),
 }  # fmt: skip
 
