@@ -105,9 +105,9 @@ def _not_compared(run: Run) -> str:
 
 
 def _found_at(model: str) -> str:
-    """Where the program is: below the current folder, if it is there."""
+    """The program's place below the current folder; elsewhere its name alone, as reports are shared."""
     path, here = Path(model or "MODEL.pte"), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path.name)
 
 
 def profile_command(run: Run, *, emulated: bool = False) -> str:
