@@ -26,6 +26,8 @@ from model_profiling.statistics.speedup import Verdict
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
+_STARVED = 0.8
+"""CPU time as a share of the measured time; below, the program waited for a core."""
 _WIDE_SPREAD = 1.5
 """A 95th percentile above this multiple of the 5th is reported: the median then says little."""
 _WIDE_INTERVAL = 0.10
@@ -333,6 +335,10 @@ class _Asked:
                 f"{f'{whose}: n' if whose else 'N'}ine in ten inferences take {times}: too noisy to compare "
                 f"with {what}."
             )
+        use = found.latency.machine if found and found.latency else None
+        if use and use.cpu_time_share is not None and use.cpu_time_share < _STARVED:
+            share = f"{use.cpu_time_share:.0%}"
+            yield f"The program computed for only {share} of the measured time: other programs took the rest."
 
     def _other_pairs(self) -> Iterator[str]:
         """Yield one sentence about the comparisons in no answer, then why some have no result."""

@@ -183,6 +183,16 @@ _LATENCY = _keys(Files.latency, {
 })  # fmt: skip
 
 
+def _costs(table: Shown, files: Files, row: Row, place: int) -> Told:
+    yield from _keys(Files.latency, {
+        "threads": "threads", "traced median ms": "traced_ms.median", "load ms": "load_ms",
+        "first ms": "first_inference_ms", "memory": "peak_memory_bytes",
+    })(table, files, row, place)  # fmt: skip
+    cost = files.latency(row)["tracer_cost"]
+    known = [cost["share"], cost["low"], cost["high"]] if cost["low"] > 0 else [cost["high"]]
+    yield "tracer's cost", known if cost["high"] > 0 else []
+
+
 def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Told:
     use = files.latency(row)["machine"]
     yield "CPU time", [use["cpu_time_share"]]
@@ -466,11 +476,7 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     }),
     ("SME2", "launches"): _LATENCY,
     ("SME2", "rounds"): _LATENCY,
-    ("traced median ms",): _keys(Files.latency, {
-        "threads": "threads", "traced median ms": "traced_ms.median", "load ms": "load_ms",
-        "tracer's cost": "tracer_cost.share tracer_cost.low tracer_cost.high",
-        "first ms": "first_inference_ms", "memory": "peak_memory_bytes",
-    }),
+    ("traced median ms",): _costs,
     ("CPU time",): _machine_use,
     ("share of time",): _keys(Files.headroom, {
         "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",

@@ -40,7 +40,9 @@ Profiled = Callable[..., ProfileOutcome]
 def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
     """`sme2prof profile` as on the machine that was recorded; `broken` is why it has no emulation."""
 
-    def make(recorded: Path, target: str = "auto", broken: SetupError | None = None) -> ProfileOutcome:
+    def make(
+        recorded: Path, target: str = "auto", broken: SetupError | None = None, *, quick: bool = False
+    ) -> ProfileOutcome:
         def opened(choice: TargetChoice) -> ReplayTarget:
             return ReplayTarget(EMULATED, unprepared=broken) if choice == QEMU else ReplayTarget(recorded)
 
@@ -49,7 +51,8 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
             "model_profiling.workflow.profile.plan_targets",
             lambda choice: PLANS[recorded] if choice.kind == "auto" else TargetPlan(choice, choice, "asked"),
         )
-        options = ProfileOptions(target=TargetChoice(target), runs=RUNS, outdir=tmp_path / "out")  # type: ignore[arg-type]
+        where = TargetChoice(target)  # type: ignore[arg-type]
+        options = ProfileOptions(target=where, runs=RUNS, outdir=tmp_path / "out", quick=quick)
         return profile_one(str(PROGRAM), options)
 
     return make
@@ -113,6 +116,16 @@ def test_an_hour_of_emulation_is_not_begun_unasked(profiled: Profiled, monkeypat
     assert re.fullmatch(r"SME2 kernels: not tested.* 42 min 0 s\.", told.what_sme2_changes)
     assert re.search(r"smaller input.*sme2prof profile .*--target emulated", told.what_next)
     assert profiled(X86_64).evidence is not None  # where it is all there is, it runs
+
+
+def test_what_quick_skips_is_told_with_the_command_that_shows_it(profiled: Profiled, monkeypatch) -> None:
+    monkeypatch.setattr("model_profiling.workflow.profile.emulated_seconds", lambda *_program: 37.0)
+    told = profiled(ARM, quick=True).main.answers
+    assert (
+        told.what_sme2_changes
+        == "SME2 kernels: not tested, because --quick skips the emulation, about 37 s here."
+    )
+    assert re.search(r"To see what runs on SME2: `sme2prof profile \S+ --target emulated`\.", told.what_next)
 
 
 def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, monkeypatch) -> None:

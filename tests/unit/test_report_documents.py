@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_programs import deep_page
@@ -21,12 +22,12 @@ from model_profiling.report.comparison_document import Comparison, comparison_do
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.explore_graph import group_steps, lay_out
 from model_profiling.report.pair_text import shift_text
-from model_profiling.report.run_report import run_document
+from model_profiling.report.run_report import run_document, tracer_cost
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, Series, Times
 from model_profiling.run.manifest import Machine, Part, Session, TargetFacts
-from model_profiling.run.metrics import PairParity, PairSpeedup
+from model_profiling.run.metrics import MachineUse, PairParity, PairSpeedup, TracerCost
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, compare_rounds
@@ -154,6 +155,31 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     says(alone, "on: nine in ten", "0.550 to 1.900 ms", "too noisy")
     assert "another time" not in alone
     says(in_turns, "0.550 to 1.900 ms: too noisy", "another time")
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (TracerCost(0.011, 0.009, 0.014), "1.1% (0.9% to 1.4%)"),
+        (TracerCost(-0.255, -0.398, 0.837), "at most 83.7%"),
+        (TracerCost(-0.2, -0.3, -0.1), "too noisy to tell"),
+        (TracerCost(-0.2), "too noisy to tell"),
+        (TracerCost(0.2), "20.0%"),
+    ],
+)
+def test_the_tracer_never_costs_less_than_nothing(cost: TracerCost, said: str) -> None:
+    assert tracer_cost(Latency(experiment="on", tracer_cost=cost)) == said
+
+
+def test_a_program_that_waited_for_a_core_is_told_of_on_the_first_screen() -> None:
+    def notes(share: float) -> str:
+        use = MachineUse(cpu_time_share=share)
+        known = Latency(experiment="on", threads=1, end_to_end_ms=summarize([1.0, 1.1]), machine=use)
+        metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
+        return " ".join(answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)).notes)
+
+    says(notes(0.38), "38%", "other programs")
+    assert "other programs" not in notes(0.99)
 
 
 def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
