@@ -76,6 +76,8 @@ def profile_language(
     asked, left_out = _cases(
         known, prompts, positions, lambda phase: input_names(program, content, phase.method)
     )
+    if not asked:
+        raise InputError(f"{program.name} cannot take {left_out[0]}", "ask for fewer tokens")
     plan = plan_targets(options.target)
     outcomes: list[ProfileOutcome] = []
     proven: dict[PhaseName, RunOutcome] = {}

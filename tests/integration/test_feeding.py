@@ -210,6 +210,10 @@ def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, caps
     says(told["answers"]["Where does the time go?"], "No latency was measured")
 
 
-def test_what_is_no_language_model_is_refused(exported, capsys) -> None:
+def test_what_cannot_be_measured_is_refused(exported, caching, capsys) -> None:
     assert main(["llm", str(exported("toy_cnn", "fp32").pte)]) == 2
     says(capsys.readouterr().err, "is not a language model", "use `sme2prof profile`")
+    assert main(["llm", str(caching), "--prompt", "64", "--context", "99"]) == 2
+    says(capsys.readouterr().err, "cannot take a prompt of 64 tokens, because the program takes at most 11")
+    assert main(["llm", str(caching), "--prompt", "1"]) == 2
+    says(capsys.readouterr().err, "1 is too small: at least 2")
