@@ -75,6 +75,6 @@ def test_a_linux_config_runs_from_the_folder_of_the_export(
         for threads in experiment["threads"]
     }
     assert ("measured once" in done.stdout) is once
-    assert (run_dir / "report.md").read_text().startswith("# toy_cnn_xnnpack_fp16 ")
+    assert (run_dir / "report.md").read_text().startswith("# toy_cnn (XNNPACK, fp16) on Linux")
     checked = sme2prof("validate", run_dir)
     assert checked.returncode == 0, checked.stdout
