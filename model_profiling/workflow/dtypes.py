@@ -55,6 +55,7 @@ from model_profiling.workflow.profile import (
     ProfileOptions,
     ProfileOutcome,
     find_or_export,
+    one_case,
     profile_one,
     profile_programs,
 )
@@ -275,7 +276,8 @@ def profile_dtypes(
                 problems[dtype] = problem
     if not programs:
         raise next(iter(problems.values()))
-    profiled = profile_programs(list(programs.values()), options, run, progress=progress)
+    case = one_case(next(iter(programs.values())), options)
+    profiled = profile_programs(list(programs.values()), options, run, cases=[case], progress=progress)
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
     folder = names.runs_folder(first.program, options.home)

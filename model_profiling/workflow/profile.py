@@ -280,11 +280,17 @@ def profile_one(
     """Profile `model` in one number format; `run` says what to do with runs that are there already."""
     options, progress = options or ProfileOptions(), progress or Silent()
     program = open_program(model, options, progress)
-    cases = cases_of(program, replace(options, method=one_method(program, options.method)))
-    if len(cases) > 1:
-        raise InputError("several lengths are several runs", "give one, or use `sme2prof profile`")
+    cases = [one_case(program, options)]
     (outcome,) = profile_programs([program], options, run, cases=cases, progress=progress)
     return outcome
+
+
+def one_case(program: Path, options: ProfileOptions) -> Case:
+    """Return the method and length that `options` ask for; refuse several."""
+    cases = cases_of(program, replace(options, method=one_method(program, options.method)))
+    if len(cases) > 1:
+        raise InputError("several lengths are several runs", "give one length")
+    return cases[0]
 
 
 def cases_of(program: Path, options: ProfileOptions) -> tuple[Case, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
 from model_profiling.models.transformers_folder import TransformersModel
+from model_profiling.targets import TargetChoice
+from model_profiling.workflow.dtypes import profile_dtypes
+from model_profiling.workflow.profile import ProfileOptions
 
 TWO_METHODS = f"{Path(__file__).parents[1] / 'models' / 'two_methods.py'}:TwoMethods"
 TINY = "tiny_llama@layers=1,prompt=16,context=32"
@@ -202,3 +206,11 @@ def test_a_transformers_model_from_its_config(kind: str, dtype: str, tmp_path: P
         expected = plain(tokens, use_cache=False).logits[:, -1]
     scores = _scores(made.pte, tokens, [("prefill", 9), ("decode", 1), ("prefill", 2)]).float()
     assert torch.nn.functional.cosine_similarity(scores, expected).item() > 0.999
+
+
+def test_number_formats_are_compared_for_one_method(tmp_path: Path) -> None:
+    options = ProfileOptions(target=TargetChoice("host"), quick=True, budget_s=1, outdir=tmp_path)
+    with pytest.raises(InputError, match="several methods: read and write; choose one with --method"):
+        profile_dtypes(TWO_METHODS, ["fp32"], options)
+    found = profile_dtypes(TWO_METHODS, ["fp32"], replace(options, method="read"))
+    assert found.outcomes["fp32"].case.method == "read"
