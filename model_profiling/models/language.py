@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import InputError
 from model_profiling.models.base import EagerModelBase, ModelMethod
-from model_profiling.models.options import ModelOption
 
 if TYPE_CHECKING:
     from model_profiling.models.base import Constants, DynamicShapes, ExampleInputs
@@ -88,13 +87,3 @@ class LanguageModel(EagerModelBase):
         vocabulary = self.facts["get_vocab_size"]
         assert isinstance(vocabulary, int)
         return torch.randint(0, vocabulary, (1, length)), torch.tensor([at])
-
-
-def language_options(layers: int, prompt: int = 512, context: int = 2048) -> list[ModelOption]:
-    """The options of every language model."""
-    return [
-        ModelOption("layers", layers, "how many"),
-        ModelOption("prompt", prompt, "tokens in the longest prompt"),
-        ModelOption("context", context, "tokens in the cache"),
-        ModelOption("methods", 2, "2 for prefill and decode, 1 for one method forward"),
-    ]

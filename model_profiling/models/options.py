@@ -206,3 +206,13 @@ def place_in_user_code(problem: BaseException) -> str:
     file, line, function = frames[-1]
     source = linecache.getline(file, line).strip()
     return f"{Path(file).name}:{line} in {function}" + (f": {source}" if source else "")
+
+
+def language_options(layers: int, prompt: int = 512, context: int = 2048) -> list[ModelOption]:
+    """The options of every language model."""
+    return [
+        ModelOption("layers", layers, "how many"),
+        ModelOption("prompt", prompt, "tokens in the longest prompt"),
+        ModelOption("context", context, "tokens in the cache"),
+        ModelOption("methods", 2, "2 for prefill and decode, 1 for one method forward"),
+    ]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.core.errors import InputError
 from model_profiling.core.hints import pip_install
 from model_profiling.core.records import read_json_object
-from model_profiling.models.language import LanguageModel, language_options
-from model_profiling.models.options import MARK, Chosen, blaming, chosen_options
+from model_profiling.models.language import LanguageModel
+from model_profiling.models.options import MARK, Chosen, blaming, chosen_options, language_options
 
 if TYPE_CHECKING:
     import torch

@@ -53,7 +53,7 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
         if _check_sizes(name, wanted, tensor, variable=variable)
     }
     values = {_input(method, names, name)[0]: given for name, given in inputs.values.items()}
-    if not inputs.files:
+    if names and not inputs.files:
         values = {**_first_position(program, method, names, sizes), **values}
     lengths = lengths_at(method, sizes)
     state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)

@@ -1,7 +1,6 @@
 """Language models of the Llama family, built from ExecuTorch's own classes, with the cache in buffers."""
 
-from model_profiling.models.language import language_options
-from model_profiling.models.options import ModelOption
+from model_profiling.models.options import ModelOption, language_options
 from model_profiling.models.registry import register_model
 
 _CHECKPOINT = ModelOption("checkpoint", None, "weights as export_llm takes them; random without")
