@@ -29,6 +29,7 @@ from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOutcome, run_config
 
 STATEFUL = str(ROOT / "tests/models/stateful.py") + ":StatefulModel"
+RANDOM = str(ROOT / "tests/models/stateful.py") + ":RandomModel"
 Raw = dict[str, Any]
 Run = Callable[..., process.Completed]
 
@@ -113,8 +114,14 @@ def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(exported, t
     assert said.text in outcome.report.read_text()
 
 
-def test_a_program_that_cannot_take_turns_is_measured_in_rounds(exported, tmp_path: Path) -> None:
+def test_a_program_with_state_takes_turns_because_its_state_is_put_back(exported, tmp_path: Path) -> None:
     outcome = measured(raw_config(exported(STATEFUL, "fp32").pte, tmp_path / "run", rounds=2))
+    assert not outcome.failed and None not in {entry.launch for entry in timings(outcome.run_dir)}
+    assert "no_lockstep" not in [line.kind for line in outcome.warnings]
+
+
+def test_a_program_that_cannot_take_turns_is_measured_in_rounds(exported, tmp_path: Path) -> None:
+    outcome = measured(raw_config(exported(RANDOM, "fp32").pte, tmp_path / "run", rounds=2))
     assert not outcome.failed
     assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
     assert [line.kind for line in outcome.warnings].count("no_lockstep") == 1

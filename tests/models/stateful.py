@@ -1,4 +1,4 @@
-"""A model that remembers: each execution puts out something else."""
+"""Models whose executions put out something else each time: one that remembers, one that draws lots."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ class Counter(nn.Module):
 class StatefulModel(EagerModelBase):
     def get_eager_model(self) -> nn.Module:
         return Counter()
+
+    def get_example_inputs(self) -> tuple[object, ...]:
+        return (torch.ones(1, 4),)
+
+
+class Drawing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(1, 4)
+
+
+class RandomModel(EagerModelBase):
+    def get_eager_model(self) -> nn.Module:
+        return Drawing()
 
     def get_example_inputs(self) -> tuple[object, ...]:
         return (torch.ones(1, 4),)
