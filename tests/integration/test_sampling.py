@@ -83,4 +83,4 @@ def test_a_run_shows_inside_its_operators(exported, tmp_path: Path, sme2prof) ->
     for content in ({}, hostile):
         kept.write_text(json.dumps(content))
         assert sme2prof("report", moved).returncode == 0
-        assert "nothing is known" in (moved / names.REPORT).read_text()
+        assert "Nothing is known of what its threads did" in (moved / names.REPORT).read_text()
