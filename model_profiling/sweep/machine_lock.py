@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import itertools
 import os
 import struct
 import sys
@@ -21,6 +22,8 @@ from model_profiling.core.errors import InputError, SetupError, system_reason
 from model_profiling.runner.cache import state_root
 
 _POLL_S = 0.02
+_TRIES_UNTOLD = 10
+"""Two that pass the door at the same moment do not wait for each other."""
 _MOST_CPUS = 1 << 16
 _MEASURING = _MOST_CPUS
 """The byte of the lock file for the whole machine; each lower byte is for one CPU."""
@@ -99,12 +102,13 @@ def _ranges(cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _take(handle: int, start: int, length: int, *, exclusive: bool, tell: Told) -> None:
-    while True:
+    for tries in itertools.count():
         try:
             _try(handle, start, length, exclusive=exclusive)
             return
         except BlockingIOError:
-            tell()
+            if tries >= _TRIES_UNTOLD:
+                tell()
         except OSError as problem:
             raise SetupError(
                 f"cannot lock a file in {state_root() / 'devices'}: {system_reason(problem)}",

@@ -52,6 +52,18 @@ class Other:
         assert not self._thread.is_alive()
 
 
+def test_a_moment_at_the_door_is_no_wait(monkeypatch):
+    tries, told = iter([BlockingIOError] * 3), []
+
+    def busy_at_first(*_: object, **__: object) -> None:
+        if problem := next(tries, None):
+            raise problem
+
+    monkeypatch.setattr(machine_lock, "_try", busy_at_first)
+    with working_beside(waiting=lambda: told.append(True)):
+        assert not told
+
+
 @pytest.mark.parametrize("bytewise", [pytest.param(True, marks=LINUX), False])
 def test_work_runs_beside_work_and_never_beside_a_measurement(bytewise, monkeypatch):
     if not bytewise:
