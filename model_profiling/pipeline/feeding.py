@@ -17,6 +17,7 @@ from model_profiling.program.graph_file import record_beside
 from model_profiling.program.language import position_input
 from model_profiling.program.pte import lengths_at
 from model_profiling.program.records import Method, Program, Tensor
+from model_profiling.run.names import fed_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +135,6 @@ def sizes_for_length(
     return name, tuple(given[0] if place == large[0] else size for place, size in enumerate(tensor.shape))
 
 
-def fed_in_words(inputs: Inputs) -> tuple[str, ...]:
-    """`tokens 32`, `input_pos 0`: what was asked for; empty for the usual inputs."""
-    sized = ((name, "x".join(map(str, _without_ones(sizes)))) for name, sizes in inputs.sizes.items())
-    valued = ((name, ",".join(f"{value:g}" for value in given)) for name, given in inputs.values.items())
-    return tuple(f"{name} {value}" for name, value in (*sized, *valued))
-
-
 def file_words(inputs: Inputs) -> str:
-    """`tokens_32_input_pos_0`: the same, in the names of files."""
-    return "_".join(fed_in_words(inputs)).replace(" ", "_")
-
-
-def _without_ones(sizes: Sequence[int]) -> Sequence[int]:
-    return [size for size in sizes if size != 1] or [1]
+    """`tokens_32_input_pos_0`: what was asked for, in the names of files; empty for the usual inputs."""
+    return "_".join(fed_in_words(inputs.sizes, inputs.values)).replace(" ", "_")

@@ -242,7 +242,7 @@ class Measuring:
             fill=inputs.fill,
             etdump=whole or step.kind == "traced",
             kernels=evidence and builtin,
-            memory_rate=once and builtin,
+            memory_rate=once and builtin and bool(self.feed.state),  # for what a step of an answer reads
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
             cpu_affinity=self._cpus(experiment.cpu_affinity),

@@ -29,7 +29,7 @@ from model_profiling.pipeline.start import (
     begin,
     check_backends,
     check_directory,
-    check_feed,
+    checked_feed,
     one_method,
 )
 from model_profiling.run import Metrics, Series
@@ -136,17 +136,19 @@ class OpenRun:
         self._own = not isinstance(target, ReadyTarget)
         bare = target.target if isinstance(target, ReadyTarget) else target
         with contextlib.ExitStack() as locks:
+            feeds = []
             for config, way in asked:
                 check_backends(config)
-                check_feed(config)
+                feeds.append(checked_feed(config))
                 locks.enter_context(locked(config.output_root))
                 make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses names
                 check_directory(config.output_root, resume=way.resume, force=way.force)
             self._ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
             self._ready.runs.append(self)
             with self._kept():
-                for config, way in asked:
-                    self._runs.append(begin(config, bare, self._ready.before, way, progress))
+                for (config, way), fed in zip(asked, feeds, strict=True):
+                    before = self._ready.before
+                    self._runs.append(begin(config, bare, before, way, fed=fed, progress=progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
                 self._remark(self._ready.remade())
                 self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)

@@ -55,15 +55,13 @@ class Start:
 
 
 def begin(
-    config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, progress: Progress
+    config: ProfileConfig, target: Target, facts: MachineFacts, way: Start, *, fed: Feed, progress: Progress
 ) -> Measuring:
-    """Begin or continue a run of `config` on a prepared target with these `facts`."""
+    """Begin or continue a run of `config` on a prepared target with these `facts`; its method is `fed` what
+    `checked_feed` says."""
     libraries = find_libraries(config, target)
     stem = names.with_method(config.model.stem, config.method, file_words(config.inputs))
-    place, fed = (
-        RunFiles(config.output_root, stem),
-        feed(config.model, config.method or "forward", config.inputs),
-    )
+    place = RunFiles(config.output_root, stem)
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
     here = fit_to_machine(config, facts.features, latencies, resume=way.resume)
     head = manifests.head(here.config, way.config_file, target, facts)
@@ -313,15 +311,16 @@ def check_backends(config: ProfileConfig) -> None:
             raise InputError(f"{config.model.name} needs {missing}", fix)
 
 
-def check_feed(config: ProfileConfig) -> None:
-    """Refuse inputs that the method cannot take, or that a runner of the user cannot be told."""
+def checked_feed(config: ProfileConfig) -> Feed:
+    """Return what the method is fed; refuse inputs that it cannot take, or that a runner of the user cannot
+    be told."""
     inputs = config.inputs
-    feed(config.model, config.method or "forward", inputs)
     if (inputs.sizes or inputs.values) and any(each.runner is not None for each in config.experiments):
         raise InputError(
             "an executor_runner cannot be told sizes and values of inputs",
             'use runner_path "builtin", or give the inputs as files',
         )
+    return feed(config.model, config.method or "forward", inputs)
 
 
 def find_libraries(config: ProfileConfig, target: Target) -> tuple[Path, ...]:

@@ -115,6 +115,11 @@ class Language:
         return tuple(case for case in self.cases if case.phase == phase)
 
     @property
+    def spoken_of(self) -> tuple[LanguageCase, ...]:
+        """What the answers speak of: the longest prompt, and the answer's first token."""
+        return (*self.of("prompt")[-1:], *self.of("answer")[:1])
+
+    @property
     def timed(self) -> bool:
         return any(case.latencies for case in self.cases)
 
@@ -165,11 +170,7 @@ def _rates(found: Language) -> Iterator[str]:
 
 
 def _changes(found: Language) -> Iterator[str]:
-    for phase in ("prompt", "answer"):
-        cases = found.of(phase)
-        case = cases[-1] if phase == "prompt" and cases else cases[0] if cases else None
-        if case is None:
-            continue
+    for case in found.spoken_of:
         if case.speedup is not None and case.speedup.verdict is not Verdict.NOT_COMPARABLE:
             yield f"{case.name.capitalize()}: {speedup_text(case.speedup)} with SME2 on."
         elif case.projected:
@@ -185,7 +186,7 @@ def _changes(found: Language) -> Iterator[str]:
 
 def _next(found: Language) -> Iterator[str]:
     advice: dict[str, list[str]] = {}
-    for case in (*found.of("prompt")[-1:], *found.of("answer")[:1]):
+    for case in found.spoken_of:
         if case.next:
             advice.setdefault(case.next, []).append(case.name)
     for text, cases in advice.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -293,20 +293,24 @@ class Manifest(Part):
     @property
     def feeding_words(self) -> list[str]:
         """The options that ask for the same sizes and values of inputs."""
-        inputs = self.settings.get("inputs") if self.fed else None
         found = []
-        for option, key, joint in (("--length", "sizes", "x"), ("--input", "values", ",")):
-            asked = inputs.get(key) if isinstance(inputs, Mapping) else None
-            for name, given in asked.items() if isinstance(asked, Mapping) else ():
-                found += [option, f"{name}={joint.join(f'{number:g}' for number in given)}"]
+        for option, given, joint in zip(("--length", "--input"), self._asked_inputs, "x,", strict=True):
+            for name, numbers in given.items():
+                found += [option, f"{name}={joint.join(f'{number:g}' for number in numbers)}"]
         return found
+
+    @property
+    def _asked_inputs(self) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[float]]]:
+        """Sizes and values of inputs, as the settings keep them."""
+        inputs = self.settings.get("inputs") if self.fed else None
+        asked = inputs if isinstance(inputs, Mapping) else {}
+        return asked.get("sizes") or {}, asked.get("values") or {}
 
     @property
     def spoken_case(self) -> tuple[str, ...]:
         """`decode` and `input_pos 256`: the method and what it was fed, if that is not the usual."""
-        given = (word.partition("=") for word in self.feeding_words[1::2])
-        fed = (f"{name} {value.removeprefix('1x')}" for name, _, value in given)
-        return (*((self.method_run,) if self.method_run not in ("", "forward") else ()), *fed)
+        method = (self.method_run,) if self.method_run not in ("", "forward") else ()
+        return (*method, *names.fed_in_words(*self._asked_inputs))
 
     @property
     def case(self) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -209,6 +210,16 @@ def with_method(stem: str, method: str | None, fed: str = "") -> str:
     parts = (stem, "" if method in (None, "forward") else method, fed)
     cleaned = (re.sub(r"[^A-Za-z0-9_.-]", "_", part) for part in parts[1:] if part)
     return "_".join((stem, *cleaned))
+
+
+def fed_in_words(
+    sizes: Mapping[str, Sequence[int]], values: Mapping[str, Sequence[float]]
+) -> tuple[str, ...]:
+    """`tokens 32`, `input_pos 0`: sizes and values of inputs; sizes of 1 are left out."""
+    large = {name: [size for size in given if size != 1] or [1] for name, given in sizes.items()}
+    sized = (f"{name} {'x'.join(map(str, given))}" for name, given in large.items())
+    valued = (f"{name} {','.join(f'{value:g}' for value in given)}" for name, given in values.items())
+    return (*sized, *valued)
 
 
 def runs_folder(program: Path, outdir: Path | None = None) -> Path:

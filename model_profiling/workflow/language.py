@@ -195,10 +195,8 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     for each in order:
         if each.untraced is None:
             continue
-        journal = data.run.journal
-        entries = journal.ended_well("untraced", each.series) if journal else ()
-        interval = median_interval([[ns / 1e6 for ns in entry.counted_ns] for entry in entries])
-        low, high = interval or (None, None)
+        stats = data.run.robust_stats(each.series)
+        low, high = (median_interval(stats.end_to_end_rounds_ms) if stats else None) or (None, None)
         series, median = each.series, each.untraced.median
         latencies.append(PhaseLatency(series.experiment, series.threads or 1, each.sme2, median, low, high))
     headline, outlook = data.headline, data.outlook

@@ -24,7 +24,7 @@ from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
-from model_profiling.pipeline.feeding import fed_in_words, feed, file_words, sizes_for_length
+from model_profiling.pipeline.feeding import feed, file_words, sizes_for_length
 from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import (
     check_folder,
@@ -213,7 +213,7 @@ class Case:
     @property
     def name(self) -> str:
         """`decode, input_pos 256`"""
-        return ", ".join((self.method, *fed_in_words(self.inputs)))
+        return ", ".join((self.method, *names.fed_in_words(self.sizes, self.values)))
 
 
 @dataclass(frozen=True, slots=True)
