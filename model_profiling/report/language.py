@@ -34,10 +34,12 @@ class PhaseLatency:
 
     def rate(self, tokens: int) -> str:
         """`41.2 tokens/s (40.9 to 41.5)`"""
-        told = f"{_short(self.tokens_per_s(tokens))} tokens/s"
+        told = f"{short_rate(self.tokens_per_s(tokens))} tokens/s"
         if self.low_ms is None or self.high_ms is None:
             return told
-        return f"{told} ({_short(tokens * 1e3 / self.high_ms)} to {_short(tokens * 1e3 / self.low_ms)})"
+        return (
+            f"{told} ({short_rate(tokens * 1e3 / self.high_ms)} to {short_rate(tokens * 1e3 / self.low_ms)})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,5 +218,5 @@ def _memory(found: Language, step: PhaseLatency) -> str:
     return f"{told} Memory is the limit: smaller weights (int8-dynamic, int4) help, SME2 does not."
 
 
-def _short(rate: float) -> str:
+def short_rate(rate: float) -> str:
     return f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}"

@@ -8,7 +8,7 @@ from model_profiling.core.formatting import MISSING, listing, milliseconds, perc
 from model_profiling.program.category import Category
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
-from model_profiling.report.language import NOT_PART, Language, LanguageCase, PhaseLatency
+from model_profiling.report.language import NOT_PART, Language, LanguageCase, PhaseLatency, short_rate
 
 
 def language_document(found: Language) -> list[doc.Block]:
@@ -137,9 +137,7 @@ def _rate_chart(found: Language) -> doc.Chart | None:
                     "rate": each.tokens_per_s(1),
                     "low": 1e3 / (each.high_ms or each.median_ms),
                     "high": 1e3 / (each.low_ms or each.median_ms),
-                    "_text": f"{each.tokens_per_s(1):,.3g}"
-                    if each.tokens_per_s(1) < 100
-                    else f"{each.tokens_per_s(1):,.0f}",
+                    "_text": short_rate(each.tokens_per_s(1)),
                 }
             )
     if len({row["position"] for row in rows}) < 2:
@@ -153,14 +151,8 @@ def _rate_chart(found: Language) -> doc.Chart | None:
     }
     top = max(1e3 / (each.low_ms or each.median_ms) for case in found.of("answer") for each in case.latencies)
     y = draw.axis("tokens per second", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
-    at: draw.Layer = {"x": "position", "y": "rate"}
     tip = {"series": "series", "position": "position", "rate": "tokens/s", "low": "from", "high": "to"}
-    layers = [
-        draw.layer("rows", "line", **at, color=colour, strokeWidth=2, opacity=0.6),
-        draw.layer("rows", "rule", x="position", y="low", y2="high", color=colour, strokeWidth=2),
-        draw.layer("rows", "point", **at, color=colour, tip=tip, filled=True, size=90, opacity=1),
-        draw.layer("rows", "text", **at, text="_text", align="left", dx=10, baseline="middle"),
-    ]
+    layers = draw.measured_line("position", ("rate", "low", "high"), colour=colour, tip=tip)
     said = ", ".join(f"{row['_text']} tokens/s at {row['position']} ({row['series']})" for row in rows)
     spec = draw.layered({"rows": rows}, layers, x, y)
     return doc.Chart("tokens", "Tokens per second over the context", f"{said}.", spec, "llm.json")

@@ -125,6 +125,21 @@ def layered(
     return {"layer": list(layers), "height": height, "datasets": {name: list(data[name]) for name in data}}
 
 
+def measured_line(
+    x: str, y: tuple[str, str, str], *, colour: Channel, tip: Mapping[str, str], shape: Channel | None = None
+) -> list[Layer]:
+    """A line through the points of each series with its range and its label; `y` are the fields of the point,
+    of the range's begin and of its end."""
+    middle, low, high = y
+    own: Layer = {"shape": shape} if shape else {}
+    return [
+        layer("rows", "line", x=x, y=middle, color=colour, strokeWidth=2, opacity=0.6),
+        layer("rows", "rule", x=x, y=low, y2=high, color=colour, strokeWidth=2),
+        layer("rows", "point", x=x, y=middle, color=colour, **own, tip=tip, filled=True, size=90, opacity=1),
+        layer("rows", "text", x=x, y=middle, text="_text", align="left", dx=10, baseline="middle"),
+    ]
+
+
 def labelled(
     data: Mapping[str, Sequence[Row]], layers: Sequence[Layer], x: Channel, height: float = ROW
 ) -> Row:

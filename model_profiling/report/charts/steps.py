@@ -55,15 +55,7 @@ def threads_chart(data: ReportData) -> Chart | None:
     top = max(summary.p95 for _, known in several for _, summary in known)
     y = draw.axis("ms; line: nine in ten", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
     tip = {"experiment": "experiment", "threads": "threads", **draw.SPREAD_TIP}
-    at: draw.Layer = {"x": "threads", "y": "median"}
-    layers = [
-        draw.layer("rows", "line", **at, color=colour, strokeWidth=2, opacity=0.6),
-        draw.layer("rows", "rule", x="threads", y="p5", y2="p95", color=colour, strokeWidth=2),
-        draw.layer(
-            "rows", "point", **at, color=colour, shape=shape, tip=tip, filled=True, size=90, opacity=1
-        ),
-        draw.layer("rows", "text", **at, text="_text", align="left", dx=10, baseline="middle"),
-    ]
+    layers = draw.measured_line("threads", ("median", "p5", "p95"), colour=colour, tip=tip, shape=shape)
     said = "; ".join(
         f"{name}: "
         + ", ".join(
