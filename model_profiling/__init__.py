@@ -8,7 +8,16 @@ wheel.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
+
+# Before anything is imported that an older Python cannot read.
+if sys.version_info < (3, 10):  # noqa: UP036
+    sys.stderr.write(
+        f"error: this is Python {sys.version.split()[0]}; the kit needs 3.10 to 3.13: install one (brew "
+        "install python@3.12, apt install python3 python3-venv), then setup_repo.sh --python python3.12\n"
+    )
+    sys.exit(2)
 
 from model_profiling._version import __version__ as __version__
 from model_profiling.core.hints import import_only_the_wheel

@@ -16,14 +16,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from model_profiling.config.new_config import Kind, NewConfig, write_new_config
-from model_profiling.core.errors import ProfilingError
-from model_profiling.export import export_model
-from model_profiling.export.records import ExportResult, read_export
-from model_profiling.models.catalog import load_model
-from model_profiling.run import Run
-from model_profiling.workflow.measure import RunOptions, run_file
-from model_profiling.workflow.profile import find_or_export
+try:
+    from model_profiling.config.new_config import Kind, NewConfig, write_new_config
+    from model_profiling.core.errors import ProfilingError
+    from model_profiling.export import export_model
+    from model_profiling.export.records import ExportResult, read_export
+    from model_profiling.models.catalog import load_model
+    from model_profiling.run import Run
+    from model_profiling.workflow.measure import RunOptions, run_file
+    from model_profiling.workflow.profile import find_or_export
+except ModuleNotFoundError as missing:
+    cure = "run `bash model_profiling/scripts/setup_repo.sh` and use .venv/bin/python"
+    sys.stderr.write(f"error: the test cases need the Python module {missing.name}; {cure}\n")
+    sys.exit(2)
 
 HERE: Kind = "mac" if sys.platform == "darwin" else "linux"
 _asked = {"model": "toy_cnn"}

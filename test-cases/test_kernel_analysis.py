@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Kernels come out of a run in xnntrace mode: a list for each experiment, with what ran and how often.
 
 Takes the run that test_pipeline_execution.py made, or makes one.

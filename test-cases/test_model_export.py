@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Exporting works on this installation: fp16 and int8, anew, each file whole and each program checked.
 
 example:

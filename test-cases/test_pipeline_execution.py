@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The pipeline works on this installation: a minimal config is valid, runs, and leaves what is documented.
 
 example:

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The results of a run make sense: latencies, operators and categories, and all that validating checks.
 
 Takes the run that test_pipeline_execution.py made, or makes one.

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Check a config, its model and runners, the output folder and, after a run, the results.
 
 example:
@@ -10,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
+sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
     from model_profiling.cli.frame import facts, say
     from model_profiling.cli.progress import shown_progress
@@ -18,7 +19,8 @@ try:
     from model_profiling.core.stdio import checked_output
     from model_profiling.validation.validate import validate_pipeline
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
+    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

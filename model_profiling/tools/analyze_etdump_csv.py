@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Find bottlenecks in timeline CSV files: categories, operators, portable and delegated; compare two files.
 
 examples:
@@ -15,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
+sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.input_files import (
         analyse_timeline,
@@ -35,7 +36,8 @@ try:
     from model_profiling.report.text import render_terminal
     from model_profiling.report.tool_files import series_blocks, write_bottlenecks, write_comparison
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
+    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

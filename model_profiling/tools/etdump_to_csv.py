@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Turn an ETDump of any runner into CSV: a timeline of events and statistics of operators.
 
 examples:
@@ -12,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
+sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.summary import DumpAnalysis
     from model_profiling.cli.frame import say_wrote, warn
@@ -33,7 +34,8 @@ try:
     )
     from model_profiling.workflow.analyse import analyse
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
+    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

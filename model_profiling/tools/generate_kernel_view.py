@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Write the kernel view: which kernels ran or were configured with SME2 on, and which with SME2 off.
 
 A run directory gives one section for each pair it compares: thread counts, or the rungs of a ladder.
@@ -13,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
+sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.kernels import KernelUse, read_kernels_csv
     from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
@@ -26,7 +27,8 @@ try:
     from model_profiling.run import Series, names
     from model_profiling.workflow.analyse import kernel_sections
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
+    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Statistics of end-to-end latency: centre, spread, outliers, drift, groups; also compares two files.
 
 Takes an ETDump, a timeline CSV, a runner's result or `_robust_stats.json`, or a list of milliseconds. Writes
@@ -20,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
+sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.input_files import (
         Latencies,
@@ -45,7 +46,8 @@ try:
     )
     from model_profiling.statistics.speedup import Speedup
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
+    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Turn the log of a trace runner (XNNPACK logging built in) into a kernels.csv.
 
 Kernels that the log announces become `configured` rows, without a count: they are candidates. Matrix
@@ -13,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[2:3])  # the clone, if this file is in one
+sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
     from model_profiling.analysis.kernels import kernels_csv, unknown_kernels
     from model_profiling.analysis.xnntrace import (
@@ -29,7 +30,8 @@ try:
     from model_profiling.core.records import csv_text
     from model_profiling.core.stdio import checked_output
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit and use its .venv/bin/python, or install the kit with pip"
+    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
+    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

@@ -1,9 +1,17 @@
-"""Scripts taken out of the repository, and a checkout of ExecuTorch beside the installed wheel."""
+"""Scripts taken out of the repository or started by an old Python, the kit without git, and a checkout of
+ExecuTorch beside the installed wheel."""
 
+import ast
+import contextlib
+import functools
+import http.server
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +26,7 @@ from model_profiling.runner.build import installed_sdk
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "model_profiling"
 SCRIPTS = sorted([*KIT.glob("scripts/*.py"), *KIT.glob("tools/*.py"), KIT / "export" / "export_model.py"])
+CASES = sorted((ROOT / "test-cases").glob("*.py"))
 SHELL = [KIT / "scripts" / name for name in ("build_runners.sh", "check_prereqs.sh", "setup_repo.sh")]
 
 
@@ -28,7 +37,121 @@ def test_a_script_without_the_kit_says_what_it_needs(path: Path, tmp_path: Path)
     assert done.returncode == 2, done.tail()
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {path.name} ")
-    says(line, "Python module model_profiling", "setup_repo.sh")
+    says(line, "Python module model_profiling", "setup_repo.sh", "git clone https://")
+
+
+def test_an_old_python_can_read_what_it_starts_with() -> None:
+    for path in [KIT / "__init__.py", KIT / "__main__.py", *SCRIPTS, *CASES]:
+        ast.parse(path.read_text(encoding="utf-8"), path.name, feature_version=(3, 8))
+
+
+def _old_python() -> str | None:
+    """One of PATH, or one that pyenv keeps outside it."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [str(path) for minor in (9, 8) for path in kept.glob(f"3.{minor}.*/bin/python")]
+    found += [path for minor in (9, 8) if (path := shutil.which(f"python3.{minor}"))]
+    return next((each for each in found if process.run([each, "--version"], timeout=60).ok), None)
+
+
+def test_an_old_python_says_which_one_is_needed(tmp_path: Path) -> None:
+    old = _old_python()
+    if old is None:
+        pytest.skip("no Python 3.8 or 3.9 here; its grammar is tested above")
+    for path in [*SCRIPTS, *CASES]:
+        done = process.run([old, path, "--help"], timeout=60, cwd=tmp_path)
+        assert done.returncode == 2, done.tail()
+        (line,) = done.stderr.splitlines()
+        says(line, "error: ", "3.10 to 3.13", "setup_repo.sh")
+
+
+def test_scripts_can_be_started_by_name() -> None:
+    for path in [*SCRIPTS, *SHELL, *(case for case in CASES if case.name.startswith("test_"))]:
+        assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env ") and os.access(path, os.X_OK), (
+            path
+        )
+
+
+def test_a_test_case_without_the_kits_packages_says_what_it_needs(tmp_path: Path) -> None:
+    for path in (case for case in CASES if case.name.startswith("test_")):
+        done = process.run([sys.executable, "-E", "-S", path], timeout=60, cwd=tmp_path)
+        assert done.returncode == 2, done.tail()
+        (line,) = done.stderr.splitlines()
+        says(line, "Python module", "setup_repo.sh")
+
+
+def test_a_missing_script_is_noticed(tmp_path: Path) -> None:
+    shutil.copytree(KIT, tmp_path / "model_profiling", ignore=shutil.ignore_patterns("__pycache__"))
+    folder = tmp_path / "model_profiling" / "scripts"
+    words = [sys.executable, folder / "validate_setup.py", "--prerequisites"]
+    assert "FAIL" not in process.run(words, timeout=60, cwd=tmp_path).stdout
+    (folder / "mac_pipeline.py").unlink()
+    done = process.run(words, timeout=60, cwd=tmp_path)
+    assert done.returncode == 1
+    says(done.stdout, "FAIL  scripts", "mac_pipeline.py", "git checkout")
+
+
+@contextlib.contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_the_kit_without_git(tmp_path: Path) -> None:
+    """As the archive of a release comes: one folder in a .tar.gz."""
+    served, empty = tmp_path / "served", tmp_path / "empty"
+    served.mkdir()
+    empty.mkdir()
+    with tarfile.open(served / "kit.tar.gz", "w:gz") as archive:
+        archive.add(KIT / "scripts", "kit-1/model_profiling/scripts")
+    (served / "page.tar.gz").write_text("<html>not found</html>")
+    script = shutil.copy(KIT / "scripts" / "download_scripts.sh", empty)
+
+    def download(*words: str) -> process.Completed:
+        return process.run(["bash", script, *words], timeout=60, cwd=empty)
+
+    with _served(served) as address:
+        for wrong, said in (("none", "cannot be downloaded"), ("page", "not a whole .tar.gz")):
+            done = download("--url", f"{address}/{wrong}.tar.gz")
+            assert done.returncode == 2
+            says(done.stderr, said)
+        assert [path.name for path in empty.iterdir()] == ["download_scripts.sh"]
+        done = download("--url", f"{address}/kit.tar.gz")
+        assert done.ok, done.tail()
+        assert len([*empty.iterdir()]) == 2
+        assert os.access(empty / "executorch_sme2_kit/model_profiling/scripts/setup_repo.sh", os.X_OK)
+        done = download("--url", f"{address}/kit.tar.gz")
+        assert done.returncode == 2
+        says(done.stderr, "executorch_sme2_kit", "--dest")
+
+
+def test_a_sparse_checkout_has_what_setup_needs(tmp_path: Path) -> None:
+    for words in (
+        ["clone", "--quiet", "--no-checkout", "--sparse", str(ROOT), "kit"],
+        ["-C", "kit", "sparse-checkout", "set", "model_profiling", "requirements"],
+        ["-C", "kit", "checkout", "--quiet"],
+    ):
+        done = process.run(["git", *words], timeout=120, cwd=tmp_path)
+        assert done.ok, done.tail()
+    kit = tmp_path / "kit"
+    assert not (kit / "tests").exists()
+    done = process.run(
+        ["bash", kit / "model_profiling" / "scripts" / "check_prereqs.sh"], timeout=120, cwd=tmp_path
+    )
+    assert done.ok, done.tail()
+    needed = set(
+        re.findall(r"(?:requirements|model_profiling)/[\w/.-]+", (KIT / "scripts/setup_repo.sh").read_text())
+    )
+    assert len(needed) > 3 and all((kit / name).exists() for name in needed if "." in name), needed
 
 
 def test_without_its_packages_or_beside_another_kit_it_names_what_it_misses(tmp_path: Path) -> None:
@@ -59,7 +182,7 @@ def test_a_shell_script_says_where_it_belongs(path: Path, tmp_path: Path) -> Non
     assert done.returncode == 2, done.tail()
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {path.name} ")
-    says(line, "clone of the kit")
+    says(line, "git clone https://")
 
 
 def test_setup_keeps_the_environment_where_the_python_asked_for_is_none(tmp_path: Path) -> None:
