@@ -113,10 +113,8 @@ def _found_at(model: str) -> str:
 def profile_command(run: Run, *, emulated: bool = False) -> str:
     """The command that answers the question; emulation runs here, where the program is."""
     model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
-    method = run.manifest.method_run if run.manifest else ""
     words = ["sme2prof", "profile", model if emulated else Path(model).name]
-    words += ["--method", method] if method not in ("", "forward") else []
-    words += run.manifest.feeding_words if run.manifest else []
+    words += run.manifest.case_words if run.manifest else []
     return shlex.join([*words, *(("--target", "emulated") if emulated else ())])
 
 

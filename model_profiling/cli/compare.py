@@ -85,9 +85,8 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
 @click.option("--target", show_default="auto", help=f"Programs: where: {', '.join(target_kinds())}.")
-@click.option(
-    "--threads", callback=frame.thread_counts, show_default="1", help="Programs: counts, such as 1,2,4."
-)
+@frame.case_options(about="Programs: ")
+@click.option("--threads", type=frame.Counts(), show_default="1", help="Programs: counts, such as 1,2,4.")
 @frame.budget_option
 @click.option(
     "--outdir", type=frame.FOLDER, show_default="out_compare/A_vs_B", help="Programs: folder for their runs."
@@ -125,7 +124,7 @@ def compare_command(
         "fail_on": tuple(aspect for aspect, wanted in aspects.items() if wanted),
     }
     stored = {name: asked.pop(name) for name in ("store", "device", "add", "first_is_good")}
-    given = [name.removesuffix("_s") for name, value in asked.items() if value]
+    given = [_OPTIONS.get(name, name) for name, value in asked.items() if value]
     kept: KeptVerdict | None = None
     unkept: ProfilingError | None = None
     failed, folder = 0, Path()
@@ -160,6 +159,10 @@ def compare_command(
     page = _written(comparison, wanted, asked=out is not None) if wanted else None
     _print(comparison, kept, page, quiet=quiet, as_json=as_json)
     return _exit_code(comparison, unkept) or failed
+
+
+_OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input"}
+"""Options whose value has another name."""
 
 
 class Gates(TypedDict):

@@ -24,17 +24,9 @@ from model_profiling.config.settings import ScheduleMode
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
-from model_profiling.run.names import default_run_dir
 
 if TYPE_CHECKING:
     from model_profiling.config.sweep import SweepConfig
-
-
-def _threads(text: str) -> tuple[int, ...]:
-    words = text.split(",")
-    if not all(map(frame.is_count, words)):
-        raise click.BadParameter("give counts like 1 or 1,2,4")
-    return tuple(int(word) for word in words)
 
 
 @frame.command(
@@ -64,9 +56,8 @@ def _threads(text: str) -> tuple[int, ...]:
     show_default="out_MODEL/runs/VARIANT/PLACE",
     help="Folder for the run.",
 )
-@click.option(
-    "--threads", type=_threads, metavar="TEXT", show_default="1", help="Thread counts, such as 1,2,4."
-)
+@frame.case_options()
+@click.option("--threads", type=frame.Counts(), show_default="1", help="Thread counts, such as 1,2,4.")
 @click.option(
     "--runs",
     type=frame.IntRange(1),
@@ -110,7 +101,7 @@ def new(
     runs: int | None,
     trace: bool,
     force: bool,
-    **asked: Any,  # fields of NewConfig, typed by click
+    **asked: Any,  # fields of NewConfig, and those of ProfileOptions that choose a case; typed by click
 ) -> None:
     """Write a config that compares SME2 on and off.
 
@@ -121,8 +112,10 @@ def new(
         asked["mode"], asked["rounds"], precision=asked["precision"], budget_s=asked["budget_s"]
     )
     here = kind or _usual_platform(asked)
+    case = {name: asked.pop(name) for name in ("method", "lengths", "values")}
     if sweep:
         asked |= {"output_root": output_root, "trace": trace}
+        asked |= {"method": case["method"], "length": case["lengths"], "input": case["values"]}
         wanted = _new_sweep(models, here, threads or (1,), runs or 10, asked)
         path = write_new_sweep(wanted, output or Path("sweep.json"), force=force)
         _say_written(path, f"sme2prof sweep {path} --dry-run")
@@ -138,15 +131,28 @@ def new(
         model = Path(click.prompt("Exported program (.pte)", err=aside))
         if kind is None:
             here = click.prompt("Measure on", type=click.Choice(KINDS), default=here, err=aside)
-        suggested = default_run_dir(model, here)
+        suggested = NewConfig(model, here, **asked, **_chosen(model, case)).root
         output_root = output_root or Path(click.prompt("Run directory", default=str(suggested), err=aside))
-        threads = threads or click.prompt("Thread counts", value_proc=_threads, default="1", err=aside)
+        threads = threads or click.prompt("Thread counts", type=frame.Counts(), default="1", err=aside)
         runs = runs or click.prompt("Turns with the tracer on", type=frame.IntRange(1), default=10, err=aside)
         trace = trace or click.confirm("Add kernel-evidence experiments?", default=False, err=aside)
         output = output or Path(click.prompt("Write the config to", default="config.json", err=aside))
+    asked |= _chosen(model, case)
     config = NewConfig(model, here, output_root, threads or (1,), runs or 10, trace=trace, **asked)
     path = write_new_config(config, output or Path("config.json"), force=force)
     _say_written(path, f"sme2prof run {path}")
+
+
+def _chosen(model: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """Method and inputs of the config, if any are asked for and the program can take them."""
+    if not any(asked.values()):
+        return {}
+    from model_profiling.pipeline.feeding import feed
+    from model_profiling.workflow.profile import ProfileOptions, one_case
+
+    case = one_case(model, ProfileOptions(**asked))
+    feed(model, case.method, case.inputs)  # refuses what the method cannot take
+    return {"method": case.method, "inputs": case.inputs}
 
 
 def _usual_platform(asked: dict[str, Any]) -> Kind:
@@ -166,7 +172,8 @@ def _say_written(path: Path, next_command: str) -> None:
 def _new_sweep(
     models: tuple[Path, ...], kind: Kind, threads: tuple[int, ...], runs: int, asked: dict[str, Any]
 ) -> NewSweep:
-    for name in ("output_root", "trace", "runner_on", "runner_off"):  # a sweep decides these for each run
+    # A sweep decides these for each run, or has no such setting.
+    for name in ("output_root", "trace", "runner_on", "runner_off", "length", "input"):
         if asked[name]:
             option = f"--{name.replace('_', '-')}"
             raise InputError(f"{option} does not work with --sweep", "leave one of them out")
@@ -174,7 +181,7 @@ def _new_sweep(
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
     schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
     given = {name: value for name, value in schedule.items() if value is not None}
-    places = asked["device"], asked["host"]
+    places = asked["device"], asked["host"], asked["method"]
     return NewSweep(tuple(map(str, models)), kind, threads, runs, asked["warmup"], given, *places)
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
 
 _MOST = 10**9
-
+T = TypeVar("T")
 
 Function = Callable[..., int | None]
 Decorator = Callable[[Function], Function]
@@ -128,16 +128,28 @@ def debug_option() -> click.Option:
     )
 
 
-def thread_counts(
-    _context: click.Context, _option: click.Parameter, text: str | None
-) -> tuple[int, ...] | None:
-    """Parse counts separated by commas."""
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",")]
-    if not all(is_count(word) for word in words) or len(set(words)) != len(words):
-        raise click.BadParameter("give different counts like 1 or 1,2,4")
-    return tuple(int(word) for word in words)
+class Counts(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
+    """Different whole numbers, separated by commas; each at least `least`, and of at most nine digits."""
+
+    name = "text"
+
+    def __init__(self, least: int = 1, like: str = "1,2,4") -> None:
+        self._least, self._like = least, like
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):  # a second call must change nothing
+            return value
+        words = [word.strip() for word in value.split(",")]
+        if not all(re.fullmatch("[0-9]{1,9}", word) for word in words):
+            self.fail(f"{value!r} is not a list of whole numbers such as {self._like}", param, ctx)
+        found = tuple(map(int, words))
+        if min(found) < self._least:
+            self.fail(f"{min(found)} is too small: at least {self._least}", param, ctx)
+        if len(set(found)) < len(found):
+            self.fail(f"{value!r} names a number twice", param, ctx)
+        return found
 
 
 def _as_times(_context: click.Context, _option: click.Parameter, word: str | None) -> object:
@@ -187,9 +199,9 @@ budget_option = click.option(
 )
 threads_option = click.option(
     "--threads",
+    type=Counts(),
     default="1",
     show_default=True,
-    callback=thread_counts,
     help="Thread counts, such as 1,2,4.",
 )
 rounds_option = click.option(
@@ -246,6 +258,67 @@ def resume_options(resume: str, force: str, again: str = "--force") -> Decorator
     return add
 
 
+def _by_input(
+    option: click.Parameter, words: Sequence[str], read: Callable[[str], T]
+) -> dict[str, tuple[T, ...]]:
+    """`tokens=32,128` as the input's name and what it is given."""
+    found = {}
+    for word in words:
+        name, _, given = word.partition("=")
+        try:
+            found[name] = tuple(read(each) for each in given.split(","))
+        except ValueError as problem:
+            raise click.BadParameter(f"{word!r} is not {option.metavar}") from problem
+    return found
+
+
+def _lengths(
+    _context: click.Context, option: click.Parameter, words: Sequence[str]
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    found = _by_input(option, words, lambda text: tuple(int(size) for size in text.split("x")))
+    if any(size < 1 for lengths in found.values() for length in lengths for size in length):
+        raise click.BadParameter("a length is at least 1")
+    return found
+
+
+def _values(
+    _context: click.Context, option: click.Parameter, words: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    found = _by_input(option, words, float)
+    if not all(math.isfinite(value) for values in found.values() for value in values):
+        raise click.BadParameter("values must be finite numbers")
+    return found
+
+
+def case_options(*, several: bool = False, about: str = "") -> Decorator:
+    """Add `--method`, `--length` and `--input`, which choose what of a program runs: `several` methods and
+    lengths, or one. Their help begins with `about`."""
+    method = click.option(
+        "--method",
+        metavar="NAME",
+        show_default="all" if several else None,
+        help=f"{about}Method of a .pte file that has several.",
+    )
+    lengths = click.option(
+        "--length",
+        "lengths",
+        multiple=True,
+        callback=_lengths,
+        metavar="INPUT=N,..." if several else "INPUT=N",
+        help=f"{about}Length (32) or all sizes (1x32) of an input that may vary"
+        f"{'; several are profiled one by one' if several else ''}.",
+    )
+    values = click.option(
+        "--input",
+        "values",
+        multiple=True,
+        callback=_values,
+        metavar="INPUT=V,...",
+        help=f"{about}Values of an input, by name or number; one value fills all of it.",
+    )
+    return lambda function: method(lengths(values(function)))
+
+
 def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
     known = list(outlooks)
     if not any(outlook.projections for outlook in known):
@@ -274,11 +347,6 @@ def warn_of_skipped_models(asked: str = "") -> None:
     for skipped in skipped_folders():
         if asked not in skipped.names:
             warn(skipped.text)
-
-
-def is_count(word: str) -> bool:
-    """Whether `word` is a positive whole number of at most nine digits."""
-    return re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", word, re.ASCII) is not None
 
 
 _words: list[str] = []

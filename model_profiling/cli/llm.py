@@ -22,21 +22,6 @@ from model_profiling.workflow.profile import ProfileOptions
 _BUDGET_S = 10.0
 
 
-def _counts(least: int) -> Any:
-    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-        if text is None:
-            return None
-        try:
-            found = tuple(int(word) for word in text.split(","))
-        except ValueError as problem:
-            raise click.BadParameter(f"{text!r} is not a list of whole numbers such as 32,128") from problem
-        if min(found) < least:
-            raise click.BadParameter(f"{min(found)} is too small: at least {least}")
-        return found
-
-    return read
-
-
 def _said(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
@@ -53,7 +38,7 @@ def _said(numbers: Sequence[int]) -> str:
     "--prompt",
     "prompts",
     show_default=_said(PROMPTS),
-    callback=_counts(2),
+    type=frame.Counts(2, "32,128"),
     metavar="N,...",
     help="Lengths of the prompt, in tokens.",
 )
@@ -61,7 +46,7 @@ def _said(numbers: Sequence[int]) -> str:
     "--context",
     "positions",
     show_default=_said(POSITIONS),
-    callback=_counts(0),
+    type=frame.Counts(0, "0,256"),
     metavar="N,...",
     help="Tokens in the cache when a token of the answer is made.",
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 
@@ -33,8 +31,6 @@ from model_profiling.workflow.profile import (
     ProfileOutcome,
     profile_cases,
 )
-
-T = TypeVar("T")
 
 
 @frame.command(
@@ -154,38 +150,6 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     return words
 
 
-def _by_input(
-    option: click.Parameter, words: Sequence[str], read: Callable[[str], T]
-) -> dict[str, tuple[T, ...]]:
-    """`tokens=32,128` as the input's name and what it is given."""
-    found = {}
-    for word in words:
-        name, _, given = word.partition("=")
-        try:
-            found[name] = tuple(read(each) for each in given.split(","))
-        except ValueError as problem:
-            raise click.BadParameter(f"{word!r} is not {option.metavar}") from problem
-    return found
-
-
-def _lengths(
-    _context: click.Context, option: click.Parameter, words: Sequence[str]
-) -> dict[str, tuple[tuple[int, ...], ...]]:
-    found = _by_input(option, words, lambda text: tuple(int(size) for size in text.split("x")))
-    if any(size < 1 for lengths in found.values() for length in lengths for size in length):
-        raise click.BadParameter("a length is at least 1")
-    return found
-
-
-def _values(
-    _context: click.Context, option: click.Parameter, words: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    found = _by_input(option, words, float)
-    if not all(math.isfinite(value) for values in found.values() for value in values):
-        raise click.BadParameter("values must be finite numbers")
-    return found
-
-
 @frame.command(
     "profile",
     example="""sme2prof profile toy_cnn --dtype fp16
@@ -208,23 +172,7 @@ def _values(
 @frame.keep_option
 @frame.calibrate_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
-@click.option("--method", metavar="NAME", show_default="all", help="Method of a .pte file that has several.")
-@click.option(
-    "--length",
-    "lengths",
-    multiple=True,
-    callback=_lengths,
-    metavar="INPUT=N,...",
-    help="Length (32) or all sizes (1x32) of an input that may vary; several are profiled one by one.",
-)
-@click.option(
-    "--input",
-    "values",
-    multiple=True,
-    callback=_values,
-    metavar="INPUT=V,...",
-    help="Values of an input, by name or number; one value fills all of it.",
-)
+@frame.case_options(several=True)
 @click.option(
     "--runs",
     type=frame.IntRange(1),

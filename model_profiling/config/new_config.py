@@ -11,14 +11,14 @@ from typing import Literal, get_args
 
 from model_profiling.config.problems import require
 from model_profiling.config.reading import parse_config
-from model_profiling.config.settings import SYNONYMS, ProfileConfig, ScheduleMode, target_settings
+from model_profiling.config.settings import SYNONYMS, Inputs, ProfileConfig, ScheduleMode, target_settings
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig, parse_sweep
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream, json_text, write_out
 from model_profiling.core.formatting import plural
 from model_profiling.core.number_formats import USUAL
 from model_profiling.models import registry
-from model_profiling.run.names import default_run_dir
+from model_profiling.run.names import run_home
 from model_profiling.runner.machine import TargetChoice, TargetKind, place_of
 
 Kind = Literal["mac", "linux", "android", "emulated"]
@@ -47,6 +47,21 @@ class NewConfig:
     trace: bool = False
     runner_on: Path | None = None
     runner_off: Path | None = None
+    method: str | None = None
+    inputs: Inputs = field(default_factory=Inputs)
+
+    @property
+    def root(self) -> Path:
+        """The run directory: `output_root`, or else the usual one."""
+        place = self.kind if self.host is None else place_of(f"ssh:{self.host}")
+        usual = run_home(self.model, None, self.method, self.inputs.file_words) / place
+        return self.output_root or usual
+
+    @property
+    def case(self) -> dict[str, object]:
+        """The settings that choose what of the program runs; only what was asked for."""
+        inputs = self.inputs.model_dump(mode="json", exclude_defaults=True)
+        return {name: given for name, given in (("method", self.method), ("inputs", inputs)) if given}
 
     @property
     def target(self) -> TargetChoice:
@@ -95,13 +110,12 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         }
         for threads in wanted.threads
     ]
-    place = wanted.kind if wanted.host is None else place_of(f"ssh:{wanted.host}")
-    root = wanted.output_root or default_run_dir(wanted.model, place)
     return {
         "schema_version": 1,
         "model": _relative(wanted.model, folder),
-        "output_root": _relative(root, folder),
+        "output_root": _relative(wanted.root, folder),
         "target": target_settings(wanted.target),
+        **wanted.case,
         "schedule": schedule,
         "experiments": new_experiments(wanted, folder),
         "analysis": {"compare_pairs": pairs},
@@ -147,6 +161,7 @@ class NewSweep:
     schedule: dict[str, object] = field(default_factory=dict)
     device: str | None = None
     host: str | None = None
+    method: str | None = None
 
     @property
     def target(self) -> str:
@@ -195,6 +210,7 @@ def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
         "runs": wanted.runs,
         "warmup": wanted.warmup,
         "schedule": wanted.schedule,
+        **({"method": wanted.method} if wanted.method else {}),
     }
 
 

@@ -42,6 +42,7 @@ from model_profiling.config.values import (
     own_name,
     usable,
 )
+from model_profiling.run.names import fed_in_words
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
@@ -261,6 +262,11 @@ class Inputs(Settings):
     """How made-up inputs are filled."""
     seed: Seed = 0
     """Seed of random inputs; the same for every experiment."""
+
+    @property
+    def file_words(self) -> str:
+        """`tokens_32_input_pos_0`: what was asked for, in the names of files; empty for the usual inputs."""
+        return "_".join(fed_in_words(self.sizes, self.values)).replace(" ", "_")
 
 
 class Side(Settings):

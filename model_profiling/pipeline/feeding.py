@@ -17,7 +17,6 @@ from model_profiling.program.graph_file import record_beside
 from model_profiling.program.language import position_input
 from model_profiling.program.pte import lengths_at
 from model_profiling.program.records import Method, Program, Tensor
-from model_profiling.run.names import fed_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,3 @@ def sizes_for_length(
         exported = "x".join(map(str, tensor.shape))
         raise InputError(f"input {name} ({exported}) has no single length", "give all its sizes: 1x32x8")
     return name, tuple(given[0] if place == large[0] else size for place, size in enumerate(tensor.shape))
-
-
-def file_words(inputs: Inputs) -> str:
-    """`tokens_32_input_pos_0`: what was asked for, in the names of files; empty for the usual inputs."""
-    return "_".join(fed_in_words(inputs.sizes, inputs.values)).replace(" ", "_")

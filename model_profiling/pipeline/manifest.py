@@ -8,7 +8,6 @@ from pathlib import Path
 from model_profiling._version import __version__
 from model_profiling.config.reading import ProfileConfig, pairs, series_of
 from model_profiling.core import files
-from model_profiling.pipeline.feeding import file_words
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule
 from model_profiling.program.graph_file import record_beside
 from model_profiling.run import Manifest, Result, Run, Series, Times, names
@@ -32,7 +31,7 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         model_sha256=files.sha256(config.model),
         model_bytes=config.model.stat().st_size,
         method=config.method or "",
-        fed=file_words(config.inputs),
+        fed=config.inputs.file_words,
         etrecord=str(etrecord) if etrecord else None,
         quantized=names.computes_in(config.model, "int8"),
         half=names.computes_in(config.model, "fp16"),

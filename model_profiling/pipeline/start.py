@@ -23,7 +23,7 @@ from model_profiling.core.formatting import listing, plural
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.pipeline import manifest as manifests
-from model_profiling.pipeline.feeding import Feed, feed, file_words
+from model_profiling.pipeline.feeding import Feed, feed
 from model_profiling.pipeline.measuring import Measuring
 from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.program import read_program
@@ -60,7 +60,7 @@ def begin(
     """Begin or continue a run of `config` on a prepared target with these `facts`; its method is `fed` what
     `checked_feed` says."""
     libraries = find_libraries(config, target)
-    stem = names.with_method(config.model.stem, config.method, file_words(config.inputs))
+    stem = names.with_method(config.model.stem, config.method, config.inputs.file_words)
     place = RunFiles(config.output_root, stem)
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
     here = fit_to_machine(config, facts.features, latencies, resume=way.resume)

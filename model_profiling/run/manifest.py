@@ -291,16 +291,16 @@ class Manifest(Part):
         return self.method or str(self.settings.get("method") or "")
 
     @property
-    def feeding_words(self) -> list[str]:
-        """The options that ask for the same sizes and values of inputs."""
-        found = []
-        for option, given, joint in zip(("--length", "--input"), self._asked_inputs, "x,", strict=True):
+    def case_words(self) -> list[str]:
+        """The options that ask for the same method, and the same sizes and values of inputs."""
+        found = ["--method", self.method_run] if self.method_run not in ("", "forward") else []
+        for option, given, joint in zip(("--length", "--input"), self.asked_inputs, "x,", strict=True):
             for name, numbers in given.items():
                 found += [option, f"{name}={joint.join(f'{number:g}' for number in numbers)}"]
         return found
 
     @property
-    def _asked_inputs(self) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[float]]]:
+    def asked_inputs(self) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[float]]]:
         """Sizes and values of inputs, as the settings keep them."""
         inputs = self.settings.get("inputs") if self.fed else None
         asked = inputs if isinstance(inputs, Mapping) else {}
@@ -310,7 +310,7 @@ class Manifest(Part):
     def spoken_case(self) -> tuple[str, ...]:
         """`decode` and `input_pos 256`: the method and what it was fed, if that is not the usual."""
         method = (self.method_run,) if self.method_run not in ("", "forward") else ()
-        return (*method, *names.fed_in_words(*self._asked_inputs))
+        return (*method, *names.fed_in_words(*self.asked_inputs))
 
     @property
     def case(self) -> tuple[str, str]:

@@ -194,13 +194,9 @@ def is_named(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
     return re.search(rf"(^|[_-])({words})([_.-]|$)", program.stem) is not None
 
 
-def default_run_dir(program: Path, place: str, outdir: Path | None = None) -> Path:
-    """Return `runs/<variant>/<place>`, beside an export's `artifacts` or else in `out_<model>`."""
-    return run_home(program, outdir) / place
-
-
 def run_home(program: Path, outdir: Path | None = None, method: str | None = None, fed: str = "") -> Path:
-    """Return the folder with the runs of one program, one subfolder for each place it ran."""
+    """Return `runs/<variant>`, beside an export's `artifacts` or else in `out_<model>`: the folder with the
+    runs of one program, one subfolder for each place it ran."""
     return runs_folder(program, outdir) / with_method(variant_of(program)[1], method, fed)
 
 

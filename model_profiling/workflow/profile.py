@@ -24,7 +24,7 @@ from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
-from model_profiling.pipeline.feeding import feed, file_words, sizes_for_length
+from model_profiling.pipeline.feeding import feed, sizes_for_length
 from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.pipeline.start import (
     check_folder,
@@ -145,6 +145,10 @@ class Exporting(TypedDict):
     keep: tuple[str, ...]
 
 
+Lengths = Mapping[str, tuple[tuple[int, ...], ...]]
+Values = Mapping[str, tuple[float, ...]]
+"""What inputs are given, by their name or number."""
+
 _UNASKED_EMULATION_S, _QUICK_EMULATION_S = 900.0, 20.0
 QUICK = {"runs": 5, "warmup": 1, "rounds": EXACT_ROUNDS, "budget_s": 6.0}
 """What `quick` sets, where the user says nothing else."""
@@ -162,9 +166,9 @@ class ProfileOptions:
     calibration: str | None = None
     keep: tuple[str, ...] = ()
     method: str | None = None
-    lengths: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    lengths: Lengths = field(default_factory=dict)
     """Lengths (or all sizes) of inputs that were exported with variable ones; profiled one by one."""
-    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
     """Values of inputs that are not made up."""
     runs: int | None = None
     warmup: int | None = None
@@ -204,7 +208,7 @@ class Case:
 
     method: str = "forward"
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
 
     @property
     def inputs(self) -> Inputs:
@@ -355,7 +359,7 @@ def profile_programs(
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
     asked = [
-        _Asked(program, case, names.run_home(program, options.home, case.method, file_words(case.inputs)))
+        _Asked(program, case, names.run_home(program, options.home, case.method, case.inputs.file_words))
         for program in programs
         for case in cases
     ]
@@ -412,13 +416,14 @@ def make_config(
     target: Target, program: Path, root: Path, options: ProfileOptions, case: Case | None = None
 ) -> ProfileConfig:
     case = case or Case()
-    wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=options.threads)
+    wanted = NewConfig(
+        program, target.platform, root, options.threads, method=case.method, inputs=case.inputs
+    )
     asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
     given = {name: value for name, value in asked.items() if value is not None}
     wanted = replace(wanted, sample=options.sample or None, **(QUICK if options.quick else {}) | given)
     only_on = options.quick and not target.timings_are_latency
-    config = make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
-    return config.model_copy(update={"method": case.method, "inputs": case.inputs})
+    return make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
 
 
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
@@ -475,16 +480,22 @@ def compare_programs(
     target: TargetChoice | None = None,
     threads: tuple[int, ...] = (1,),
     budget_s: float | None = None,
+    method: str | None = None,
+    lengths: Lengths | None = None,
+    values: Values | None = None,
     outdir: Path | None = None,
     run: RunOptions | None = None,
     limit: float | None = None,
     fail_on: Iterable[Aspect] = (),
     progress: Progress | None = None,
 ) -> ProgramsCompared:
-    """Measure both programs in the same launches and judge B against A. The runs are kept in `outdir`
-    (default `out_compare/<A>_vs_<B>`), one folder each, like any other runs."""
+    """Measure both programs in the same launches and judge B against A: their only method, or the one that is
+    chosen, at one length. The runs are kept in `outdir` (default `out_compare/<A>_vs_<B>`, with the case if
+    one is chosen), one folder each, like any other runs."""
     run = run or RunOptions()
     programs = [find_or_export(str(path)) for path in (a, b)]
+    chosen = ProfileOptions(method=method, lengths=lengths or {}, values=values or {})
+    cases = [one_case(program, chosen) for program in programs]
     place = open_target(plan_targets(target or TargetChoice()).main)
     gates = asked_gates(limit, fail_on)
     if not place.timings_are_latency and (limit is not None or not gates):
@@ -493,10 +504,11 @@ def compare_programs(
             "compare kernels or structure instead (--fail-on-kernel-change, --fail-on-structure-change), or "
             "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
         )
-    home = outdir or Path("out_compare") / f"{a.stem}_vs_{b.stem}"
+    case_words = names.with_method(f"{a.stem}_vs_{b.stem}", method, cases[0].inputs.file_words)
+    home = outdir or Path("out_compare") / case_words
     check_folder(home)
     configs = []
-    for side, program in zip("ab", programs, strict=True):
+    for side, program, case in zip("ab", programs, cases, strict=True):
         root = home / side / place.place
         check_startable(root, resume=run.resume, force=run.force)
         raw = {
@@ -505,6 +517,8 @@ def compare_programs(
             "target": target_settings(place.choice),
             "experiments": [{"name": _EXPERIMENT, "threads": list(threads)}],
             "schedule": {"budget_s": budget_s} if budget_s is not None else {},
+            "method": case.method,
+            "inputs": case.inputs.model_dump(mode="json"),
         }
         configs.append(checked_config(raw, folder=root))
     ours, theirs = run_together(configs, place, run, progress=progress)

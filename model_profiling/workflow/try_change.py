@@ -54,7 +54,8 @@ class Advice:
     def by_hand(self) -> str:
         """The command that measures what the user changes."""
         program = self.run.programs().named() or Path("before.pte")
-        return f"sme2prof compare {shlex.quote(str(program))} AFTER.pte"
+        case = self.run.manifest.case_words if self.run.manifest else []
+        return shlex.join(["sme2prof", "compare", str(program), "AFTER.pte", *case])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ def try_change(
     run: RunOptions | None = None,
     progress: Progress | None = None,
 ) -> Tried:
-    """Change a copy, export and measure both; the results are kept in `outdir`."""
+    """Change a copy, export both, and measure what the run measured: its method, with its inputs. The results
+    are kept in `outdir`."""
     progress, source = progress or Silent(), advice.source
     if advice.why_not or source is None or source.file is None:
         raise InputError(advice.why_not, advice.by_hand)
@@ -136,8 +138,13 @@ def try_change(
     measured, why_not = None, f"No latency was measured: times on target {place.name} are not latencies."
     if place.timings_are_latency:
         why_not = ""
+        ran = advice.run.manifest
+        sizes, values = ran.asked_inputs if ran else ({}, {})
         measured = compare_programs(
             before.pte, after.pte, target=target, threads=threads, budget_s=budget_s,
+            method=(ran.method_run if ran else "") or None,
+            lengths={name: (tuple(given),) for name, given in sizes.items()},
+            values={name: tuple(given) for name, given in values.items()},
             outdir=home / "runs", run=run, progress=progress,
         )  # fmt: skip
     return Tried(advice, home, diff, before, after, outputs, measured, why_not)

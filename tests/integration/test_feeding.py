@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from said import says
 
 from model_profiling.cli.main import main
+from model_profiling.config.reading import load_config
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
@@ -17,7 +19,7 @@ from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.program.language import language_model
 from model_profiling.program.pte import lengths_at
-from model_profiling.run import Run
+from model_profiling.run import Run, names
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.language import profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_cases
@@ -169,6 +171,52 @@ def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_pat
         command = f"sme2prof profile caching.pte --length tokens=1x{length} --input input_pos=2"
         says((outcome.main.run_dir / "report.md").read_text(), command)
     assert found.page is not None
+
+
+def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other.pte"
+    shutil.copy(caching, other)
+    words = [
+        "compare",
+        caching,
+        other,
+        "--target",
+        "host",
+        "--budget",
+        "1",
+        "--input",
+        "input_pos=2",
+        "--json",
+    ]
+    several = sme2prof(*words, "--length", "tokens=3,4")
+    assert several.returncode == 2 and "several lengths are several runs; give one length" in several.stderr
+    assert "has no input 'words'" in sme2prof(*words, "--length", "words=3").stderr
+    done = sme2prof(*words, "--length", "tokens=3")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["series"][0]["end_to_end"]["ratio"] > 0
+    home = Path("out_compare") / "caching_vs_other_tokens_3_input_pos_2"
+    made = [json.loads(path.read_text()) for path in home.rglob(names.MANIFEST)]
+    assert [each["fed"] for each in made] == ["tokens_3_input_pos_2"] * 2
+    wrong = sme2prof("compare", home / "a", home / "b", "--length", "tokens=3")
+    assert wrong.returncode == 2 and "--length is for programs" in wrong.stderr
+
+
+def test_a_new_config_holds_the_method_and_the_inputs_that_were_asked_for(
+    caching, sme2prof, tmp_path
+) -> None:
+    output = tmp_path / "config.json"
+    words = ["config", "new", "--model", caching, "--output", output, "--input", "input_pos=2"]
+    assert "no method 'decode'" in sme2prof(*words, "--method", "decode").stderr
+    assert "can have at most the sizes 1x11" in sme2prof(*words, "--length", "tokens=12").stderr
+    assert "has no input 'x'" in sme2prof(*words, "--input", "x=1").stderr
+    assert not output.exists()
+    done = sme2prof(*words, "--method", "forward", "--length", "tokens=3")
+    assert done.returncode == 0, done.stderr
+    config = load_config(output)
+    assert config.method == "forward"
+    assert config.inputs == Inputs(sizes={"tokens": (1, 3)}, values={"input_pos": (2.0,)})
+    assert config.output_root.parent.name == "caching_tokens_3_input_pos_2", "as `profile` names it"
 
 
 def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:

@@ -147,6 +147,19 @@ def test_what_cannot_be_chosen_is_one_line_that_lists_the_methods(exported_metho
     assert not (tmp_path / "runs").exists()
 
 
+def test_one_method_of_two_programs_is_compared(exported_methods, sme2prof, tmp_path) -> None:
+    pte = exported_methods("two", TWO)
+    words = ["compare", pte, pte, "--target", "host", "--budget", "1", "--outdir", tmp_path, "--json"]
+    several = sme2prof(*words)
+    assert several.returncode == 2
+    says(several.stderr, "several methods: decode and prefill; choose one with --method")
+    done = sme2prof(*words, "--method", "prefill")
+    assert done.returncode == 0, done.stderr
+    for run in tmp_path.glob("*/*/manifest.json"):
+        check_method(run.parent, "prefill", TWO["prefill"])
+    assert len(list(tmp_path.glob("*/*/manifest.json"))) == 2
+
+
 def test_a_bare_dump_that_fits_two_methods_gets_no_shapes_of_either(exported_methods, host, tmp_path) -> None:
     pte = exported_methods("two", TWO)
     for method in TWO:

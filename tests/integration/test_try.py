@@ -62,7 +62,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_dir(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
     words = ["--dtype", "fp16", "--target", "host", "--quick", "--budget", "1", "--outdir", str(out)]
-    assert main(["profile", f"{package / 'model.py'}:net", *words]) == 0
+    assert main(["profile", f"{package / 'model.py'}:net", *words, "--input", "x=0.5"]) == 0
     (found,) = (path.parent for path in out.rglob(names.MANIFEST))
     return found
 
@@ -80,6 +80,8 @@ def test_a_gated_model_becomes_one_delegate(package, run_dir, sme2prof, tmp_path
     assert said["after"]["delegate_calls"] == 1 and said["after"]["operators_outside"] == 0
     assert said["outputs"]["agree"] and said["outputs"]["max_rel"] < 1e-6
     assert said["comparison"]["series"][0]["end_to_end"]["ratio"] > 0, "both were measured in turns"
+    manifests = [json.loads(path.read_text()) for path in home.rglob(names.MANIFEST)]
+    assert [each["fed"] for each in manifests] == ["x_0.5"] * 2, "as in the run"
     assert (
         "+        q, k, v = ((x_in := self.second(y))[..., :16], x_in[..., 16:32], x_in[..., 32:48])  # stays"
         in (said["diff"])

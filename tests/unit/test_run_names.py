@@ -10,9 +10,9 @@ from model_profiling.run import Series, Times, why_not_comparable
 from model_profiling.run.comparability import Origin
 from model_profiling.run.names import (
     RunFiles,
-    default_run_dir,
     dump_stem,
     earlier_name,
+    run_home,
     series_of_dump,
     spoken_variant,
     variant_of,
@@ -84,11 +84,11 @@ def test_the_variant_is_the_stem_without_the_models_name(program: str, model: st
 
 def test_runs_of_an_export_lie_beside_its_artifacts_others_in_a_folder_of_the_model() -> None:
     exported = Path("out_toy/artifacts/toy_xnnpack_fp16.pte")
-    assert default_run_dir(exported, "mac") == Path("out_toy/runs/xnnpack_fp16/mac")
-    assert default_run_dir(exported, "mac", Path("x")) == Path("x/runs/xnnpack_fp16/mac")
-    assert default_run_dir(Path("models/m.pte"), "linux") == Path("out_m/runs/m/linux")
+    assert run_home(exported) / "mac" == Path("out_toy/runs/xnnpack_fp16/mac")
+    assert run_home(exported, Path("x")) / "mac" == Path("x/runs/xnnpack_fp16/mac")
+    assert run_home(Path("models/m.pte")) / "linux" == Path("out_m/runs/m/linux")
     other = Path("out_toy/artifacts/toy_xnnpack_int8.pte")
-    assert default_run_dir(other, "mac") != default_run_dir(exported, "mac"), "neither erases the other's"
+    assert run_home(other) / "mac" != run_home(exported) / "mac", "neither erases the other's"
 
 
 def pairs_of(*names: str, threads: tuple[int | None, ...] = (1,)) -> list[tuple[str, str]]:
