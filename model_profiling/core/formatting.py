@@ -77,6 +77,15 @@ def milliseconds(value: float | None) -> str:
     return MISSING if value is None else f"{value:.{decimals_for(value)}f}"
 
 
+def tokens_per_s(tokens: int | None, ms: float | None) -> float | None:
+    return tokens * 1e3 / ms if tokens and ms else None
+
+
+def short_rate(per_s: float | None) -> str:
+    """With three significant digits, or all before the point."""
+    return MISSING if per_s is None else f"{per_s:.3g}" if per_s < 100 else f"{per_s:,.0f}"
+
+
 def decimals_for(value: float) -> int:
     """Return the decimals to show for milliseconds; at most six, as no clock is finer than a nanosecond."""
     size = abs(value)

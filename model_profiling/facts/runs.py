@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from model_profiling.core.formatting import tokens_per_s
 from model_profiling.facts import Fact, Reader
 
 if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
@@ -61,11 +62,16 @@ class MeasuredSeries:
     """None if the times are not latencies or nothing was measured without the tracer."""
     interval: tuple[float, float] | None = field(default=None, kw_only=True)
     """The 95% interval of the median over rounds, if it was asked for."""
+    tokens: int | None = field(default=None, kw_only=True)
+    position: int | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls: type[_Self], run: Run, series: Series, **more: Any) -> _Self:
         times = run.times_of(series)
         latency = run.metrics.latency(series) if run.metrics and times.are_latencies else None
+        of_run = run.whole.manifest
+        if of_run is not None:
+            more = {"tokens": of_run.tokens, "position": of_run.position, **more}
         return cls(series, times, run.sme2_of(series), run.result(series), latency, **more)
 
     @property
@@ -118,6 +124,12 @@ EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
          lambda row: row.result is not None and row.result.counted_kernels, STORE),
     Fact("kernels_note", "text", "why they were not; empty where they were",
          lambda row: (row.result and row.result.kernels_note) or "", STORE),
+    Fact("tokens", "whole", "tokens in one inference of a language model; null for other programs",
+         lambda row: row.tokens, TABLES),
+    Fact("position", "whole", "the first token's position in the cache; null if unknown",
+         lambda row: row.position, TABLES),
+    Fact("tokens_per_s", "number", "tokens per second: `tokens` over `median_ms`",
+         lambda row: tokens_per_s(row.tokens, row.untraced.median if row.untraced else None), TABLES),
 )  # fmt: skip
 
 

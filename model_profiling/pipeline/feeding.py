@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling.config.settings import Inputs
@@ -14,7 +14,7 @@ from model_profiling.core.formatting import listing, plural
 from model_profiling.program import read_program
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import record_beside
-from model_profiling.program.language import position_input
+from model_profiling.program.language import phase_of, position_input
 from model_profiling.program.pte import lengths_at
 from model_profiling.program.records import Method, Program, Tensor
 
@@ -31,6 +31,10 @@ class Feed:
     """Sizes in the program that differ from their upper bound."""
     unclear: bool = False
     """Whether `lengths` cannot be told, so that the program's shapes stay upper bounds."""
+    tokens: int | None = None
+    """How many tokens of a language model it is given; None for any other program."""
+    position: int | None = None
+    """The first token's position in the cache; None if a file has it."""
 
 
 def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
@@ -57,7 +61,15 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
         values = {**_first_position(program, method, names, sizes), **values}
     lengths = lengths_at(method, sizes)
     state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)
-    return Feed(tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
+    fed = Feed(tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
+    phase = phase_of(program, method)
+    if phase is None:
+        return fed
+    shape = method.inputs[method.input_numbers.index(phase.tokens)].shape
+    at = values.get(phase.position, ())
+    return replace(
+        fed, tokens=sizes.get(phase.tokens, shape)[-1], position=int(at[0]) if at and at[0] >= 0 else None
+    )
 
 
 def _first_position(

@@ -65,7 +65,7 @@ def begin(
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
     here = fit_to_machine(config, facts.features, latencies, resume=way.resume)
     head = manifests.head(here.config, way.config_file, target, facts)
-    head = replace(head, stands_for=here.stands_for)
+    head = replace(head, stands_for=here.stands_for, tokens=fed.tokens, position=fed.position)
     earlier = settle_earlier(place.path, head, resume=way.resume, force=way.force)
     part = earlier.part
     config = with_mode(here.config, part)

@@ -47,7 +47,7 @@ def language_model(program: Program) -> LanguageModel | None:
     phases = [
         phase
         for name in program.computing
-        if (method := program.method(name)) and (phase := _phase(program, method))
+        if (method := program.method(name)) and (phase := phase_of(program, method))
     ]
     single = [phase for phase in phases if phase.variable or phase.most == 1]
     several = [phase for phase in phases if phase.most > 1]
@@ -75,7 +75,8 @@ def position_input(program: Program, method: Method, names: Sequence[str] = ()) 
     return 1 if len(tensors[1].shape) <= 1 else None
 
 
-def _phase(program: Program, method: Method) -> Phase | None:
+def phase_of(program: Program, method: Method) -> Phase | None:
+    """Return how a method handles tokens; None if it takes none, or no position."""
     position = position_input(program, method)
     if position is None:
         return None

@@ -39,6 +39,8 @@ class SideFacts:
     """Whether its CPU is an Arm CPU; None if unknown."""
     machine: str = ""
     """Such as `x86_64`."""
+    tokens: int | None = None
+    """Tokens in one inference of a language model."""
 
     @property
     def program(self) -> str:
@@ -132,6 +134,11 @@ class ComparisonFacts:
     """The kinds of difference that fail."""
     first: str = ""
     """Why there is no baseline, if the user allows that; else empty."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens in one inference, if both sides have the same number."""
+        return self.a.tokens if self.a.tokens == self.b.tokens else None
 
     @property
     def speedups(self) -> Records:

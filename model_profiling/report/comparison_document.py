@@ -18,6 +18,8 @@ from model_profiling.core.formatting import (
     plural,
     printable,
     several,
+    short_rate,
+    tokens_per_s,
 )
 from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
@@ -195,10 +197,8 @@ def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
         slower = percent(worst.slowdown)
-        said = (
-            f"Regression: B is {slower} slower than A in {worst.name}, more than the {percent(limit)} allowed"
-        )
-        return False, f"{said}{_about_arm(comparison)}."
+        said = f"Regression: B is {slower} slower than A in {worst.name}{_rates(comparison, worst, 'B')}"
+        return False, f"{said}, more than the {percent(limit)} allowed{_about_arm(comparison)}."
     if comparison.not_comparable:
         count = plural(len(comparison.not_comparable), "experiment")
         return False, f"No answer: {count} cannot be compared."
@@ -219,8 +219,21 @@ def _largest(comparison: ComparisonFacts) -> str:
         found = replace(
             found, ratio=_inverse(found.ratio), low=_inverse(found.high), high=_inverse(found.low)
         )
-    said = f"{fast} is {speedup_text(found, f' as fast as {slow}{where}')}{_about_arm(comparison)}."
+    faster = speedup_text(found, f" as fast as {slow}{where}")
+    said = f"{fast} is {faster}{_rates(comparison, largest, largest.faster or 'B')}{_about_arm(comparison)}."
     return said if largest.faster else f"No significant difference: {said}"
+
+
+def _rates(comparison: ComparisonFacts, found: SeriesComparison, side: Literal["A", "B"]) -> str:
+    """Return `, with 41.2 instead of 47 tokens/s`, the rate of `side` first; nothing without tokens."""
+    a, b = _tokens_per_s(comparison, found)
+    first, second = (a, b) if side == "A" else (b, a)
+    return f", with {short_rate(first)} instead of {short_rate(second)} tokens/s" if a and b else ""
+
+
+def _tokens_per_s(comparison: ComparisonFacts, found: SeriesComparison) -> tuple[float | None, float | None]:
+    medians = found.end_to_end.baseline_median, found.end_to_end.candidate_median
+    return tokens_per_s(comparison.tokens, medians[0]), tokens_per_s(comparison.tokens, medians[1])
 
 
 def _inverse(ratio: float | None) -> float | None:
@@ -349,10 +362,15 @@ def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
 
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
     is_arm = False not in (comparison.a.is_arm, comparison.b.is_arm)
+    rates: tuple[doc.Column[SeriesComparison], ...] = (
+        doc.Number("A tokens/s", lambda found: short_rate(_tokens_per_s(comparison, found)[0])),
+        doc.Number("B tokens/s", lambda found: short_rate(_tokens_per_s(comparison, found)[1])),
+    )
     columns: tuple[doc.Column[SeriesComparison], ...] = (
         doc.Column("experiment", lambda found: marked(found.name, is_arm)),
         doc.Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
         doc.Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
+        *(rates if comparison.tokens else ()),
         doc.Number("change", lambda found: median_change(found.end_to_end)),
         doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
         doc.Column("verdict", verdict),
@@ -456,6 +474,7 @@ def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
                 "faster": found.faster,
                 "slowdown": found.slowdown,
                 "end_to_end": found.end_to_end.as_dict(),
+                "tokens_per_s": dict(zip("ab", _tokens_per_s(comparison, found), strict=True)),
                 **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
             }
             for found in comparison.series

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from model_profiling.core.formatting import milliseconds, plural, span, with_threads
+from model_profiling.core.formatting import milliseconds, plural, short_rate, span, tokens_per_s, with_threads
 from model_profiling.run.names import spoken_backend
 from model_profiling.run.times import NOT_ARM
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint, ChangePoints, find_changes
@@ -27,6 +27,8 @@ class HistoryPoint:
     """The 95% interval of the median; None with fewer than three rounds."""
     is_arm: bool | None = None
     """Whether it was measured on an Arm CPU; None if unknown."""
+    tokens: int | None = None
+    """In one inference of a language model."""
     commit: str = ""
     branch: str = ""
     dirty: bool | None = None
@@ -44,6 +46,10 @@ class HistoryPoint:
         if self.low_ms is None or self.high_ms is None or self.median_ms <= 0:
             return 0.0
         return max(0.0, self.high_ms - self.low_ms) / (2 * 1.96 * self.median_ms)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return tokens_per_s(self.tokens, self.median_ms)
 
     @property
     def short_commit(self) -> str:
@@ -181,7 +187,10 @@ def history_facts(history: History) -> dict[str, object]:
                 ],
                 "levels": [asdict(level) for level in series.found.levels],
                 "marks": [{**asdict(mark), "text": mark.text} for mark in series.marks],
-                "points": [{**asdict(point), "at": point.at.isoformat()} for point in series.points],
+                "points": [
+                    {**asdict(point), "at": point.at.isoformat(), "tokens_per_s": point.tokens_per_s}
+                    for point in series.points
+                ],
             }
             for series in history.series
         ],
@@ -248,8 +257,8 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
     since = f" since run {level.first + 1}" if series.changes else ""
     since = " at the end of a drift" if level.drifts else since
     noise = "" if found.noise is None else f"; runs of one level vary by {found.noise:.1%} (robust spread)"
-    newest = f"; newest run {milliseconds(last.median_ms)} ms" if len(series.points) > 1 else ""
-    yield f"Typical latency{since}: {milliseconds(level.typical)} ms{newest}{noise}."
+    newest = f"; newest run {_latency(last.median_ms, last.tokens)}" if len(series.points) > 1 else ""
+    yield f"Typical latency{since}: {_latency(level.typical, last.tokens)}{newest}{noise}."
     if series.is_arm is False:
         yield NOT_ARM
     for change in series.changes:
@@ -263,6 +272,12 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
     if not series.changes:
         yield "No change was found."
     yield rate_sentence(series)
+
+
+def _latency(ms: float, tokens: int | None) -> str:
+    """Return `3.21 ms`, of a language model with `(312 tokens/s)`."""
+    per_s = f" ({short_rate(tokens_per_s(tokens, ms))} tokens/s)" if tokens else ""
+    return f"{milliseconds(ms)} ms{per_s}"
 
 
 def rate_sentence(series: HistorySeries) -> str:

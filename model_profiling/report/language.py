@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
+from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -216,7 +216,3 @@ def _memory(found: Language, step: PhaseLatency) -> str:
     if share < _NEARLY_ALL:
         return f"{told} Memory is not the limit here."
     return f"{told} Memory is the limit: smaller weights (int8-dynamic, int4) help, SME2 does not."
-
-
-def short_rate(rate: float) -> str:
-    return f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}"

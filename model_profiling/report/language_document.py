@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, size
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, short_rate, size
 from model_profiling.program.category import Category
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
-from model_profiling.report.language import NOT_PART, Language, LanguageCase, PhaseLatency, short_rate
+from model_profiling.report.language import NOT_PART, Language, LanguageCase, PhaseLatency
 
 
 def language_document(found: Language) -> list[doc.Block]:

@@ -40,6 +40,19 @@ class Origin:
     disabled: tuple[str, ...] = ()
     sme2: bool | None = None
     own_runner: bool = False
+    method: str = ""
+    fed: str = ""
+    """Inputs that were asked for, as the manifest has them."""
+    tokens: int | None = None
+    position: int | None = None
+
+    @property
+    def case(self) -> str:
+        """`prefill, 32 tokens at position 0`"""
+        fed = self.fed.replace("_", " ") or "the usual inputs"
+        if self.tokens is not None and self.position is not None:
+            fed = f"{plural(self.tokens, 'token')} at position {self.position}"
+        return f"{self.method}, {fed}"
 
     @property
     def switched_off(self) -> set[str]:
@@ -53,6 +66,8 @@ def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: 
             return f"the machine on which {side.name} was measured is not recorded"
         if not side.times.are_latencies:
             return f"the times of {side.name} come from {side.times.origin}, so they are not latencies"
+    if other := _other_case(baseline, candidate):
+        return other
     cpus = baseline.cpu, candidate.cpu
     if not all(cpus) or cpus[0] == cpus[1]:
         return _same_code(baseline, candidate)
@@ -60,6 +75,18 @@ def why_not_comparable(baseline: Origin, candidate: Origin, *, across_machines: 
         return None
     names = " and ".join(cpus)
     return f"they were measured on different CPUs ({names}); --across-machines compares the machines"
+
+
+def _other_case(baseline: Origin, candidate: Origin) -> str | None:
+    """Return the reason if the sides ran other methods, or had other inputs; unknown ones do not differ."""
+    sides = baseline, candidate
+    phases = [(side.tokens, side.position) for side in sides]
+    known = not any(None in phase for phase in phases)
+    same = phases[0] == phases[1] if known else baseline.fed == candidate.fed
+    if (same and baseline.method == candidate.method) or not all(side.method for side in sides):
+        return None
+    told = "; ".join(f"{side.name} ran {side.case}" for side in sides)
+    return f"they are different cases ({told})"
 
 
 def _same_code(baseline: Origin, candidate: Origin) -> str | None:

@@ -243,6 +243,10 @@ class Manifest(Part):
     """The method that ran; empty in older files, where the settings tell."""
     fed: str = ""
     """Sizes and values of its inputs that were asked for: `tokens_32_input_pos_0`."""
+    tokens: int | None = None
+    """Tokens in one inference of a language model; None for other programs and in older files."""
+    position: int | None = None
+    """Where in the cache the first of these tokens is; None if unknown."""
     etrecord: str | None = None
     quantized: bool | None = None
     """Whether it computes on 8-bit integers, so that outputs may differ by quantization steps."""

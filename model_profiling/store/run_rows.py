@@ -128,7 +128,9 @@ def rows_of_run(
     }
     tables = {name: [(run_id, *row) for row in rows] for name, rows in tables.items()}
     told = _run(run, identity, labels, added, analysis.warnings)
-    tables["runs"] = [(*told, sum(map(len, tables.values())), files.relative_posix(root, run.path))]
+    place = files.relative_posix(root, run.path)
+    case = run.manifest.case if run.manifest else ("", "")
+    tables["runs"] = [(*told, sum(map(len, tables.values())), place, *case)]
     tables["tags"] = [(run_id, tag, added, "") for tag in labels.tags]
     return tables, analysis.analysed
 

@@ -83,6 +83,8 @@ RUNS = Table(
         Column("processes", "whole", "how many of its processes had ended"),
         Column("row_count", "whole", "how many rows it has in the other tables, without tags"),
         Column("run_dir_from_store", "text", "its folder relative to the store: both may be moved together"),
+        Column("method", "text", "the method that ran; empty if unknown"),
+        Column("inputs", "text", "sizes and values of inputs that were asked for; empty for the usual ones"),
     ),
 )
 EXPERIMENTS = Table(
@@ -190,7 +192,7 @@ _LATENCIES = (
     *_of(
         "experiments", "experiment", "threads", "sme2", "disabled", "median_ms", "low_ms", "high_ms", "p5_ms",
         "p95_ms", "robust_cv", "rounds", "inferences", "load_ms", "first_inference_ms", "peak_memory_bytes",
-        "joules",
+        "joules", "tokens", "position", "tokens_per_s",
     ),
     *_VERSION,
 )  # fmt: skip

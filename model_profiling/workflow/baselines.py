@@ -339,6 +339,10 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Me
             program=run["program_sha256"],
             disabled=tuple(row["disabled"] or ()),
             sme2=row["sme2"],
+            method=run["method"] or "",
+            fed=run["inputs"] or "",
+            tokens=row["tokens"],
+            position=row["position"],
         )
         timed = Timed(
             rounds=[list(found["latencies_ms"]) for found in measured],
@@ -360,6 +364,7 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Me
             ),
         )
 
+    experiments = ask("SELECT * FROM experiments WHERE run_id = ?")
     return Measurement(
         SideFacts(
             name=name,
@@ -374,9 +379,10 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Me
             cores=run["cores"],
             load=next((row["number"] for row in ask(_LOAD)), None),
             is_arm=run["is_arm"],
+            tokens=next((row["tokens"] for row in experiments), None),
         ),
         None,
-        tuple(map(of_series, ask("SELECT * FROM experiments WHERE run_id = ?"))),
+        tuple(map(of_series, experiments)),
         tuple(
             _kernels(series, None, rows, counted=bool(rows[0]["counted"]), has_sme2=True)
             for (proven_by, series), rows in kernels.items()

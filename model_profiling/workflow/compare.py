@@ -186,6 +186,7 @@ def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
         load=before.load_average if before else None,
         is_arm=manifest.is_arm if manifest else None,
         machine=before.machine if before else "",
+        tokens=manifest.tokens if manifest else None,
     )
 
 

@@ -41,6 +41,7 @@ _TEXTS = [
 """What is known of a series and of a point is said by their records; these are the columns of a run."""
 _ROWS = f"""
     SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, is_arm, e.experiment, e.threads,
+           e.tokens, coalesce(r.method, '') AS method, coalesce(r.inputs, '') AS inputs,
            coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed,
            CASE WHEN e.median_ms > 0 AND isfinite(e.median_ms) THEN e.median_ms END AS median_ms,
            CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.low_ms END AS low_ms,
@@ -69,8 +70,14 @@ class HistoryQuestion:
 
 def load_history(store: Store, question: HistoryQuestion) -> History:
     """Return the latencies of a model over all matching runs, one history per series. A series never mixes
-    devices, formats, experiments or thread counts. Runs before `since` are ignored."""
+    devices, formats, experiments or thread counts. Runs before `since` are ignored. A model without runs of
+    its own name stands for all its methods and inputs."""
     rows: list[Row] = list(store.rows(_ROWS, [question.model]))
+    rows = rows or [
+        row
+        for row in store.rows(_ROWS, [None])
+        if row["model"] == names.with_method(question.model, row["method"], row["inputs"])
+    ]
     if not rows:
         raise _no_such_model(store, question.model)
     asked = [row for row in rows if _fits(row, question)]

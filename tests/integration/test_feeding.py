@@ -15,6 +15,8 @@ from model_profiling.config.reading import load_config
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
+from model_profiling.facts import row_cells
+from model_profiling.facts.runs import EXPERIMENT_FACTS, MeasuredSeries
 from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.program.language import language_model
@@ -238,6 +240,8 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
         run = Run.open(tmp_path / "runs" / case.run)
         metrics = run.metrics.latency(run.series[0])
         assert latency.median_ms == metrics.end_to_end_ms.median
+        row = row_cells(EXPERIMENT_FACTS, MeasuredSeries.of(run, run.series[0]))
+        assert row[-3:] == (case.tokens, case.position, pytest.approx(latency.tokens_per_s(case.tokens)))
         assert written["latencies"][0]["tokens_per_s"] == pytest.approx(case.tokens * 1e3 / latency.median_ms)
         assert sum(case.parts.values()) == pytest.approx(1, abs=0.01)
         says(page, latency.rate(case.tokens).replace(" tokens/s", ""))

@@ -128,6 +128,43 @@ def test_structure_and_kernels_come_back_out_of_the_store(recorded: Path, tmp_pa
     assert found.answer == "failed" and all(aspect == "kernels" for aspect, _ in found.changed)
 
 
+def phase(recorded: Path, to: Path, day: int, position: int = 5) -> Path:
+    """The run as one of a language model's step."""
+
+    def step(manifest: Json) -> None:
+        manifest |= {"method": "decode", "fed": f"input_pos_{position}", "tokens": 1, "position": position}
+
+    edit(another(recorded, to, day) / "manifest.json", step)
+    return to
+
+
+def test_phases_of_a_language_model_are_told_in_tokens_and_other_cases_refused(tmp_path, sme2prof) -> None:
+    a, b, other = (
+        phase(SME2, tmp_path / name, day, at) for name, day, at in (("a", 8, 5), ("b", 9, 5), ("c", 9, 6))
+    )
+    slow_down(b, 1.5)
+    done = sme2prof("compare", a, b, *GATE)
+    assert done.returncode == 1
+    says(done.stdout, "A tokens/s", "1,001 instead of 1,502 tokens/s, more than the 5.0% allowed")
+    says(sme2prof("compare", a, b).stdout, "A is 1.50x as fast as B", "with 1,502 instead of 1,001 tokens/s")
+    store = Store.open(tmp_path / "store", make=True)
+    store.add([a], HERE)
+    stored = sme2prof("compare", b, "--against", "store:last-good", "--store", store.root, *GATE)
+    assert stored.stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
+    for found in (
+        sme2prof("compare", a, other, *GATE),
+        sme2prof("compare", other, "--against", f"store:{id_of(a)}", "--store", store.root, *GATE),
+    ):
+        assert found.returncode == 2
+        says(found.stderr, "A ran decode, 1 token at position 5; B ran decode, 1 token at position 6")
+    # A history is asked for by the model's name, or by that of one of its cases.
+    for model in ("small_cnn", "small_cnn_decode_input_pos_5"):
+        says(sme2prof("history", model, "--store", store.root).stdout, "ms (1,502 tokens/s)")
+    (row,) = store.rows("SELECT * FROM latencies WHERE sme2")
+    assert (row["tokens"], row["position"]) == (1, 5)
+    assert row["tokens_per_s"] == pytest.approx(1e3 / row["median_ms"])
+
+
 def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: dict[str, Path]) -> None:
     judged = judged_run(runs["three"])
 

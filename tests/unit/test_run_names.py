@@ -173,6 +173,12 @@ def both(**changes: object) -> tuple[Origin, Origin]:
         (replace(OFF_SIDE, features=NO_SME2, disabled=("sme2", "fp16")), replace(ON_SIDE, features=NO_SME2)),
         # The user's own runners differ in who knows what, on a CPU that has SME2.
         both(own_runner=True, disabled=()),
+        # The same case, said in two ways; a file that does not know its method.
+        (
+            replace(OFF_SIDE, method="decode", fed="input_pos_0", tokens=1, position=0),
+            replace(ON_SIDE, method="decode", tokens=1, position=0),
+        ),
+        (OFF_SIDE, replace(ON_SIDE, method="decode", tokens=1, position=0)),
     ],
 )
 def test_may_be_compared(baseline: Origin, candidate: Origin) -> None:
@@ -199,6 +205,17 @@ def test_may_be_compared(baseline: Origin, candidate: Origin) -> None:
         ),
         (*both(own_runner=True, disabled=(), features=NO_SME2), ("no SME2",)),
         (*both(features=NO_SME2, cpu=""), ("not named", "no SME2")),
+        (
+            replace(OFF_SIDE, method="decode", tokens=1, position=0),
+            replace(ON_SIDE, method="decode", tokens=1, position=8),
+            ("off ran decode, 1 token at position 0; on ran decode, 1 token at position 8",),
+        ),
+        (
+            replace(OFF_SIDE, method="forward", fed="x_32"),
+            replace(ON_SIDE, method="forward"),
+            ("off ran forward, x 32; on ran forward, the usual inputs",),
+        ),
+        (replace(OFF_SIDE, method="prefill"), replace(ON_SIDE, method="decode"), ("different cases",)),
     ],
 )
 def test_may_not_be_compared_and_why(baseline: Origin, candidate: Origin, why: tuple[str, ...]) -> None:
@@ -212,6 +229,7 @@ def test_machines_may_be_compared_when_they_are_the_question() -> None:
     assert why_not_comparable(lesser, ON_SIDE, across_machines=True) is None, (
         "one CPU has SME2, the other not"
     )
+    assert why_not_comparable(replace(OFF_SIDE, method="a"), replace(other, method="b"), across_machines=True)
     emulated = replace(other, times=Times.EMULATED)
     assert why_not_comparable(OFF_SIDE, emulated, across_machines=True) is not None
 
