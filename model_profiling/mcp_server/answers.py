@@ -168,10 +168,61 @@ class MadeRun(Chosen):
 class ProfileAnswer(Answer):
     programs: list[str]
     why_here: list[str] = fact("Why this target was chosen.")
-    runs: list[MadeRun] = fact("The run with the answers first, then the one with the kernel evidence.")
+    runs: Annotated[list[MadeRun], first("runs", "`runs` lists all", 32)] = fact(
+        "Of each format, method and length: the run with the answers, then the one with the kernel evidence."
+    )
     dtypes_verdict: str | None = fact("Which number format to ship, if several were measured.")
     failed: Lines
     warnings: Lines
+
+
+class PhaseLatency(Chosen):
+    experiment: str
+    threads: int
+    sme2: bool | None = fact("Whether SME2 was on; null if the CPU has none.")
+    median_ms: float
+    low_ms: Number = fact("Of the confidence interval; null with too few launches.")
+    high_ms: Number
+    tokens_per_s: float
+
+
+class PhaseCase(Chosen):
+    phase: Literal["prompt", "answer"]
+    tokens: int
+    position: int = fact("Tokens in the cache before.")
+    method: str
+    run: str = fact("Its run directory: pass it to `summary` or `top_operators`.")
+    latencies: Annotated[list[PhaseLatency], first("latencies of a case", "`summary` of its run", 16)] = fact(
+        "Empty if times are not latencies."
+    )
+    speedup: Speedup | None = fact("SME2 on over off, on a CPU that has it.")
+    projected: list[float] | None = fact("Lowest and highest speedup by SME2; not a measurement.")
+    parts: dict[str, float] = fact("Share of the time by category.")
+    sme2_operators: list[int] | None = fact(
+        "Matrix operators on SME2 kernels, and all of them; null if not tested."
+    )
+    kernels: Annotated[list[str], first("kernels of a case", "`kernel_evidence` of its run", 4)]
+    load_ms: Number
+    peak_memory_bytes: int | None
+    advice: str = fact(path="next")
+
+
+class LanguageAnswer(Answer):
+    folder: str = fact("Where the facts are: pass it to `llm_summary`.")
+    model: str
+    program: str
+    cpu: str
+    context: int = fact("Tokens that the cache holds.")
+    vocabulary: int | None
+    answers: dict[str, str] = fact("Where the time goes, what SME2 changes, what next, in both phases.")
+    cases: Annotated[list[PhaseCase], first("cases", "the report lists all", 16)]
+    weight_bytes_per_token: int = fact("Read for each token of the answer.", "read.weights")
+    cache_bytes_per_token: int = fact(path="read.cache")
+    memory_bytes_per_s: Number = fact("What this machine's memory gives; null if unknown.", "bandwidth")
+    not_measured: Lines = fact("Prompts and positions that the program cannot take, and why.")
+    failed: Lines
+    warnings: Lines
+    report: str
 
 
 class ListedRun(Chosen):

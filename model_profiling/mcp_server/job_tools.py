@@ -1,37 +1,21 @@
-"""The tools that export and measure: arguments become a `sme2prof` command, its facts become the answer.
-
-A job is one command in a separate process, one at a time. The process keeps torch's prints off the
-protocol's stream and makes cancelling real: it is ended as by Ctrl-C, so that it stops what it measures,
-keeps the results and releases its locks. If the server dies, the process sees its stdin end, and does so too.
-"""
+"""The tools that export and measure: arguments become a `sme2prof` command, its facts become the answer."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anyio
-import anyio.abc
-import anyio.to_thread
 from mcp.server.mcpserver import Context
 
-from model_profiling.core.errors import InputError, RunError
+from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import printable
-from model_profiling.core.left_running import end_all, marked, new_mark
 from model_profiling.core.number_formats import FORMATS, parse_format
-from model_profiling.core.stdio import say_aside
-from model_profiling.mcp_server.answers import ExportAnswer, ProfileAnswer, answer
+from model_profiling.mcp_server.answers import ExportAnswer, LanguageAnswer, ProfileAnswer, answer
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.tools import SEE_DOCTOR, arg, tool
+from model_profiling.mcp_server.jobs import Jobs, Outcome
+from model_profiling.mcp_server.tools import SEE_DOCTOR, arg, language_answer, tool
 from model_profiling.runner.machine import TargetKind
 
 Json = Mapping[str, Any]
@@ -56,6 +40,36 @@ Calibration = Annotated[
         "Real inputs, for the ranges of int8 and for accuracy: path/file.py:function that yields them, or "
         "path/file.npz, relative to the root.",
     ),
+]
+Profiled = Annotated[
+    str,
+    arg(
+        "A name from `models`, path/file.py:factory, or path/program.pte that was exported before; paths are "
+        "relative to the root.",
+        examples=["toy_cnn", "my_model.py:make", "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"],
+    ),
+]
+Place = Annotated[
+    TargetKind,
+    arg(
+        "auto: measure here, and find SME2 kernels under emulation if this CPU has no SME2. emulated: "
+        "kernels and outputs only, its times are not latencies. android: a phone that adb finds. ssh: a "
+        "machine that the user allowed when starting the server."
+    ),
+]
+Device = Annotated[
+    str | None,
+    arg(
+        "android: the phone's serial; ssh: the host. Leave it out for other targets.",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$",
+    ),
+]
+ThreadCounts = Annotated[
+    tuple[Annotated[int, arg("", ge=1, le=256)], ...],
+    arg("Thread counts to measure, one after another.", min_length=1, max_length=8),
+]
+Resume = Annotated[
+    bool, arg("Continue a run that was cancelled or interrupted; give the same other arguments.")
 ]
 TimeLimit = Annotated[
     float, arg("Time limit in seconds; what was measured by then is kept.", gt=0, le=86_400)
@@ -128,14 +142,7 @@ class JobTools:
         self,
         client: Client,
         *,
-        model: Annotated[
-            str,
-            arg(
-                "A name from `models`, path/file.py:factory, or path/program.pte that was exported "
-                "before; paths are relative to the root.",
-                examples=["toy_cnn", "my_model.py:make", "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"],
-            ),
-        ],
+        model: Profiled,
         dtype: Annotated[
             str | None,
             arg(
@@ -148,25 +155,25 @@ class JobTools:
         backend: Annotated[
             Backend | None, arg("Backend to export for [xnnpack]; leave it out for a .pte.")
         ] = None,
-        target: Annotated[
-            TargetKind,
-            arg(
-                "auto: measure here, and find SME2 kernels under emulation if this CPU has no SME2. "
-                "emulated: kernels and outputs only, its times are not latencies. android: a phone that "
-                "adb finds. ssh: a machine that the user allowed when starting the server."
-            ),
-        ] = "auto",
-        device: Annotated[
+        method: Annotated[
             str | None,
-            arg(
-                "android: the phone's serial; ssh: the host. Leave it out for other targets.",
-                pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$",
-            ),
+            arg("Method of a .pte that has several [all].", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
         ] = None,
-        threads: Annotated[
-            tuple[Annotated[int, arg("", ge=1, le=256)], ...],
-            arg("Thread counts to measure, one after another.", min_length=1, max_length=8),
-        ] = (1,),
+        lengths: Annotated[
+            tuple[Annotated[str, arg("", pattern=r"^[A-Za-z0-9_.]+=[0-9]+([x,][0-9]+)*$")], ...],
+            arg(
+                "Length or all sizes of inputs that may vary [the longest]; several are measured one by one.",
+                examples=[["tokens=32,128"], ["x=1x3x64x64"]],
+                max_length=16,
+            ),
+        ] = (),
+        values: Annotated[
+            tuple[Annotated[str, arg("", pattern=r"^[A-Za-z0-9_.]+=[0-9eE+.,-]+$")], ...],
+            arg("Values of inputs [made up].", examples=[["input_pos=256"]], max_length=16),
+        ] = (),
+        target: Place = "auto",
+        device: Device = None,
+        threads: ThreadCounts = (1,),
         budget_s: Annotated[
             float | None,
             arg("Time limit for measuring in seconds [30]; at least six launches are made.", gt=0, le=3600),
@@ -181,9 +188,7 @@ class JobTools:
         sample: Annotated[
             bool, arg("Also sample which kernels run inside each operator; the report shows them.")
         ] = False,
-        resume: Annotated[
-            bool, arg("Continue a run that was cancelled or interrupted; give the same other arguments.")
-        ] = False,
+        resume: Resume = False,
         out_dir: OutDir = None,
         time_limit_s: TimeLimit = 3600,
     ) -> ProfileAnswer:
@@ -196,7 +201,10 @@ class JobTools:
             "--target": self.target(target, device),
             **self._exporting(dtype, keep, calibration),
             "--backend": backend,
-            "--threads": ",".join(map(str, threads)),
+            "--method": method,
+            "--length": list(lengths),
+            "--input": list(values),
+            "--threads": _listed(threads),
             "--budget": budget_s,
             "--precision": precision,
             "--ladder": ladder,
@@ -206,7 +214,7 @@ class JobTools:
         }
         facts, failed = await self._run(client, ["profile", word, *_words(options)], time_limit_s)
         several: Json | None = facts.get("side_by_side")
-        profiles: list[Json] = list(facts["profiles"].values()) if several else [facts]
+        profiles: list[Json] = list((facts.get("profiles") or facts.get("methods") or {"": facts}).values())
         runs = [self._made(run) for found in profiles for run in found["runs"]]
         return answer(
             ProfileAnswer,
@@ -220,6 +228,55 @@ class JobTools:
             if runs
             else "nothing was measured: see `failed`",
         )
+
+    @tool("Measure a language model", on_error=SEE_DOCTOR, read_only=False)
+    async def profile_llm(
+        self,
+        client: Client,
+        *,
+        model: Profiled,
+        prompts: Annotated[
+            tuple[Annotated[int, arg("", ge=2, le=10**6)], ...],
+            arg("Lengths of the prompt in tokens [32, 128, 512, as far as they fit].", max_length=8),
+        ] = (),
+        positions: Annotated[
+            tuple[Annotated[int, arg("", ge=0, le=10**6)], ...],
+            arg(
+                "Tokens in the cache when a token of the answer is made [0, 256, 1024, as far as they fit].",
+                max_length=8,
+            ),
+        ] = (),
+        dtype: Annotated[
+            str | None, arg(f"Number format to export to [fp32]: {_FORMATS}. Leave it out for a .pte.")
+        ] = None,
+        target: Place = "auto",
+        device: Device = None,
+        threads: ThreadCounts = (1,),
+        budget_s: Annotated[
+            float | None,
+            arg("Time limit for each prompt and each position in seconds [10].", gt=0, le=3600),
+        ] = None,
+        resume: Resume = False,
+        out_dir: OutDir = None,
+        time_limit_s: TimeLimit = 3600,
+    ) -> LanguageAnswer:
+        """Measure a language model with its prompt (prefill) and its answer (decode) apart: time to the first
+        token, tokens per second at several positions in the cache, kernels and the limit of each phase. Use
+        it for any question about tokens per second; `profile` measures one inference. Takes a minute or more;
+        one job at a time. `llm_summary` reads the result again."""
+        word = self.root.model(model)
+        options = {
+            "--target": self.target(target, device),
+            **self._exporting(dtype, (), None),
+            "--prompt": _listed(prompts),
+            "--context": _listed(positions),
+            "--threads": _listed(threads),
+            "--budget": budget_s,
+            "--resume": resume,
+            "--outdir": self.root.outputs(word, out_dir),
+        }
+        facts, failed = await self._run(client, ["llm", word, *_words(options)], time_limit_s)
+        return language_answer(self.root, facts, Path(facts["report"]).parent, failed)
 
     def _exporting(
         self, dtype: str | None, keep: tuple[str, ...], calibration: str | None
@@ -263,6 +320,10 @@ class JobTools:
         return {**run, **{name: self.root.shown(place) for name, place in places.items()}}
 
 
+def _listed(numbers: Sequence[int]) -> str | None:
+    return ",".join(map(str, numbers)) or None
+
+
 def _words(options: Mapping[str, object]) -> list[str]:
     """The given options as words: a flag alone, any other option with its value or each of its values."""
     words: list[str] = []
@@ -279,186 +340,3 @@ def _outside(group: Json) -> Json:
     named = ", ".join(f"{count} x {operator}" for operator, count in group["operators"])
     where = [*group["sources"][:5], *group["modules"][:5]]
     return {**group, "what": f"{named}: {group['reason']}", "where": where}
-
-
-Told = Callable[[float, str], Awaitable[None]]
-"""Receives progress: seconds since the job began, and what it is doing."""
-Outcome = tuple[dict[str, Any], list[str]]
-"""The facts of a command, and the errors it reported besides."""
-
-_KIT = Path(__file__).resolve().parents[2]
-# Not `python -m`: that would import any file in the root that has the name of a library.
-_START = (
-    "import sys; sys.path[:] = [place for place in sys.path if place] + [sys.argv.pop(1)]; "
-    "from model_profiling.cli.main import main; sys.exit(main())"
-)
-_SILENCE_S = 4.0
-_TO_END_S = 30.0
-"""How long a job may take to end in order; in that time it restores a phone's settings."""
-_KEPT_LINES = 40
-_LONGEST_LINE = 1 << 16
-_MOST_OUTPUT = 64 << 20
-_LAST_WORDS_S = 2.0
-_LOOK_EVERY_S = 0.05
-
-
-@dataclass
-class Jobs:
-    """The one job that may run; it counts as running until all of it has ended, even if cancelled."""
-
-    folder: Path
-    running: str = ""
-    _since: float = 0.0
-
-    async def run(self, words: Sequence[str], *, time_limit_s: float, told: Told) -> Outcome:
-        """Run `sme2prof` with `words` in the folder; cancelling ends the command in order."""
-        if self.running:
-            spent = time.monotonic() - self._since
-            raise InputError(
-                (
-                    f"`{self.running}` has been running for {spent:.0f} s, and two jobs at once would "
-                    "disturb each other"
-                ),
-                (
-                    "wait for its answer or cancel it, then call this again; tools that only read work "
-                    "meanwhile"
-                ),
-            )
-        self.running, self._since = f"sme2prof {' '.join(words)}", time.monotonic()
-        try:
-            return await _Job(words, self.folder, told, self._since).run(time_limit_s)
-        finally:
-            self.running = ""
-
-
-@dataclass
-class _Job:
-    words: Sequence[str]
-    folder: Path
-    told: Told
-    began: float
-    stage: str = "starting"
-    heard: float = field(default_factory=time.monotonic)
-    output: bytearray = field(default_factory=bytearray)
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
-
-    async def run(self, time_limit_s: float) -> Outcome:
-        mark = new_mark()
-        child = await anyio.open_process(
-            [sys.executable, "-c", _START, str(_KIT), *self.words, "--json"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.folder,
-            env=marked({**os.environ, "SME2PROF_PROGRESS": "json"}, mark),
-            start_new_session=True,
-        )
-        try:
-            with anyio.move_on_after(time_limit_s) as limit:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._stay_heard)
-                    await self._follow(child)
-                    tasks.cancel_scope.cancel()
-        finally:
-            with anyio.CancelScope(shield=True):
-                await _end(child, mark)
-        if limit.cancelled_caught:
-            raise RunError(
-                f"the job was stopped at its time limit of {time_limit_s:g} s, while it was {self.stage}",
-                "call it again with a larger time_limit_s; `profile` with resume=true continues from there",
-            )
-        return self._outcome(child.returncode or 0)
-
-    def _outcome(self, code: int) -> Outcome:
-        errors = [line.removeprefix("error: ") for line in self.said if line.startswith("error: ")]
-        with suppress(ValueError):
-            return json.loads(self.output), errors
-        said = " ".join(errors or list(self.said)[-3:])
-        if "--" in said:
-            as_here = "options in this message are arguments here if this tool has them"
-            raise InputError(said, f"{as_here}; only the user can give others")
-        raise RunError(said or f"the command ended with {code} and no message")
-
-    async def _follow(self, child: anyio.abc.Process) -> None:
-        assert child.stdout is not None and child.stderr is not None
-        async with anyio.create_task_group() as readers:
-            readers.start_soon(self._keep, child.stdout)
-            readers.start_soon(self._listen, child.stderr)
-            await _ended(child)
-            # Other processes may hold the inherited pipes open; all that the command wrote is already there.
-            readers.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
-
-    async def _keep(self, stdout: anyio.abc.ByteReceiveStream) -> None:
-        async for chunk in stdout:
-            self.output += chunk[: _MOST_OUTPUT - len(self.output)]
-
-    async def _listen(self, stderr: anyio.abc.ByteReceiveStream) -> None:
-        """Pass on progress; keep every other line and copy it to the server's log."""
-        rest = b""
-        async for chunk in stderr:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                await self._heard(line.decode("utf-8", "replace"))
-            rest = rest[:_LONGEST_LINE]
-        await self._heard(rest.decode("utf-8", "replace"))
-
-    async def _heard(self, line: str) -> None:
-        step = _step(line)
-        if step is None:
-            if line.strip():
-                self.said.append(line)
-                log(line)
-            return
-        before, self.stage = self.stage, step
-        if before != step:
-            await self._tell(step)
-
-    async def _stay_heard(self) -> None:
-        """Repeat the stage after a few silent seconds, so that no client takes the job for dead."""
-        while True:
-            await anyio.sleep(1.0)
-            if time.monotonic() - self.heard >= _SILENCE_S:
-                await self._tell(self.stage)
-
-    async def _tell(self, text: str) -> None:
-        self.heard = time.monotonic()
-        await self.told(self.heard - self.began, text)
-
-
-async def _end(child: anyio.abc.Process, mark: str) -> None:
-    """End a running child as by Ctrl-C; if that fails, kill it and what it measures."""
-    if child.returncode is None:
-        with suppress(ProcessLookupError):
-            child.terminate()
-        with anyio.move_on_after(_TO_END_S):
-            await _ended(child)
-    if child.returncode is None:
-        await anyio.to_thread.run_sync(end_all, child.pid, mark)
-        with suppress(ProcessLookupError):
-            child.kill()  # if end_all could not kill it
-        await _ended(child)
-    with anyio.move_on_after(_LAST_WORDS_S):
-        await child.aclose()
-
-
-async def _ended(child: anyio.abc.Process) -> None:
-    """Not `wait()`: that also waits for other processes that hold the pipes open."""
-    while child.returncode is None:
-        await anyio.sleep(_LOOK_EVERY_S)
-
-
-def log(text: str) -> None:
-    """Write to stderr, where clients keep it."""
-    say_aside(printable(text.rstrip()))
-
-
-def _step(line: str) -> str | None:
-    """`measuring 3/12: text` for a line of progress, None for any other."""
-    try:
-        step = json.loads(line)
-        stage = step["stage"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    amount = f" {step['done']}/{step['total']}" if "done" in step else ""
-    text = step.get("text")
-    return f"{stage}{amount}: {text}" if text else f"{stage}{amount}"

@@ -26,7 +26,8 @@ from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean, printable, size
 from model_profiling.core.safe_read import is_regular, read_text
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.job_tools import Jobs, JobTools, log
+from model_profiling.mcp_server.job_tools import JobTools
+from model_profiling.mcp_server.jobs import Jobs, log
 from model_profiling.mcp_server.store_tools import StoreTools
 from model_profiling.mcp_server.tools import About, MachineTools, RunTools
 from model_profiling.run import names
@@ -35,9 +36,10 @@ _INSTRUCTIONS = (
     "Profiles ExecuTorch models on Arm CPUs: where the time goes, what SME2 changes, what to do next. "
     "Begin with `doctor`. `runs` lists what was measured; `profile` measures again (a minute or more; run "
     "nothing else meanwhile). Then `summary`, and from there `top_operators`, `kernel_evidence`, "
-    "`headroom`, `advice`, `compare`. `query_store` and `history` read stores of many runs. All paths are "
-    "relative to the root {root}. Times are milliseconds of one inference; only times of hardware are "
-    "latencies; a projection is not a measurement; claim SME2 only if kernel evidence proves it."
+    "`headroom`, `advice`, `compare`. For language models: `profile_llm`, later `llm_summary`. "
+    "`query_store` and `history` read stores of many runs. All paths are relative to the root {root}. Times "
+    "are milliseconds of one inference; only times of hardware are latencies; a projection is not a "
+    "measurement; claim SME2 only if kernel evidence proves it."
 )
 _FILES = {
     names.REPORT: ("text/markdown", "The report of the run, for people"),
@@ -177,7 +179,7 @@ def _described(method: Any) -> Tool:
             title=about.title,
             read_only_hint=about.read_only,
             destructive_hint=not about.read_only,
-            idempotent_hint=method.__name__ != "profile",
+            idempotent_hint=about.read_only or method.__name__ == "export",
             open_world_hint=not about.read_only,  # example models and emulators may be fetched
         ),
     )

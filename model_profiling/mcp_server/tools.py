@@ -6,13 +6,16 @@ description, written for a model that sees nothing else. It calls what the corre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import listing
+from model_profiling.core.records import read_record
 from model_profiling.doctor import examine
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.answers import answer
@@ -23,11 +26,14 @@ from model_profiling.report.analysis_json import operator_facts
 from model_profiling.report.comparison_document import comparison_facts
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.headroom import outlook_facts
+from model_profiling.report.language import Language
 from model_profiling.report.pair_text import what_times_are
 from model_profiling.report.verdict import answers as answers_of
 from model_profiling.run import names
 from model_profiling.run.series import Series
 from model_profiling.workflow.compare import compare as compare_runs
+from model_profiling.workflow.language import FACTS as LLM_FACTS
+from model_profiling.workflow.language import REPORT as LLM_REPORT
 from model_profiling.workflow.report import gather_report
 from model_profiling.workflow.view import run_row
 
@@ -36,6 +42,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 SEE_DOCTOR = "`doctor` says whether something is missing on this machine"
 _SEE_RUNS = "`runs` lists the run directories"
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,22 @@ class MachineTools:
         )
 
 
+def language_answer(
+    root: Root, facts: Json, folder: Path, failed: Sequence[str] = ()
+) -> answers.LanguageAnswer:
+    """What `llm.json` in `folder` says, with paths as an assistant names them."""
+    told = {
+        "cases": [{**case, "run": root.shown(folder / case["run"])} for case in facts["cases"]],
+        "folder": root.shown(folder),
+        "report": root.shown(folder / LLM_REPORT),
+        "not_measured": facts["left_out"],
+        "left_out": None,
+        "failed": failed,
+        "next": "say what limits each phase; `summary` and `advice` of a case's run say more about it",
+    }
+    return answer(answers.LanguageAnswer, **{**facts, **told})
+
+
 @dataclass(frozen=True, slots=True)
 class RunTools:
     root: Root
@@ -163,6 +186,24 @@ class RunTools:
             next="`top_operators` for where the time goes, `kernel_evidence` for whether SME2 ran, "
             "`headroom` for what SME2 could bring, `advice` for what to change",
         )
+
+    @tool("The phases of a language model")
+    def llm_summary(
+        self,
+        folder: Annotated[
+            str,
+            arg("Folder with `llm.json`, as `profile_llm` names it.", examples=["out_tiny_llama/runs"]),
+        ],
+    ) -> answers.LanguageAnswer:
+        """What `profile_llm` or `sme2prof llm` found: time to the first token, tokens per second at each
+        position, kernels, memory traffic and advice, for prompt and answer apart. Measures nothing."""
+        path = self.root.place(f"{folder}/{LLM_FACTS}")
+        if not path.is_file():
+            known = [self.root.shown(found.parent) for found in self.root.folder.glob(f"*/runs/{LLM_FACTS}")]
+            fix = f"give one of {listing(known[:_MOST_NAMED])}" if known else "`profile_llm` makes one"
+            raise InputError(f"there is no {LLM_FACTS} in {folder}", fix)
+        found = read_record(Language, path, "call `profile_llm` again")
+        return language_answer(self.root, found.facts(), path.parent)
 
     @tool("Compare two runs", on_error=_SEE_RUNS)
     def compare(

@@ -28,10 +28,11 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
 from model_profiling.export.records import BACKENDS
-from model_profiling.mcp_server import job_tools
+from model_profiling.mcp_server import jobs
 from model_profiling.mcp_server.answers import AdvisedOperator
 from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.job_tools import Jobs, JobTools
+from model_profiling.mcp_server.job_tools import JobTools
+from model_profiling.mcp_server.jobs import Jobs
 from model_profiling.mcp_server.server import KitServer
 from model_profiling.models.registry import DTYPES
 from model_profiling.program.category import Category
@@ -45,8 +46,9 @@ from model_profiling.workflow.analyse import analyse
 RUN = "out_small_cnn/runs/xnnpack_fp16/linux"
 EMULATED_RUN = RUN.replace("linux", "emulated")
 WITH_SME2 = f"with_sme2/{RUN}"
-OF_A_RUN = ["summary", "compare", "top_operators", "kernel_evidence", "headroom", "advice"]
-TOOLS = ["doctor", "models", "export", "profile", "runs", *OF_A_RUN, "query_store", "history"]
+JOBS = ["export", "profile", "profile_llm"]
+OF_A_RUN = ["summary", "llm_summary", "compare", "top_operators", "kernel_evidence", "headroom", "advice"]
+TOOLS = ["doctor", "models", *JOBS, "runs", *OF_A_RUN, "query_store", "history"]
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +92,8 @@ def test_tools_say_what_they_take_give_and_change(client: Assistant) -> None:
         assert tool.input_schema["additionalProperties"] is False
         assert tool.output_schema and tool.output_schema["type"] == "object"
         assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is (name not in ("export", "profile")), name
-    assert listed["export"].annotations.idempotent_hint is True
-    assert listed["profile"].annotations.idempotent_hint is False
+        assert tool.annotations.read_only_hint is (name not in JOBS), name
+        assert tool.annotations.idempotent_hint is (name not in JOBS[1:]), name
     asked = listed["profile"].input_schema["properties"]
     assert asked["target"]["enum"] == list(get_args(TargetKind))
     says(asked["dtype"]["description"], *DTYPES, "int4:32", "file.py:quantizer", "`all`")
@@ -240,6 +241,13 @@ def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> N
         ("export", {"model": "toy_cnn", "calibration": "/x.npz"}, "outside the root"),
         ("profile", {"model": "toy_cnn", "threads": "many"}, "'threads' cannot be"),
         ("profile", {"model": "toy_cnn", "budget_s": -1}, "'budget_s' cannot be -1"),
+        ("profile", {"model": "toy_cnn", "method": "--debug"}, "'method' cannot be"),
+        ("profile", {"model": "toy_cnn", "lengths": ["--debug=1"]}, "'lengths"),
+        ("profile", {"model": "toy_cnn", "values": ["x=y"]}, "'values"),
+        ("profile_llm", {"model": "../outside/x.pte"}, "outside the root"),
+        ("profile_llm", {"model": "toy_cnn", "prompts": [1]}, "'prompts"),
+        ("llm_summary", {"folder": "../outside"}, "outside the root"),
+        ("llm_summary", {"folder": "empty"}, "there is no llm.json in empty; `profile_llm` makes one"),
         ("summary", {"rum": RUN}, "no argument 'rum'"),
         ("summary", {"run": 7}, "'run' cannot be 7"),
         ("summary", {"run": "no_such_run"}, "no_such_run; the tool `runs`"),
@@ -345,6 +353,32 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     assert not _processes(program.name)
 
 
+def test_a_language_model_is_measured_by_phases_and_by_method(client, root, exported) -> None:
+    made = exported("tiny_llama@layers=1,prompt=16,context=32")
+    program = root / "my_llama.pte"
+    shutil.copy(made.pte, program)
+    asked = {"model": program.name, "target": "host", "budget_s": 0.5, "out_dir": "out_llm"}
+    told = client.ask("profile_llm", **asked, prompts=[8], positions=[31, 32])
+    phases = [(case["phase"], case["tokens"], case["position"]) for case in told["cases"]]
+    assert phases == [("prompt", 8, 0), ("answer", 1, 31)]
+    (left_out,) = told["not_measured"]
+    says(left_out, "an answer after 32 tokens", "the cache holds 32")
+    written = json.loads((root / told["folder"] / "llm.json").read_text())
+    assert told["answers"] == written["answers"] and (root / told["report"]).is_file()
+    assert (told["context"], told["weight_bytes_per_token"]) == (32, written["read"]["weights"])
+    assert client.ask("llm_summary", folder=told["folder"]) == told
+    assert client.ask("summary", run=told["cases"][0]["run"])["state"] == "finished"
+    assert f"give one of {told['folder']}" in client.refused("llm_summary", folder="empty")
+    (root / "empty" / "llm.json").write_text('{"schema_version": 1, "model": 7}')
+    assert "empty/llm.json: model: " in client.refused("llm_summary", folder="empty")
+
+    both = client.ask("profile", **asked, values=["input_pos=2"])
+    runs = sorted(Path(run["run"]).parent.name for run in both["runs"])
+    assert runs == ["my_llama_decode_input_pos_2", "my_llama_prefill_input_pos_2"]
+    refused = client.refused("profile", **asked, method="prefill", lengths=["tokens=99"])
+    says(refused, "input tokens can have at most the sizes 1x16")
+
+
 def test_the_session_that_the_page_shows_is_real() -> None:
     (block,) = (one for one in blocks_of("docs/how-to/mcp.md") if one.language == "bash" and not one.not_run)
     done = process.run(
@@ -373,7 +407,7 @@ def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
             assert refused.is_error
             return [tool.name for tool in (await client.list_tools()).tools]
 
-    assert in_own_loop(offered) == [name for name in TOOLS if name not in ("export", "profile")]
+    assert in_own_loop(offered) == [name for name in TOOLS if name not in JOBS]
 
 
 def test_ssh_goes_to_hosts_the_user_named(tmp_path: Path) -> None:
@@ -442,8 +476,8 @@ def test_a_job_that_ignores_its_end_takes_what_it_measures_along(monkeypatch, tm
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
     )
-    monkeypatch.setattr(job_tools, "_TO_END_S", 0.2)
-    monkeypatch.setattr(job_tools, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
+    monkeypatch.setattr(jobs, "_TO_END_S", 0.2)
+    monkeypatch.setattr(jobs, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
 
     async def cancelled() -> None:
         with anyio.move_on_after(20) as scope:
