@@ -346,11 +346,12 @@ def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
     """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented, off
     the warm Python. tests/e2e/test_documents.py starts each by itself."""
+    # Asked for before the test begins: its threads may not ask pytest for a fixture.
+    usual = request.getfixturevalue("warm_words") if sys.platform == "linux" else [sys.executable]
 
     def call(path: str, *words: object, timeout: float = 300, **env: str) -> process.Completed:
         exports = path in ("export/export_model.py", "scripts/run_quick_test.py")
-        warm = exports or sys.platform == "linux"
-        python: list[str] = request.getfixturevalue("warm_words") if warm else [sys.executable]
+        python: list[str] = request.getfixturevalue("warm_words") if exports else usual
         argv = [*python, f"model_profiling/{path}", *(str(word) for word in words)]
         return process.run(argv, timeout=timeout, cwd=ROOT, env=env)
 
