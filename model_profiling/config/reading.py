@@ -55,9 +55,10 @@ def parse_config(
         written = ProfileConfig.model_validate(cleaned)
     except ValidationError as error:
         return None, problems_of(error, ProfileConfig)
-    if problems := tuple(setting_problems(written)):
-        return None, problems
     written._said_otherwise = otherwise
+    written, problems = _with_traces(written, folder.resolve())
+    if problems := (*problems, *setting_problems(written)):
+        return None, problems
     if builtin:  # the kit's own runner, switched as the replaced runners were built
         own = [
             each.model_copy(update={"runner_path": BUILTIN, "sme2": each.side})
@@ -164,6 +165,16 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
             "inputs": config.inputs.model_copy(update={"files": files}),
         }
     )
+
+
+def _with_traces(config: ProfileConfig, folder: Path) -> tuple[ProfileConfig, tuple[Problem, ...]]:
+    """`config` with mode xnntrace where a runner of the user's own is known to log its kernels."""
+    if all(experiment.runner is None for experiment in config.experiments):
+        return config, ()
+    from model_profiling.config.trace_runners import traced_as_known, why_traced
+
+    runners = (experiment.runner for experiment in config.experiments)
+    return traced_as_known(config, [why_traced(each and _runner(each, folder)) for each in runners])
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:

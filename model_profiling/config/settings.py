@@ -94,7 +94,8 @@ class Experiment(Settings):
     disable: Features = Field(default=(), examples=[["i8mm"], ["sme2"]])
     """CPU features to switch off in the kit's own runner; what depends on one goes with it."""
     mode: Mode = "timing"
-    """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none."""
+    """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none. Left out, a runner
+    that writes XNNPACK's log is traced, any other is timed."""
     runs: Counted = Field(default=10, validation_alias=AliasChoices("runs", "num_runs"), examples=[10])
     """Timed inferences in each process (older name: num_runs). In lockstep: how many turns each program has
     while the event tracer is on; without it, turns follow from the program's speed and the budget."""

@@ -338,6 +338,10 @@ def reopen(config: ProfileConfig) -> Measured:
     config = config.model_copy(update={"method": config.method or manifest.method_run})
     config = fit_to_machine(config, features, latencies, resume=True).config
     part = same_part(manifest, config) or manifest
+    if any(each.runner is not None for each in config.experiments):
+        from model_profiling.pipeline.own_runners import traced_as_begun
+
+        config = traced_as_begun(config, part.settings)
     now = replace(
         manifest,
         settings=config.model_dump(mode="json"),

@@ -59,6 +59,10 @@ def begin(
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`; its method is `fed` what
     `checked_feed` says."""
+    if target.timings_are_latency and any(each.runner is not None for each in config.experiments):
+        from model_profiling.pipeline.own_runners import traced_as_logged
+
+        config = traced_as_logged(config, target)
     libraries = find_libraries(config, target)
     stem = names.with_method(config.model.stem, config.method, config.inputs.file_words)
     place = RunFiles(config.output_root, stem)

@@ -315,6 +315,36 @@ def test_quoted_numbers_and_empty_labels_of_pairs_are_read(place: Path) -> None:
     assert [remark.code for remark in config.said_otherwise] == ["quoted_number"]
 
 
+@pytest.mark.parametrize(
+    ("folder", "recorded", "mode"),
+    [
+        ("mac-arm64-xnnlog", None, "xnntrace"),
+        ("build_trace", None, "xnntrace"),
+        ("mac-arm64", True, "xnntrace"),
+        ("mac-arm64", None, "timing"),
+        ("my-trace/mac-arm64", None, "timing"),
+        ("my-trace", False, "timing"),
+    ],
+)
+def test_a_runner_that_logs_its_kernels_is_not_timed(place: Path, folder, recorded, mode) -> None:
+    runner = place / folder / "executor_runner"
+    runner.parent.mkdir(parents=True)
+    (place / "executor_runner").rename(runner)
+    if recorded is not None:
+        (runner.parent / "runner_build.json").write_text(json.dumps({"xnnlog": recorded}))
+    own = {"name": "linux_sme2_on", "runner_path": f"{folder}/executor_runner", "threads": [1]}
+    config = load_config(written(place, changed({"experiments.0": own})))
+    assert config.experiments[0].mode == mode
+    said = "\n".join(config_warnings(config))
+    assert (f"linux_sme2_on: {own['runner_path']} writes XNNPACK's log" in said) is (mode == "xnntrace")
+    assert len(pairs(config)) == (mode == "timing")
+    explicit = written(place, changed({"experiments.0": {**own, "mode": "timing"}}))
+    if mode == "timing":
+        assert load_config(explicit).experiments[0].mode == mode
+    else:
+        complains(explicit, f"experiments[0].mode timing {runner.name} latencies", "xnntrace without")
+
+
 def test_a_runner_is_also_looked_for_in_the_checkout(place: Path) -> None:
     config = load_config(earlier_config(place, runner_path="cmake-out/mac-arm64/executor_runner"))
     assert config.experiments[0].runner == place / "executorch/cmake-out/mac-arm64/executor_runner"
