@@ -70,6 +70,14 @@ def switch_in_name(text: str) -> Switch | None:
     return "on" if any(mark in lowered for mark in _ON_MARKS) else None
 
 
+def switch_in_label(text: str) -> Switch | None:
+    """Like `switch_in_name`, for what people call a side: `SME2 off`, `Off`."""
+    if said := switch_in_name(text.replace(" ", "_")):
+        return said
+    words = {found.lower() for found in _BARE.findall(text)}
+    return None if len(words) != 1 else "off" if "off" in words else "on"
+
+
 def make_pair(baseline: Series, candidate: Series, label: str | None = None) -> Pair:
     return Pair(label or default_label(baseline, candidate), baseline, candidate)
 
@@ -99,6 +107,7 @@ def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pai
     )
 
 
+_BARE = re.compile(r"(?i)(?<![a-z0-9])(on|off)(?![a-z0-9])")
 _MARKS = re.compile(
     "|".join(map(re.escape, sorted((*_OFF_MARKS, *_ON_MARKS), key=len, reverse=True))), re.IGNORECASE
 )
@@ -107,7 +116,7 @@ _MARKS = re.compile(
 def without_switch(name: str, instead: str) -> str:
     """Replace the part of `name` that says whether SME2 is on or off."""
     said = _MARKS.sub(instead, name)
-    return said if said != name else re.sub(r"(?i)(?<![a-z0-9])(on|off)(?![a-z0-9])", instead, name)
+    return said if said != name else _BARE.sub(instead, name)
 
 
 def _bare(name: str) -> str:

@@ -21,12 +21,13 @@ try:
     from model_profiling.analysis.input_files import (
         analyse_timeline,
         check_latencies,
+        misnamed,
         model_id_of,
         why_not_compared,
     )
     from model_profiling.analysis.pairing import pair_dumps
     from model_profiling.analysis.series import series_of
-    from model_profiling.cli.frame import say, say_wrote
+    from model_profiling.cli.frame import say, say_wrote, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
     from model_profiling.core.errors import InputError
     from model_profiling.core.formatting import speedup
@@ -53,6 +54,8 @@ def _run(options: argparse.Namespace) -> None:
     named = [(first, options.name1 if second else ""), *([(second, options.name2)] if second else ())]
     for path, _ in named:
         check_latencies(path)
+    if wrong := misnamed(named):
+        warn(wrong)
     dumps = [analyse_timeline(path, name) for path, name in named]
     stems = _stems([options.model_name or model_id_of(path) for path, _ in named], options)
     written: list[Path] = []

@@ -26,10 +26,11 @@ try:
     from model_profiling.analysis.input_files import (
         Latencies,
         check_latencies,
+        misnamed,
         read_latencies,
         why_not_compared,
     )
-    from model_profiling.cli.frame import say, say_wrote
+    from model_profiling.cli.frame import say, say_wrote, warn
     from model_profiling.cli.script import output_file, output_folder, run_tool, tool_parser
     from model_profiling.core import files
     from model_profiling.core.errors import InputError
@@ -97,6 +98,8 @@ def _analyse(options: argparse.Namespace) -> int:
         options.name2 or (theirs.path.stem if theirs else ""),
     ]
     both = zip(names, (ours, theirs), strict=True)
+    if wrong := misnamed([(path, names[0]), *([(options.compare, names[1])] if theirs else ())]):
+        warn(wrong)
     described = [(name, found, summarize(found.flat)) for name, found in both if found]
     warnings = {name: latency_warnings(found.rounds) for name, found, _ in described}
     speedup = _speedup(ours, theirs) if theirs else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -29,7 +28,7 @@ from model_profiling.run.evidence import proving_run
 from model_profiling.run.folders import refuse_links_out
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest
-from model_profiling.run.series import Switch, natural_pairs, switch_in_name
+from model_profiling.run.series import natural_pairs, switch_in_label
 
 
 def analyse(
@@ -180,11 +179,5 @@ def _sections_by_name(folder: Path) -> tuple[KernelSection, ...]:
         dump = path.with_name(f"{path.name.removesuffix(ending)}{names.DUMP}")
         series, _ = names.series_of_dump(dump, folder)
         sides[series] = evidence_of_file(series, read_kernels_csv(path))
-    pairs = natural_pairs((series, _switch(series.experiment)) for series in sides)
+    pairs = natural_pairs((series, switch_in_label(series.experiment)) for series in sides)
     return tuple(KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline]) for pair in pairs)
-
-
-def _switch(experiment: str) -> Switch | None:
-    """Folders of other kits may say only `on` or `off`."""
-    words = set(re.split(r"[_\-.]", experiment.lower()))
-    return switch_in_name(experiment) or ("on" if "on" in words else "off" if "off" in words else None)
