@@ -164,11 +164,14 @@ def analyse_run(
             *programs.warnings,
             *_unexplained(series),
             *(
-                Diagnostic(None, "damaged_dump", problem.problem, "the other dumps are analysed without it")
+                Diagnostic(None, "damaged_dump", problem.problem, f"{problem.fix}; {_WITHOUT_IT}")
                 for problem in damaged
             ),
         ),
     )
+
+
+_WITHOUT_IT = "the other dumps are analysed without it"
 
 
 def _repacking(run: Run, series: Series) -> dict[str, int]:

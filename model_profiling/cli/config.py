@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,6 +27,8 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from model_profiling.config.sweep import SweepConfig
 
 
@@ -128,15 +131,18 @@ def new(
             raise InputError("no model is named", "give --model FILE.pte")
         # If the config goes to standard output, the prompts must not.
         aside = output is not None and files.is_stdout(output)
-        model = Path(click.prompt("Exported program (.pte)", err=aside))
+        ask: Callable[..., Any] = partial(click.prompt, err=aside)
+        model = Path(ask("Exported program to measure (.pte, from sme2prof export)"))
         if kind is None:
-            here = click.prompt("Measure on", type=click.Choice(KINDS), default=here, err=aside)
+            here = ask(
+                "Where: this machine, a phone (android) or emulated", type=click.Choice(KINDS), default=here
+            )
         suggested = NewConfig(model, here, **asked, **_chosen(model, case)).root
-        output_root = output_root or Path(click.prompt("Run directory", default=str(suggested), err=aside))
-        threads = threads or click.prompt("Thread counts", type=frame.Counts(), default="1", err=aside)
-        runs = runs or click.prompt("Turns with the tracer on", type=frame.IntRange(1), default=10, err=aside)
-        trace = trace or click.confirm("Add kernel-evidence experiments?", default=False, err=aside)
-        output = output or Path(click.prompt("Write the config to", default="config.json", err=aside))
+        output_root = output_root or Path(ask("Folder for the results", default=str(suggested)))
+        threads = threads or ask("Thread counts, such as 1,2,4", type=frame.Counts(), default="1")
+        runs = runs or ask("Traced inferences, for operator times", type=frame.IntRange(1), default=10)
+        trace = trace or click.confirm("Add untimed experiments that list the kernels?", err=aside)
+        output = output or Path(ask("Config file to write", default="config.json"))
     asked |= _chosen(model, case)
     config = NewConfig(model, here, output_root, threads or (1,), runs or 10, trace=trace, **asked)
     path = write_new_config(config, output or Path("config.json"), force=force)

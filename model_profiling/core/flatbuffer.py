@@ -38,8 +38,11 @@ _SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _CODES.items()}
 _FLOAT = struct.Struct("<f")
 
 
-def load(source: Source, kind: str, most: int | None = None) -> tuple[str, NDArray[np.uint8]]:
-    """Return a name for messages and the bytes; a file is mapped, and refused if larger than `most` bytes."""
+def load(
+    source: Source, kind: str, most: int | None = None, *, empty: str = "make or copy the file again"
+) -> tuple[str, NDArray[np.uint8]]:
+    """Return a name for messages and the bytes; a file is mapped, and refused if larger than `most` bytes.
+    `empty` is the cure for a file without content."""
     if isinstance(source, bytes | bytearray | memoryview | mmap.mmap):
         return f"the {kind}", np.frombuffer(source, np.uint8)
     path = as_path(source)
@@ -48,7 +51,7 @@ def load(source: Source, kind: str, most: int | None = None) -> tuple[str, NDArr
         try:
             size = os.fstat(stream.fileno()).st_size
             if size == 0:
-                raise FormatError(f"{path} is empty", "make or copy the file again")
+                raise FormatError(f"{path} is empty", empty)
             if most is not None and size > most:
                 raise too_large(path, most)
             return str(path), np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

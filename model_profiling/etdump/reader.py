@@ -153,6 +153,9 @@ _CHUNK = 1 << 15
 _UINT32 = 2**32 - 1
 
 
+_EMPTY = "see the runner's log (.log beside it); the runner must be built with the event tracer"
+
+
 def read_etdump(
     source: Source, *, time_scale: TimeScale = "ns", delegate_time_scale: TimeScale | None = None
 ) -> EventTable:
@@ -162,7 +165,7 @@ def read_etdump(
     write nanoseconds (the delegate's are whole microseconds). `delegate_time_scale` is for delegates that
     log their operators in another unit than the runtime.
     """
-    name, data = load(source, "ETDump", MOST_MAPPED)
+    name, data = load(source, "ETDump", MOST_MAPPED, empty=_EMPTY)
     buffer = FlatBuffer(data, name)
     return _Reading(buffer, _NS_PER[time_scale], _NS_PER[delegate_time_scale or time_scale]).table()
 

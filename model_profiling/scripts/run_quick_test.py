@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Smoke test: export a small model, run it briefly on this machine, validate the results.
+"""Smoke test: export a small model, run it briefly on this machine or a phone, validate the results.
 
-example:
+examples:
   python model_profiling/scripts/run_quick_test.py
+  python model_profiling/scripts/run_quick_test.py --platform android
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ def main(argv: list[str] | None = None) -> int:
     # Where the documents look for it when this runs from the repository.
     usual = Path("model_profiling" if Path("model_profiling").is_dir() else "", "out_toy_cnn")
     parser = tool_parser(__doc__)
-    parser.add_argument("--target", default="host", help="host, emulated or auto (default: host)")
+    parser.add_argument("--target", help="host (default), emulated, auto, android[:SERIAL] or ssh:HOST")
     parser.add_argument(
-        "--platform", choices=tuple(_SYSTEMS.values()), help=("the system that this must run on")
+        "--platform",
+        choices=(*_SYSTEMS.values(), "android"),
+        help="the system that this must run on; android: the phone that adb sees",
     )
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
     parser.add_argument("--outdir", type=output_folder, default=usual, help="default: %(default)s")
@@ -49,11 +52,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _test(options: argparse.Namespace) -> int:
     here = _SYSTEMS.get(sys.platform, sys.platform)
-    if options.platform not in (None, here):
+    usual = "android" if options.platform == "android" else "host"
+    if options.platform not in (None, here, "android"):
         fix = "leave --platform out: this tests the machine on which it runs"
         raise InputError(f"this is {here}, not {options.platform}", fix)
     with shown_progress(lines=True) as progress:
-        target = parse_target(options.target)
+        target = parse_target(options.target or usual)
         done, checked = quick_test(options.outdir, target, options.dtype, progress)
     say(f"exported {done.program}")
     for run in checked:

@@ -178,10 +178,10 @@ def collect_lockstep(
 
 def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are_latency: bool) -> Outcome:
     etdump = Path(f"{files}{ETDUMP}") if job.etdump else None
-    if etdump is not None and not etdump.is_file():
-        raise RunError(
-            "the runner wrote no ETDump", "build it with the event tracer, or name the kit's own runner"
-        )
+    if etdump is not None and not (etdump.is_file() and etdump.stat().st_size):
+        wrote = "an empty" if etdump.is_file() else "no"
+        cure = "see its log; build it with the event tracer, or name the kit's own runner"
+        raise RunError(f"the runner wrote {wrote} ETDump", cure)
     boundaries = Path(f"{files}{BOUNDARIES}") if etdump is not None else None
     return Outcome(
         result=result,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections import defaultdict
 from pathlib import Path
@@ -340,9 +341,14 @@ def test_one_damaged_dump_of_a_folder_is_a_warning_and_a_named_one_is_refused(
     dump = next(recorded.rglob("*.etdump"))
     shutil.copy(dump, tmp_path / "good.etdump")
     (tmp_path / "bad.etdump").write_bytes(dump.read_bytes()[:100])
+    (tmp_path / "empty.etdump").touch()
     done = sme2prof("analyze", tmp_path)
     assert done.ok and "bad.etdump" in done.stderr and "analysed without it" in done.stderr
-    assert sme2prof("analyze", tmp_path / "bad.etdump").returncode == 2
+    assert re.search(r"empty\.etdump is empty; .*log.*event tracer.*analysed without it", done.stderr)
+    for name in ("bad", "empty"):
+        refused = sme2prof("analyze", tmp_path / f"{name}.etdump")
+        assert refused.returncode == 2
+    assert "log" in refused.stderr and "event tracer" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,19 @@ def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tm
 
 
 @NAMES_LINUX
+def test_an_empty_dump_is_the_runner_s_failure(runner: Path, exported, tmp_path: Path) -> None:
+    """Its experiment fails, as one that crashes; the analysis of the others never meets the file."""
+    emptying = (
+        f"""{runner} "$@"; for word; do case $word in --etdump_path=*) : > "${{word#*=}}" ;; esac; done"""
+    )
+    job = Job(
+        exported("toy_cnn", "fp32").pte, runs=1, etdump=True, runner_path=command(tmp_path, "own", emptying)
+    )
+    with pytest.raises(RunError, match=r"empty ETDump; .*log.*event tracer"):
+        HostTarget().execute(job, tmp_path, "own")
+
+
+@NAMES_LINUX
 def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
     with pytest.raises(RunError, match=r"exit code 1: .*'turbo'"):

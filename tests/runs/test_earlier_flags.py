@@ -269,6 +269,13 @@ def test_the_smoke_test_says_which_system_this_is(entry: Call) -> None:
     assert done.returncode == 2 and f"not {other}" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_the_smoke_test_takes_a_phone(entry: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path))
+    done = entry("scripts/run_quick_test.py", "--platform", "android", "--outdir", tmp_path / "out")
+    assert done.returncode == 2 and "adb" in done.stderr.splitlines()[-1]
+
+
 def test_the_script_that_is_gone_names_what_replaces_it(capsys: pytest.CaptureFixture[str], sme2prof) -> None:
     words = f"--model {PROGRAM} --quiet-runner r --mode xnntrace --timing-runs 20 --outdir o"
     assert perf_runner("", words.split()) == 2
