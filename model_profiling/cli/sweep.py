@@ -85,7 +85,7 @@ def sweep_command(
     if no_store and store is not None:
         raise click.UsageError("give only one of --store and --no-store")
     from model_profiling.config.sweep import load_sweep
-    from model_profiling.sweep.cells import ARTIFACTS, jobs, sweep_cost
+    from model_profiling.sweep.cells import ARTIFACTS, check_cases, jobs, sweep_cost
     from model_profiling.sweep.report import check_store
     from model_profiling.sweep.worker import parse_scheduler, parse_tls
 
@@ -96,6 +96,7 @@ def sweep_command(
     frame.warn_of_skipped_models()
     sweep = load_sweep(file)
     folder = outdir or Path(f"sweep_{sweep.name}")
+    check_cases(jobs(sweep))
     cost = sweep_cost(jobs(sweep), folder / ARTIFACTS)
     if dry_run:
         _show_plan(sweep, folder, cost, alone=where is None, as_json=as_json)
@@ -157,7 +158,7 @@ def _plan_row(cost: JobCost) -> tuple[str, ...]:
     job = cost.job
     least, most = cost.launches
     return (
-        job.program.name,
+        job.cells[0].run_name,
         job.target,
         ", ".join(map(str, dict.fromkeys(cell.threads for cell in job.cells))),
         ", ".join(rung.name for rung in job.rungs),
@@ -175,6 +176,7 @@ def _plan_facts(cost: SweepCost, cells: tuple[CellRecord, ...], *, alone: bool) 
             {
                 "run_dir": each.job.run_dir,
                 "program": each.job.program.name,
+                "case": each.job.case.name,
                 "target": each.job.target,
                 "cells": len(each.job.cells),
                 "launches_at_least": each.launches[0],
@@ -205,7 +207,11 @@ def _cell_facts(each: CellRecord) -> dict[str, object]:
 
 def _results(row: Row | None) -> dict[str, object]:
     latency = row.latency if row else None
-    return {"median_ms": latency and latency.median, "sme2_arithmetic_share": row and row.sme2_share}
+    return {
+        "median_ms": latency and latency.median,
+        "tokens_per_s": row and row.tokens_per_s,
+        "sme2_arithmetic_share": row and row.sme2_share,
+    }
 
 
 def _show(outcome: SweepOutcome, concluded: SweepResult, *, quiet: bool, as_json: bool) -> int:

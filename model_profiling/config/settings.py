@@ -246,11 +246,9 @@ class Schedule(Settings):
         return self.budget_s or (BUDGET_S if self.in_lockstep else None)
 
 
-class Inputs(Settings):
-    """What the model is fed."""
+class ChosenInputs(Settings):
+    """Sizes and values of inputs."""
 
-    files: tuple[ConfigPath, ...] = Field(default=(), max_length=MOST_ENTRIES)
-    """One file of raw tensor bytes per input; left out, inputs are made up."""
     sizes: dict[Text, tuple[Counted, ...]] = Field(
         default_factory=dict, max_length=MOST_ENTRIES, examples=[{"tokens": [1, 32]}]
     )
@@ -259,15 +257,22 @@ class Inputs(Settings):
         default_factory=dict, max_length=MOST_ENTRIES, examples=[{"input_pos": [256]}]
     )
     """By name or number: values of inputs that are not made up; one value fills the whole input."""
-    fill: Literal["random", "ones"] = "random"
-    """How made-up inputs are filled."""
-    seed: Seed = 0
-    """Seed of random inputs; the same for every experiment."""
 
     @property
     def file_words(self) -> str:
         """`tokens_32_input_pos_0`: what was asked for, in the names of files; empty for the usual inputs."""
         return "_".join(fed_in_words(self.sizes, self.values)).replace(" ", "_")
+
+
+class Inputs(ChosenInputs):
+    """What the model is fed."""
+
+    files: tuple[ConfigPath, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    """One file of raw tensor bytes per input; left out, inputs are made up."""
+    fill: Literal["random", "ones"] = "random"
+    """How made-up inputs are filled."""
+    seed: Seed = 0
+    """Seed of random inputs; the same for every experiment."""
 
 
 class Side(Settings):

@@ -19,7 +19,7 @@ from pydantic import (
 
 from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
 from model_profiling.config.reading import found_path, schedule_problems
-from model_profiling.config.settings import Schedule, Settings
+from model_profiling.config.settings import ChosenInputs, Inputs, Schedule, Settings
 from model_profiling.config.values import (
     LONGEST_PATH,
     MOST_ENTRIES,
@@ -37,7 +37,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.models.catalog import file_name_of
-from model_profiling.run.names import variant_of
+from model_profiling.run.names import variant_of, with_method
 from model_profiling.run.series import switch_in_name
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, place_of
@@ -128,6 +128,23 @@ class Rung(Settings):
         return self.name if self.is_own else {"name": self.name, "disable": list(self.disable)}
 
 
+class SweepCase(ChosenInputs):
+    """A method of a program and inputs that it is given; what is left out is as usual."""
+
+    method: Text | None = Field(default=None, min_length=1, max_length=200, examples=["decode"])
+    """The method; may be left out if the program has only one."""
+
+    @property
+    def name(self) -> str:
+        """`decode_input_pos_256`, in the names of files; empty if everything is as usual."""
+        return with_method("", self.method, self.file_words).removeprefix("_")
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(sizes=self.sizes, values=self.values)
+
+
+USUAL = SweepCase()
 Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH)]
 Target = Annotated[Word, AfterValidator(_as_target)]
 _WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
@@ -153,6 +170,8 @@ class Exclusion(Settings):
     """Models, as the sweep writes them."""
     dtype: Words | None = Field(default=None, examples=["int8"])
     """Number formats."""
+    case: Words | None = Field(default=None, examples=["decode_input_pos_256"])
+    """Cases, by the names that `--dry-run` shows after the program's."""
     backend: Words | None = Field(default=None, examples=["portable"])
     """Backends."""
     threads: ThreadCounts | None = Field(default=None, examples=[4])
@@ -167,19 +186,21 @@ class Exclusion(Settings):
     @model_validator(mode="after")
     def _says_something(self) -> Exclusion:
         if not self.matched:
-            raise refuse("matches every cell", "say which: model, dtype, backend, threads, rung or target")
+            raise refuse(
+                "matches every cell", "say which: model, case, dtype, backend, threads, rung or target"
+            )
         return self
 
     @property
     def matched(self) -> dict[str, tuple[object, ...]]:
         """The given values, by field name."""
-        fields = ("model", "dtype", "backend", "threads", "rung", "target")
+        fields = ("model", "case", "dtype", "backend", "threads", "rung", "target")
         return {name: value for name in fields if (value := getattr(self, name)) is not None}
 
 
 class SweepConfig(Settings):
-    """Many cells: every model in every dtype for every backend, with every thread count and rung, on every
-    target, but for what is excluded."""
+    """Many cells: every case of every model in every dtype for every backend, with every thread count and
+    rung, on every target, but for what is excluded."""
 
     schema_version: Literal[1] = 1
     """Version of this format."""
@@ -202,6 +223,14 @@ class SweepConfig(Settings):
         default_factory=dict, examples=[{"toy_cnn": "data.py:inputs", "my_model.py:make": "inputs.npz"}]
     )
     """By model, as the sweep writes it: real inputs, as `--calibrate` takes them."""
+    cases: ByModel[Annotated[tuple[SweepCase, ...], Field(min_length=1, max_length=MOST_ENTRIES)]] = Field(
+        default_factory=dict,
+        examples=[
+            {"tiny_llama": [{"method": "prefill"}, {"method": "decode", "values": {"input_pos": [64]}}]}
+        ],
+    )
+    """By model, as the sweep writes it: its methods with sizes and values of inputs, each a run of its own;
+    left out, the only method with the usual inputs."""
     threads: ThreadCounts = Field(default=(1,), examples=[[1, 4]])
     """Thread counts."""
     rungs: tuple[Annotated[Rung, BeforeValidator(_as_rung)], ...] = Field(
@@ -228,8 +257,6 @@ class SweepConfig(Settings):
     """How often and how patiently each program is measured, as in a config."""
     power_mode: PowerMode = "leave"
     """What to set on phones while measuring, as in a config's target."""
-    method: Text | None = Field(default=None, min_length=1, max_length=200, examples=["decode"])
-    """The method to run of exported programs that have several."""
     store: Word | None = Field(default=None, examples=["sme2prof_store"])
     """Folder of the store that finished runs are added to; left out, the usual one."""
     notes: Text = Field(default="", max_length=100_000)
@@ -238,6 +265,9 @@ class SweepConfig(Settings):
     def program_name(self, model: str, dtype: str, backend: str) -> str:
         """The name of an export's file, without its ending."""
         return f"{file_name_of(model)}_{backend}_{parse_format(dtype).word(kept=model in self.keep)}"
+
+    def cases_of(self, model: str) -> tuple[SweepCase, ...]:
+        return self.cases.get(model, (USUAL,))
 
     def rung(self, name: str) -> Rung:
         return next(rung for rung in self.rungs if rung.name == name)
@@ -281,12 +311,22 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
             if model not in sweep.models or model.endswith(".pte"):
                 fix = "name a model of the sweep as it is written there; a .pte is exported already"
                 yield Problem(setting, f"names {model!r}, which the sweep does not export", fix)
+    for model, cases in sweep.cases.items():
+        if model not in sweep.models:
+            fix = "name a model of the sweep as it is written there"
+            yield Problem("cases", f"names {model!r}, which is not in the sweep", fix)
+        names = [case.name for case in cases]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            yield Problem(
+                "cases", f"lists {repeated[0] or 'the usual case'} of {model} twice", "list it once"
+            )
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     yield from schedule_problems(sweep.schedule)
     if sweep.store is not None and "://" in sweep.store:
         yield Problem("store", f"is {sweep.store!r}, which is not a folder", "name a folder")
-    dimensions = (sweep.models, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
+    programs = [case for model in sweep.models for case in sweep.cases_of(model)]
+    dimensions = (programs, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
     count = math.prod(map(len, dimensions))
     if count > MOST_CELLS:
         yield Problem("", f"the sweep has {count} cells", f"use at most {MOST_CELLS}, or several sweeps")
@@ -317,6 +357,8 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
     for name, wanted in exclusion.matched.items():
         if name == "rung":
             listed: list[object] = [rung.name for rung in sweep.rungs]
+        elif name == "case":
+            listed = [case.name for model in sweep.models for case in sweep.cases_of(model) if case.name]
         else:
             listed = list(getattr(sweep, name if name == "threads" else f"{name}s"))
             if name in ("dtype", "backend"):
@@ -324,7 +366,7 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
         for value in wanted:
             if value not in listed:
                 hint = did_you_mean(value, map(str, listed)) if isinstance(value, str) else ""
-                fix = hint or f"write one of {', '.join(map(str, listed))}"
+                fix = hint or (f"write one of {', '.join(map(str, listed))}" if listed else "leave it out")
                 yield Problem(f"{where}.{name}", f"is {value!r}, which is not in the sweep", fix)
 
 
@@ -354,7 +396,7 @@ def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Proble
         except InputError as problem:
             yield Problem(where, f"is {as_written!r}: {problem.problem}", problem.fix)
             continue
-        for name in names:
+        for name in (with_method(stem, None, case.name) for stem in names for case in sweep.cases_of(model)):
             other = taken.setdefault(name.lower(), as_written)
             if other != as_written:
                 what = f"is {as_written!r}, whose files would have the names of those of {other!r}"
@@ -387,6 +429,7 @@ def _resolved(sweep: SweepConfig, folder: Path) -> SweepConfig:
             "calibrate": {
                 models[model]: _resolved_file(source, folder) for model, source in sweep.calibrate.items()
             },
+            "cases": {models[model]: cases for model, cases in sweep.cases.items()},
             "exclude": exclude,
             "store": str(folder / Path(sweep.store).expanduser()) if sweep.store else None,
         }

@@ -138,7 +138,9 @@ def one_method(program: Path, method: str | None) -> str:
     found = choose_methods(program, method)
     if len(found) > 1:
         several = f"{program.name} has several methods: {listing(found)}"
-        raise InputError(several, "choose one with --method, or with `method` in a config or in Python")
+        raise InputError(
+            several, "choose one with --method, `method` in a config or in Python, or `cases` in a sweep"
+        )
     return found[0]
 
 

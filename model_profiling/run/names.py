@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -214,8 +215,16 @@ def fed_in_words(
     """`tokens 32`, `input_pos 0`: sizes and values of inputs; sizes of 1 are left out."""
     large = {name: [size for size in given if size != 1] or [1] for name, given in sizes.items()}
     sized = (f"{name} {'x'.join(map(str, given))}" for name, given in large.items())
-    valued = (f"{name} {','.join(f'{value:g}' for value in given)}" for name, given in values.items())
+    valued = (f"{name} {_in_short(given)}" for name, given in values.items())
     return (*sized, *valued)
+
+
+def _in_short(values: Sequence[float]) -> str:
+    """`256`, `3,7`, or `0-127` for positions of many tokens, which would make too long a file name."""
+    rising = all(after == before + 1 for before, after in itertools.pairwise(values))
+    if rising and len(values) > 2:
+        return f"{values[0]:g}-{values[-1]:g}"
+    return ",".join(f"{value:g}" for value in values)
 
 
 def runs_folder(program: Path, outdir: Path | None = None) -> Path:

@@ -9,25 +9,28 @@ from pathlib import Path
 from typing import Literal, cast
 
 from model_profiling.config.settings import ProfileConfig, Schedule
-from model_profiling.config.sweep import LADDER, Rung, SweepConfig, choice_of
+from model_profiling.config.sweep import LADDER, USUAL, Rung, SweepCase, SweepConfig, choice_of
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.records import read_record, record_json
 from model_profiling.core.safe_read import stays_inside
 from model_profiling.models import registry
+from model_profiling.pipeline.feeding import Feed, feed
 from model_profiling.pipeline.open_run import SECONDS as SAMPLING_S
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, emulated_seconds
+from model_profiling.pipeline.start import one_method
 from model_profiling.program import read_program
-from model_profiling.run.names import variant_of
+from model_profiling.run.names import variant_of, with_method
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.machine import PowerMode, TargetChoice, place_of
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 
-# A cell is what people count: one model in one dtype for one backend, with a number of threads, on one rung,
-# on one target. A job is all cells of one program on one target: they take turns in one run directory. Every
-# change rewrites the record of all cells (`cells.json`), so that it shows where a killed sweep was.
+# A cell is what people count: one model in one dtype for one backend, one case (a method and its inputs), at
+# some number of threads, on one rung, on one target. A job is all cells of one program and case on a target:
+# they take turns in one run directory. Every change rewrites the record of all cells (`cells.json`), so that
+# it shows where a killed sweep was.
 
 CELLS = "cells.json"
 SWEEP = "sweep.json"
@@ -61,10 +64,16 @@ class Cell:
     threads: int
     rung: str
     target: str
+    case: str = ""
+    """The name of its case; empty for the only method with the usual inputs."""
+
+    @property
+    def run_name(self) -> str:
+        return with_method(self.program.name, None, self.case)
 
     @property
     def job_id(self) -> str:
-        return job_id(self.program, self.target)
+        return f"{self.run_name}/{place_of(self.target)}"
 
     @property
     def id(self) -> str:
@@ -76,6 +85,7 @@ class Cell:
         """Its value of each thing that a sweep varies, as exclusions name them."""
         return {
             "model": self.program.model,
+            "case": self.case,
             "dtype": self.program.dtype,
             "backend": self.program.backend,
             "threads": self.threads,
@@ -84,33 +94,29 @@ class Cell:
         }
 
 
-def job_id(program: Program, target: str) -> str:
-    return f"{program.name}/{place_of(target)}"
-
-
 @dataclass(frozen=True, slots=True)
 class Measure:
     runs: int = 10
     warmup: int = 3
     schedule: Schedule = field(default_factory=Schedule)
     power_mode: PowerMode = "leave"
-    method: str | None = None
-    """Of programs that were given, not exported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All cells of one program on one target: one run directory, `runs/<program>/<place>` of the sweep."""
+    """All cells of one program's case on one target: one run directory, `runs/<program>/<place>` of the
+    sweep, with the case after the program's name."""
 
     program: Program
     target: str
     cells: tuple[Cell, ...]
     rungs: tuple[Rung, ...]
     measure: Measure = field(default_factory=Measure)
+    case: SweepCase = USUAL
 
     @property
     def id(self) -> str:
-        return job_id(self.program, self.target)
+        return self.cells[0].job_id
 
     @property
     def run_dir(self) -> str:
@@ -129,7 +135,7 @@ class Job:
         config = make_rung_config(
             target, program, output_root, asked, measure.schedule, runs=measure.runs, warmup=measure.warmup
         )
-        return config.model_copy(update={"method": measure.method if self.program.exported else None})
+        return config.model_copy(update={"method": self.case.method, "inputs": self.case.inputs})
 
     def threads_of(self, rung: str) -> tuple[int, ...]:
         return tuple(cell.threads for cell in self.cells if cell.rung == rung)
@@ -199,10 +205,11 @@ def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
         if (reason := left_out or _excluded(sweep, cell))
         else CellRecord(cell)
         for program, left_out in _programs(sweep)
+        for case in sweep.cases_of(program.model)
         for target in sweep.targets
         for rung in sweep.rungs
         for threads in sweep.threads
-        for cell in (Cell(program, threads, rung.name, target),)
+        for cell in (Cell(program, threads, rung.name, target, case.name),)
     )
 
 
@@ -215,7 +222,7 @@ def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells(sweep):
         groups.setdefault(cell.job_id, []).append(cell)
-    measure = Measure(sweep.runs, sweep.warmup, sweep.schedule, sweep.power_mode, sweep.method)
+    measure = Measure(sweep.runs, sweep.warmup, sweep.schedule, sweep.power_mode)
     return tuple(
         Job(
             group[0].program,
@@ -223,9 +230,22 @@ def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
             tuple(group),
             tuple(rung for rung in sweep.rungs if any(cell.rung == rung.name for cell in group)),
             measure,
+            next(case for case in sweep.cases_of(group[0].program.model) if case.name == group[0].case),
         )
         for group in groups.values()
     )
+
+
+def check_cases(jobs: Iterable[Job]) -> None:
+    """Refuse a case that a program cannot take, if it was exported before the sweep."""
+    for job in jobs:
+        if job.program.exported:
+            _fed(job, Path(job.program.model))
+
+
+def _fed(job: Job, program: Path) -> tuple[str, Feed]:
+    method = one_method(program, job.case.method)
+    return method, feed(program, method, job.case.inputs)
 
 
 def _programs(sweep: SweepConfig) -> Iterator[tuple[Program, str]]:
@@ -344,7 +364,7 @@ def program_path(program: Program, artifacts: Path) -> Path | None:
 def job_cost(job: Job, program: Path | None) -> JobCost:
     schedule, series = job.measure.schedule, _series(job)
     if job.target == "emulated":
-        seconds = None if program is None else series * emulated_seconds(program)
+        seconds = None if program is None else series * _emulated_seconds(job, program)
         launches, inferences = (series, series), 1
     else:
         seconds = _measured_seconds(job, series)
@@ -354,6 +374,14 @@ def job_cost(job: Job, program: Path | None) -> JobCost:
     size = None if program is None else _PAGES + _PER_OPERATOR * _operators(program) * inferences * series
     known = NOT_EXPORTED if program is None else "" if seconds is not None else NOT_MEASURED
     return JobCost(job, launches, seconds, size, known)
+
+
+def _emulated_seconds(job: Job, program: Path) -> float:
+    try:
+        method, fed = _fed(job, program)
+    except InputError:
+        return 0.0  # running it will say what is wrong
+    return emulated_seconds(program, method, fed.lengths)
 
 
 def _series(job: Job) -> int:

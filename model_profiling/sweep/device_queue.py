@@ -185,7 +185,7 @@ class SweepProgress:
         ended = sum(each.ended for each in cells)
         failed = sum(each.state == "failed" for each in cells)
         said = [f"{failed} failed"] if failed else []
-        said += [f"{job.target}: {job.program.name}" for job in visited]
+        said += [f"{job.target}: {job.cells[0].run_name}" for job in visited]
         if exported is not None:
             self.progress.advance(*exported, "; ".join(said))
         else:

@@ -206,7 +206,8 @@ def _with_models(sweep: SweepConfig, renamed: Mapping[str, str]) -> SweepConfig:
     exclude = tuple(
         each.model_copy(update={"model": today(each.model)}) if each.model else each for each in sweep.exclude
     )
-    return sweep.model_copy(update={"models": today(sweep.models), "exclude": exclude})
+    cases = {renamed.get(model, model): cases for model, cases in sweep.cases.items()}
+    return sweep.model_copy(update={"models": today(sweep.models), "cases": cases, "exclude": exclude})
 
 
 def _continued(path: Path, sweep: SweepConfig) -> SweepRecord:

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from model_profiling.config.reading import checked_config
 from model_profiling.core.errors import ProfilingError, SetupError
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
+from model_profiling.core.formatting import (
+    MISSING,
+    listing,
+    milliseconds,
+    percent,
+    plural,
+    short_rate,
+    tokens_per_s,
+)
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.report.cells import sme2_switch
@@ -65,6 +73,8 @@ class Row:
     sme2: str = MISSING
     """The switch: on, off, or absent on a CPU without SME2."""
     is_arm: bool | None = None
+    tokens: int | None = None
+    """In one inference of a language model."""
     coverage: OnSme2 | None = None
     """Of the program, unless SME2 is off; None if not tested."""
 
@@ -86,7 +96,11 @@ class Row:
     def name(self) -> str:
         cell = self.first.cell
         rung = f"SME2 {self.rung}" if self.rung in ("on", "off") else self.rung
-        return f"{cell.program.name} on {self.target}, {rung}, {plural(cell.threads, 'thread')}"
+        return f"{cell.run_name} on {self.target}, {rung}, {plural(cell.threads, 'thread')}"
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return tokens_per_s(self.tokens, self.latency.median if self.latency else None)
 
     @property
     def sme2_share(self) -> float | None:
@@ -109,10 +123,12 @@ class SweepResults:
 
     @property
     def fastest(self) -> tuple[Row, ...]:
-        """The row with the smallest median of each model on each target, in the order of the sweep."""
-        best: dict[tuple[str, str], tuple[float, Row]] = {}
+        """The row with the smallest median of each case of each model on each target, in the order of the
+        sweep."""
+        best: dict[tuple[str, ...], tuple[float, Row]] = {}
         for row in self.rows:
-            key = (row.first.cell.program.model, row.first.cell.target)
+            cell = row.first.cell
+            key = (cell.program.model, cell.case, cell.target)
             if row.latency is not None and (key not in best or row.latency.median < best[key][0]):
                 best[key] = row.latency.median, row
         return tuple(row for _, row in best.values())
@@ -136,10 +152,10 @@ def gather(folder: Path, record: SweepRecord) -> SweepResults:
         pairs += [(cells[0], pair) for pair in data.pairs if data.timed]
     order = {each.cell.id: place for place, each in enumerate(record.cells)}
     rows.sort(key=lambda row: order[row.first.cell.id])
-    proven = {row.first.cell.program: row.coverage for row in rows if row.coverage}
+    proven = {row.first.cell.run_name: row.coverage for row in rows if row.coverage}
     for place, row in enumerate(rows):
         if row.sme2 == "absent" and row.coverage is None:  # another target's run of the program proves it
-            rows[place] = replace(row, coverage=proven.get(row.first.cell.program))
+            rows[place] = replace(row, coverage=proven.get(row.first.cell.run_name))
     return SweepResults(record, tuple(rows), tuple(about.items()), tuple(pairs))
 
 
@@ -179,7 +195,7 @@ def _rows(data: ReportData, cells: Sequence[CellRecord]) -> Iterator[Row]:
         sme2 = switches.get(series[0], MISSING) if series else MISSING  # the first of a ladder has most
         best = best if group[0].state == "done" else None
         proof = coverage if sme2 != "off" else None
-        yield Row(tuple(group), best, proven, stands_for, sme2, data.is_arm, proof)
+        yield Row(tuple(group), best, proven, stands_for, sme2, data.is_arm, manifest.tokens, proof)
 
 
 def sweep_document(found: SweepResults, side_by_side: str | None) -> list[Block]:
@@ -202,7 +218,7 @@ def _charts(found: SweepResults) -> Iterator[Block]:
     programs: dict[str, OnSme2 | None] = {}
     for row in found.rows:
         if row.first.state == "done":
-            name = row.first.cell.program.name
+            name = row.first.cell.run_name
             programs[name] = programs.get(name) or row.coverage
     shown = list(programs.items())[:_MOST_BARS]
     only = f", the first {_MOST_BARS} of {len(programs)}" if len(programs) > _MOST_BARS else ""
@@ -262,7 +278,7 @@ def _opening(found: SweepResults, side_by_side: str | None) -> Block:
 
 
 def _places(cells: Iterable[CellRecord]) -> str:
-    jobs = list(dict.fromkeys(f"{each.cell.program.name} on {each.cell.target}" for each in cells))
+    jobs = list(dict.fromkeys(f"{each.cell.run_name} on {each.cell.target}" for each in cells))
     others = [f"{len(jobs) - 3} more"] if jobs[3:] else []
     return listing(jobs[:3] + others)
 
@@ -301,7 +317,8 @@ def _speedups(found: SweepResults) -> Iterator[Block]:
 
 
 def fastest_table(found: SweepResults) -> Table:
-    columns = ("model", "target", "dtype", "backend", "threads", "rung", "median ms", "5% to 95%")
+    case = ("case",) if any(row.first.cell.case for row in found.fastest) else ()
+    columns = ("model", *case, "target", "dtype", "backend", "threads", "rung", "median ms", "5% to 95%")
     return _table(found.fastest, columns)
 
 
@@ -312,7 +329,10 @@ def cells_table(found: SweepResults) -> Table:
 
 
 def _table(rows: Iterable[Row], columns: Sequence[str]) -> Table:
-    numbers = [place for place, name in enumerate(columns) if name in ("threads", "median ms")]
+    rows = tuple(rows)
+    if any(row.tokens_per_s for row in rows):
+        columns = (*columns, "tokens/s")
+    numbers = [place for place, name in enumerate(columns) if name in ("threads", "median ms", "tokens/s")]
     return make_table(
         columns, ([_COLUMNS[name](row) or MISSING for name in columns] for row in rows), numbers
     )
@@ -321,6 +341,7 @@ def _table(rows: Iterable[Row], columns: Sequence[str]) -> Table:
 _COLUMNS: dict[str, Callable[[Row], Text | None]] = {
     "program": lambda row: _linked(row.first),
     "model": lambda row: model_name(row.first.cell.program),
+    "case": lambda row: row.first.cell.case,
     "target": lambda row: row.target,
     "dtype": lambda row: row.first.cell.program.dtype,
     "backend": lambda row: row.first.cell.program.backend,
@@ -328,13 +349,14 @@ _COLUMNS: dict[str, Callable[[Row], Text | None]] = {
     "rung": lambda row: row.rung,
     "median ms": lambda row: milliseconds(row.latency.median) if row.latency else None,
     "5% to 95%": lambda row: row.spread,
+    "tokens/s": lambda row: short_rate(row.tokens_per_s),
     "SME2 coverage": lambda row: percent(row.sme2_share) if row.coverage else row.kernels or "not tested",
     "state": lambda row: f"failed: {row.first.reason}" if row.first.state == "failed" else row.first.state,
 }
 
 
 def _linked(each: CellRecord) -> Text:
-    name = each.cell.program.name
+    name = each.cell.run_name
     done = each.run_dir and each.state == "done"
     return Link(name, f"{each.run_dir}/{names.REPORT_PAGE}") if done else Code(name)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64
+from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64, put
 from replay import ReplayTarget
 from said import says
 
@@ -43,6 +43,8 @@ def swept(arm_home: Path, sme2_home: Path, tmp_path_factory: pytest.TempPathFact
         for job in jobs(sweep):
             if job.target in measured:
                 shutil.copytree(measured[job.target], folder.run_dir(job))
+                if job.target == "ssh:fast":
+                    put(folder.run_dir(job) / "manifest.json", "tokens", 2)
                 folder.conclude(job, cell_outcomes(job, folder.run_dir(job)))
             else:
                 folder.mark(job, "failed", "there is no device GONE", "connect it")
@@ -103,6 +105,8 @@ def test_charts_show_latencies_of_arm_cells_and_what_runs_on_sme2(swept: SweepFo
     assert shares["host", "baseline"] == 1.0, "the emulated run beside it proves it"
     assert {shares[key] for key in shares if key[1] == "off" or key[0] == "android:GONE"} == {None}
     cells = {tuple(map(plain, row)) for row in report.cells_table(found).rows}
+    rates = {row[1]: row[8] for row in cells if row[3] == "on"}
+    assert rates == {"emulated": "-", "ssh:fast": "3,003", "android:GONE": "-"}
     assert {(row[1], row[3], row[6]) for row in cells} == {
         ("host", "baseline", "100.0%"),
         *((target, rung, share) for target in ("emulated", "ssh:fast") for rung, share in SHARES),
@@ -177,12 +181,15 @@ def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> N
         "linux_sme2_off, 1 thread", "linux_sme2_off, 2 threads", "linux_no_dot, 1 thread",
     ]  # fmt: skip
     assert config.method is None
-    (tmp_path / "s.json").write_text(
-        json.dumps({**raw, "models": [str(INT8), "toy_cnn"], "method": "decode"})
-    )
-    given, own = jobs(load_sweep(tmp_path / "s.json"))
-    methods = [each.config(INT8, tmp_path / "run", ReplayTarget(SME2)).method for each in (given, own)]
-    assert methods == ["decode", None], "only a program that was given can have several"
+    cases = {"toy_cnn": [{"method": "decode", "values": {"at": [5]}}, {"sizes": {"x": [1, 8]}}]}
+    (tmp_path / "s.json").write_text(json.dumps({**raw, "models": [str(INT8), "toy_cnn"], "cases": cases}))
+    made = [
+        each.config(INT8, tmp_path / "run", ReplayTarget(SME2))
+        for each in jobs(load_sweep(tmp_path / "s.json"))
+    ]
+    assert [(each.method, each.inputs.sizes, each.inputs.values) for each in made] == [
+        (None, {}, {}), ("decode", {}, {"at": (5,)}), (None, {"x": (1, 8)}, {}),
+    ]  # fmt: skip
     (tmp_path / "s.json").write_text(json.dumps({**raw, "rungs": ["ladder"], "exclude": []}))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     ladder = job.config(INT8, tmp_path / "run", ReplayTarget(ARM))

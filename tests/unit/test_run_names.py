@@ -12,6 +12,7 @@ from model_profiling.run.names import (
     RunFiles,
     dump_stem,
     earlier_name,
+    fed_in_words,
     run_home,
     series_of_dump,
     spoken_variant,
@@ -96,6 +97,11 @@ def pairs_of(*names: str, threads: tuple[int | None, ...] = (1,)) -> list[tuple[
     series = [Series(name, count) for name in names for count in threads]
     found = natural_pairs((each, switch_in_name(each.experiment)) for each in series)
     return [(str(pair.baseline), str(pair.candidate)) for pair in found]
+
+
+def test_inputs_are_named_in_short() -> None:
+    found = fed_in_words({"tokens": (1, 512)}, {"at": (3, 7), "cache_position": tuple(range(512))})
+    assert found == ("tokens 512", "at 3,7", "cache_position 0-511")
 
 
 def test_off_is_paired_with_on_at_each_number_of_threads() -> None:

@@ -66,6 +66,45 @@ def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: 
     assert parse_record(sweep_cells.SweepRecord, record_json(record), "here", "fix") == record
 
 
+CASES = [{"method": "prefill"}, {"method": "decode", "values": {"input_pos": [64]}}]
+
+
+def test_each_case_of_a_model_is_a_run_of_its_own(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    asked = {"models": ["toy_cnn", "tiny_llama"], "cases": {"tiny_llama": CASES}, "dtypes": ["fp32"]}
+    exclude = [{"case": "decode_input_pos_64", "target": "emulated"}]
+    sweep = sweep_of(tmp_path, **asked, exclude=exclude)
+    assert [job.run_dir for job in sweep_cells.jobs(sweep)] == [
+        "runs/toy_cnn_xnnpack_fp32/host",
+        "runs/toy_cnn_xnnpack_fp32/emulated",
+        "runs/tiny_llama_xnnpack_fp32_prefill/host",
+        "runs/tiny_llama_xnnpack_fp32_prefill/emulated",
+        "runs/tiny_llama_xnnpack_fp32_decode_input_pos_64/host",
+    ]
+    assert sweep_cells.sweep_cost(sweep_cells.jobs(sweep), tmp_path).exports == 2
+    told = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
+    assert {cell["case"] for cell in told["cells"]} == {"", "prefill", "decode_input_pos_64"}
+    for changed, said in (
+        ({"cases": {"unet": CASES}}, ("cases names 'unet'", "not in the sweep")),
+        ({"cases": {"tiny_llama": CASES * 2}}, ("lists prefill of tiny_llama twice",)),
+        ({"exclude": [{"case": "decode"}]}, ("exclude[0].case is 'decode'", "decode_input_pos_64")),
+    ):
+        with pytest.raises(InputError) as problem:
+            sweep_of(tmp_path, **{**asked, "exclude": exclude, **changed})
+        says(str(problem.value), *said)
+
+
+def test_a_case_that_a_given_program_cannot_take_is_refused_at_once(
+    tmp_path: Path, sme2prof: Sme2prof
+) -> None:
+    for case, said in (
+        ({"method": "decode"}, "has no method 'decode'"),
+        ({"values": {"nothing": [1]}}, "method forward has no input 'nothing'"),
+    ):
+        sweep_of(tmp_path, models=[str(PROGRAM)], cases={str(PROGRAM): [case]})
+        refused(sme2prof("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out"), said)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
     models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]
