@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
-    from model_profiling.workflow.dtypes import DtypesOutcome, profile
+    from model_profiling.workflow.dtypes import DtypesOutcome
+    from model_profiling.workflow.language import LanguageOutcome
     from model_profiling.workflow.measure import RunOutcome
     from model_profiling.workflow.profile import ProfileOutcome
+    from model_profiling.workflow.python_api import profile, profile_llm
 
 __all__ = [
     "AnalysedRun",
@@ -50,6 +52,7 @@ __all__ = [
     "EventTable",
     "ExportResult",
     "Labels",
+    "LanguageOutcome",
     "Limits",
     "ProfileOutcome",
     "ProfilingError",
@@ -63,6 +66,7 @@ __all__ = [
     "export",
     "export_model",
     "profile",
+    "profile_llm",
     "read_etdump",
     "register_model",
     "write_analysis",
@@ -77,6 +81,7 @@ _PLACES = {
     "EventTable": "etdump",
     "ExportResult": "export",
     "Labels": "store.run_rows",
+    "LanguageOutcome": "workflow.language",
     "Limits": "store.query",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "core.errors",
@@ -88,7 +93,8 @@ _PLACES = {
     "analyse": "workflow.analyse",
     "compare": "workflow.compare",
     "export_model": "export",
-    "profile": "workflow.dtypes",
+    "profile": "workflow.python_api",
+    "profile_llm": "workflow.python_api",
     "read_etdump": "etdump",
     "register_model": "models",
     "write_analysis": "workflow.analyse",

@@ -15,11 +15,9 @@ from model_profiling.report import document as doc
 from model_profiling.report.language_document import language_table
 from model_profiling.report.text import render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
-from model_profiling.workflow.language import POSITIONS, PROMPTS, profile_language
+from model_profiling.workflow.language import BUDGET_S, POSITIONS, PROMPTS, profile_language
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions
-
-_BUDGET_S = 10.0
 
 
 def _said(numbers: Sequence[int]) -> str:
@@ -58,7 +56,7 @@ def _said(numbers: Sequence[int]) -> str:
     "budget_s",
     type=frame.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    show_default=f"{_BUDGET_S:g}",
+    show_default=f"{BUDGET_S:g}",
     help="Time limit for each prompt and each position (minimum six launches).",
 )
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
@@ -70,7 +68,6 @@ def llm_command(
     prompts: tuple[int, ...] | None,
     positions: tuple[int, ...] | None,
     target: str,
-    budget_s: float | None,
     resume: bool,
     force: bool,
     quiet: bool,
@@ -83,7 +80,7 @@ def llm_command(
     measured as by `sme2prof profile`, with SME2 on and off in turns. The answers: time to the first token,
     tokens per second, and where the time of each phase goes.
     """
-    options = ProfileOptions(target=parse_target(target), budget_s=budget_s or _BUDGET_S, **asked)
+    options = ProfileOptions(target=parse_target(target), **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
     with measuring(frame.KEPT, quiet=quiet) as progress:
         done = profile_language(model, options, run, prompts=prompts, positions=positions, progress=progress)

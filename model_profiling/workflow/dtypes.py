@@ -1,4 +1,4 @@
-"""Profiles a model from Python, and in several dtypes at once to say which one to ship.
+"""Profiles a model in several dtypes at once to say which one to ship.
 
 Each format has its own run directories, as if it had been profiled alone; the comparison is made from them
 and the export records, and lies beside them. All formats take turns, so that their latencies are compared
@@ -10,23 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
-from pydantic import BaseModel, Field, SkipValidation, TypeAdapter, ValidationError
-from typing_extensions import TypedDict, Unpack
-
-from model_profiling.config.problems import problems_of
-from model_profiling.config.settings import ScheduleMode
-from model_profiling.config.values import Counted, Duration, Share, ThreadCounts, Whole
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError, SetupError, WrongTypeError
-from model_profiling.core.files import StrPath
-from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
+from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.number_formats import FORMATS
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import write_record
 from model_profiling.export.records import Deviation, ExportResult, read_export
-from model_profiling.models.catalog import NamedModel, given_model
+from model_profiling.models.catalog import NamedModel
 from model_profiling.models.registry import FormatNotForModel
 from model_profiling.program import read_program
 from model_profiling.report.data import ExperimentReport, ReportData
@@ -46,9 +37,7 @@ from model_profiling.report.dtypes import (
 from model_profiling.report.dtypes_document import dtypes_document
 from model_profiling.report.html import render_fragment
 from model_profiling.run import Series, Times, names
-from model_profiling.run.evidence import parse_factors
 from model_profiling.run.remarks import WarningLine, warning_lines
-from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, target_kinds
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
@@ -56,13 +45,9 @@ from model_profiling.workflow.profile import (
     ProfileOutcome,
     find_or_export,
     one_case,
-    profile_one,
     profile_programs,
 )
 from model_profiling.workflow.report import write_page
-
-if TYPE_CHECKING:
-    from model_profiling.models.base import Inputs, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,145 +89,6 @@ class DtypesOutcome:
             for remark in outcome.all_remarks
         )
         return warning_lines(remarks, {*known, *(Series(dtype) for dtype in self.outcomes)})
-
-
-Flag = Annotated[bool, Field(strict=True)]
-
-
-class Settings(TypedDict, total=False):
-    """The options of `sme2prof profile`; None is the usual value."""
-
-    target: SkipValidation[str | TargetChoice | None]
-    power_mode: PowerMode | None
-    backend: str | None
-    calibration: str | None
-    keep: tuple[str, ...] | None
-    method: str | None
-    runs: Counted | None
-    warmup: Whole | None
-    threads: ThreadCounts | None
-    budget_s: Duration | None
-    precision: Share | None
-    mode: ScheduleMode | None
-    rounds: Counted | None
-    sample: Flag | None
-    ladder: Flag | None
-    quick: Flag | None
-    sme2_factor: str | None
-    outdir: SkipValidation[StrPath | None]
-    resume: Flag | None
-    force: Flag | None
-
-
-@overload
-def profile(  # type: ignore[overload-overlap]  # "all" is the one word with another result
-    model: Model,
-    inputs: Inputs | None = None,
-    *,
-    dtype: Literal["all"] | list[str] | tuple[str, ...],
-    name: str | None = None,
-    progress: Progress | None = None,
-    **settings: Unpack[Settings],
-) -> DtypesOutcome: ...
-
-
-@overload
-def profile(
-    model: Model,
-    inputs: Inputs | None = None,
-    *,
-    dtype: str | None = None,
-    name: str | None = None,
-    progress: Progress | None = None,
-    **settings: Unpack[Settings],
-) -> ProfileOutcome: ...
-
-
-def profile(
-    model: Model,
-    inputs: Inputs | None = None,
-    *,
-    dtype: str | list[str] | tuple[str, ...] | None = None,
-    name: str | None = None,
-    progress: Progress | None = None,
-    **settings: Unpack[Settings],
-) -> ProfileOutcome | DtypesOutcome:
-    """Export `model` if it is not a program yet, run it as this machine can, and analyse what came of it.
-
-    `model` is a `torch.nn.Module` with its `inputs` (a tensor, a tuple of positional inputs or a dict of
-    keyword inputs), a name that `sme2prof models` lists, `file.py:factory`, or the path of a .pte file.
-
-        outcome = profile(module, torch.rand(1, 3, 224, 224), target="host", dtype="fp16")
-        outcome.analysis.operators.to_pandas()
-
-    `dtype` is fp32 (the default), fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`; with
-    "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
-    options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
-    power_mode, backend, calibration, keep, method, runs, warmup, threads, budget_s, precision, mode, rounds,
-    sample, ladder, quick, sme2_factor, outdir, resume, force.
-
-    A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
-    of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that
-    is there is kept under its date; an unfinished one is an `InputError` unless `resume=True` continues or
-    `force=True` discards it. Failures are `ProfilingError`s that say what to do; a wrong type is a
-    `TypeError`, too.
-    """
-    named = given_model(model, inputs, name)
-    if name is not None and isinstance(named, str):
-        raise InputError(f"{named} has a name already", "name is for a torch.nn.Module; leave it out")
-    dtypes = _asked_dtypes(dtype)
-    given = _checked(settings)
-    power_mode: PowerMode = given.pop("power_mode", "leave")
-    target = replace(_as_target(given.pop("target", "auto")), power_mode=power_mode)
-    if power_mode != "leave" and target.kind != "android":
-        raise InputError(f"power_mode {power_mode} is for a phone", 'give target="android"')
-    factors = parse_factors(given.pop("sme2_factor")) if "sme2_factor" in given else None
-    run = RunOptions(resume=given.pop("resume", False), force=given.pop("force", False), factors=factors)
-    options = ProfileOptions(target=target, **given)
-    if dtypes is not None:
-        return profile_dtypes(named, dtypes, options, run, progress=progress)
-    one = replace(options, dtype=dtype if isinstance(dtype, str) else None)
-    return profile_one(named, one, run, progress=progress)
-
-
-def _asked_dtypes(dtype: object) -> tuple[str, ...] | None:
-    """The formats to put side by side; None if one alone is asked for."""
-    choices = f"choose from {FORMATS_HELP}, give a list of them, or all"
-    if not isinstance(dtype, str | list | tuple | None):
-        raise WrongTypeError(f"dtype is of type {type(dtype).__name__}", choices)
-    if dtype == "all":
-        return FORMATS
-    if dtype is None or isinstance(dtype, str):
-        parse_format(dtype or "fp32")
-        return None
-    asked = tuple(parse_format(str(each)).text for each in dtype)
-    if not asked or len(set(asked)) < len(asked):
-        raise InputError(f"dtype is {dtype!r}", choices)
-    return asked
-
-
-def _as_target(given: object) -> TargetChoice:
-    if isinstance(given, TargetChoice):
-        return given
-    if not isinstance(given, str):
-        kinds = ", ".join(target_kinds())
-        raise WrongTypeError(f"target is of type {type(given).__name__}", f"choose from {kinds}")
-    return parse_target(given)
-
-
-def _checked(settings: Settings) -> dict[str, Any]:  # typed by pydantic
-    """The settings that are not None."""
-    for unknown in settings.keys() - Settings.__annotations__.keys():
-        known = ", ".join(Settings.__annotations__)
-        hint = did_you_mean(unknown, Settings.__annotations__) or f"choose from {known}"
-        raise WrongTypeError(f"profile() has no setting {unknown!r}", hint)
-    try:
-        checked = TypeAdapter(Settings).validate_python(settings)
-    except ValidationError as error:
-        first = problems_of(error, BaseModel)[0]
-        wrong_type = error.errors()[0]["type"].endswith("_type")
-        raise (WrongTypeError if wrong_type else InputError)(first.text, first.fix) from error
-    return {key: value for key, value in checked.items() if value is not None}
 
 
 def profile_dtypes(

@@ -10,11 +10,14 @@ from pathlib import Path
 from model_profiling.analysis.findings import Finding
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
+from model_profiling.models.catalog import NamedModel
 from model_profiling.pipeline.feeding import input_names
 from model_profiling.program import read_program
 from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
 from model_profiling.report.data import ReportData
+from model_profiling.report.html import render_fragment
 from model_profiling.report.language import Language, LanguageCase, PhaseLatency, PhaseName, ReadPerToken
 from model_profiling.report.language_document import language_document
 from model_profiling.report.verdict import answers, time_shares
@@ -22,7 +25,7 @@ from model_profiling.run import Run, Series, names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import WarningLine, warning_lines
 from model_profiling.statistics.speedup import median_interval
-from model_profiling.targets import plan_targets
+from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
 from model_profiling.workflow.profile import (
     Case,
@@ -37,12 +40,35 @@ PROMPTS, POSITIONS = (32, 128, 512), (0, 256, 1024)
 REPORT, FACTS = "llm.md", "llm.json"
 
 
+BUDGET_S = 10.0
+"""For each prompt and each position."""
+
+
 @dataclass(frozen=True, slots=True)
 class LanguageOutcome:
+    """What `profile_llm` returns: what was `found`, the outcome of each of its cases, and the page about all.
+    In a notebook it shows that page."""
+
     found: Language
     outcomes: tuple[ProfileOutcome, ...]
     page: Path
     warnings: tuple[WarningLine, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<LanguageOutcome {self.found.model}, {plural(len(self.outcomes), 'case')}: {self.page}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(language_document(self.found))
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """The opening sentences of the page."""
+        return tuple(answer for _, answer in self.found.answers)
+
+    @property
+    def report(self) -> Path:
+        """The page about both phases."""
+        return self.page
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +80,7 @@ class _Asked:
 
 
 def profile_language(
-    model: str,
+    model: str | NamedModel,
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
     *,
@@ -65,6 +91,9 @@ def profile_language(
     """Measure each prompt length and each position, one after another, with SME2 on and off in turns. None
     stands for the usual ones, as far as the program goes."""
     options, progress = options or ProfileOptions(), progress or Silent()
+    plan = plan_targets(options.target)
+    if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
+        options = replace(options, budget_s=BUDGET_S)
     program = open_program(model, options, progress)
     content = read_program(program)
     known = language_model(content)
@@ -77,8 +106,9 @@ def profile_language(
         known, prompts, positions, lambda phase: input_names(program, content, phase.method)
     )
     if not asked:
-        raise InputError(f"{program.name} cannot take {left_out[0]}", "ask for fewer tokens")
-    plan = plan_targets(options.target)
+        raise InputError(
+            f"{program.name} does not allow {left_out[0]}", "leave that out to get what it allows"
+        )
     outcomes: list[ProfileOutcome] = []
     proven: dict[PhaseName, RunOutcome] = {}
     for each in asked:
@@ -114,15 +144,17 @@ def _cases(
     """Return what fits the program, the prompts first, and why the rest does not."""
     asked, left_out = [], []
     phase = known.prompt
+    usual: Sequence[int] = ()
     if phase is not None:
-        fixed = () if phase.variable else (phase.most,)
-        for tokens in fixed or sorted(set(prompts or _as_far_as(PROMPTS, phase.most))):
-            if tokens > phase.most:
-                left_out.append(
-                    f"a prompt of {tokens} tokens, because the program takes at most {phase.most}"
-                )
-            else:
-                asked.append(_Asked("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
+        usual = _as_far_as(PROMPTS, phase.most) if phase.variable else (phase.most,)
+    for tokens in sorted(set(prompts or usual)):
+        if phase is not None and tokens in (range(2, phase.most + 1) if phase.variable else usual):
+            asked.append(_Asked("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
+            continue
+        takes = "takes one token at a time"
+        if phase is not None:
+            takes = f"{'takes at most' if phase.variable else 'always takes'} {phase.most}"
+        left_out.append(f"a prompt of {tokens} tokens, because the program {takes}")
     for position in sorted(set(positions or _as_far_as(POSITIONS, known.context - 1))):
         if position >= known.context:
             left_out.append(f"an answer after {position} tokens, because the cache holds {known.context}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from said import says
 
+from model_profiling import profile, profile_llm
 from model_profiling.cli.main import main
 from model_profiling.config.reading import load_config
 from model_profiling.config.settings import Inputs
@@ -19,12 +21,13 @@ from model_profiling.facts import row_cells
 from model_profiling.facts.runs import EXPERIMENT_FACTS, MeasuredSeries
 from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
-from model_profiling.program.language import language_model
+from model_profiling.program.language import Phase, language_model
 from model_profiling.program.pte import lengths_at
 from model_profiling.run import Run, names
 from model_profiling.targets import Job, TargetChoice
-from model_profiling.workflow.language import profile_language
+from model_profiling.workflow.language import _cases, profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_cases
+from model_profiling.workflow.python_api import Settings
 
 # Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
 # sees what the first one left. The length of the input may vary.
@@ -119,8 +122,6 @@ def test_a_length_changes_what_runs_and_the_work_that_is_shown(caching, host, tm
 def test_a_program_whose_bound_is_also_another_size_is_not_guessed_at(caching) -> None:
     method = read_program(caching).method("forward")
     assert method is not None
-    from dataclasses import replace
-
     bound = replace(method, inputs=(replace(method.inputs[0], shape=(1, 8)), method.inputs[1]))
     assert lengths_at(bound, {0: (1, 4)}) is None, "8 is also the width of the layer"
 
@@ -173,6 +174,23 @@ def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_pat
         command = f"sme2prof profile caching.pte --length tokens=1x{length} --input input_pos=2"
         says((outcome.main.run_dir / "report.md").read_text(), command)
     assert found.page is not None
+
+
+def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> None:
+    settings: Settings = {"target": "host", "quick": True, "budget_s": 1, "outdir": tmp_path}
+    with pytest.raises(InputError, match="input tokens can have at most the sizes 1x11"):
+        profile(caching, lengths={"tokens": 12}, **settings)
+    outcome = profile(caching, method="forward", lengths={"tokens": 3}, values={"input_pos": 2}, **settings)
+    assert outcome.case.name == "forward, tokens 3, input_pos 2"
+    assert outcome.report.is_file()
+
+    with pytest.raises(InputError, match="prompts"):
+        profile_llm(caching, prompts=1, **settings)  # type: ignore[arg-type]
+    told = profile_llm(caching, prompts=[4], positions=[12], **settings)
+    assert [case.name for case in told.found.cases] == ["prompt of 4 tokens", "answer after 12 tokens"]
+    assert told.report == tmp_path / "runs" / "llm.md" and told.report.is_file()
+    assert repr(told) == f"<LanguageOutcome caching, 2 cases: {told.report}>"
+    assert all(sentence in told._repr_html_() for sentence in told.verdict[:1])
 
 
 def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp_path, monkeypatch) -> None:
@@ -257,15 +275,35 @@ def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, caps
     assert main([*words, "--outdir", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)
     prompt, answer = told["cases"]
+    assert not told["warnings"], "nobody gave --budget, so it is not said to have no effect"
     assert not prompt["latencies"] and prompt["sme2_operators"] == answer["sme2_operators"] == [1, 1]
     assert "mopa" in prompt["kernels"][0] and "1x" in answer["kernels"][0]
     says(told["answers"]["Where does the time go?"], "No latency was measured")
+
+
+def test_a_prompt_that_a_program_cannot_take_is_left_out_with_the_reason(caching) -> None:
+    model = language_model(read_program(caching))
+    assert model is not None and model.prompt is not None
+
+    def asked(prompt: Phase | None, prompts: tuple[int, ...] | None) -> tuple[list[int], tuple[str, ...]]:
+        found, left_out = _cases(
+            replace(model, prompt=prompt), prompts, (0,), lambda _: ("tokens", "input_pos")
+        )
+        return [each.tokens for each in found if each.phase == "prompt"], left_out
+
+    fixed = replace(model.prompt, variable=False)
+    assert asked(fixed, None) == ([11], ())
+    assert asked(fixed, (8, 11)) == ([11], ("a prompt of 8 tokens, because the program always takes 11",))
+    assert asked(None, None) == ([], ())
+    assert asked(None, (8,)) == ([], ("a prompt of 8 tokens, because the program takes one token at a time",))
 
 
 def test_what_cannot_be_measured_is_refused(exported, caching, capsys) -> None:
     assert main(["llm", str(exported("toy_cnn", "fp32").pte)]) == 2
     says(capsys.readouterr().err, "is not a language model", "use `sme2prof profile`")
     assert main(["llm", str(caching), "--prompt", "64", "--context", "99"]) == 2
-    says(capsys.readouterr().err, "cannot take a prompt of 64 tokens, because the program takes at most 11")
+    says(
+        capsys.readouterr().err, "does not allow a prompt of 64 tokens, because the program takes at most 11"
+    )
     assert main(["llm", str(caching), "--prompt", "1"]) == 2
     says(capsys.readouterr().err, "1 is too small: at least 2")

@@ -32,6 +32,7 @@ from model_profiling import (
     compare,
     export,
     profile,
+    profile_llm,
 )
 from model_profiling.core import process
 from model_profiling.facts import Value
@@ -248,6 +249,10 @@ def test_bad_input_is_an_error_with_a_cure(call: Callable[[], object]) -> None:
         (lambda: profile(PROGRAM, sample="yes"), "true or false"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, thread=(1,)), "'threads'"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, outdir=9), "pathlib.Path"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, lengths={"x": "32"}), "a list"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, values={"x": True}), "a list"),  # type: ignore[call-overload]
+        (lambda: profile_llm(PROGRAM, prompts="8"), "a list"),  # type: ignore[arg-type]
+        (lambda: profile_llm(PROGRAM, method="decode"), "'mode'"),  # type: ignore[call-arg]
         (lambda: export("toy_cnn", outdir=2), "pathlib.Path"),  # type: ignore[arg-type]
         (lambda: export("toy_cnn", dtype=8), "fp32, fp16, int8"),  # type: ignore[arg-type]
         (lambda: export("toy_cnn", dtype="int8", calibration=3), "an iterable"),  # type: ignore[arg-type]
@@ -301,7 +306,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"{room}.plan_targets", lambda _: TargetPlan(host, host, "has SME2"))
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "reference" / "api.md").read_text(), re.DOTALL
+        r"(?<!-->\n)```python\n(.*?)```", (ROOT / "docs" / "reference" / "api.md").read_text(), re.DOTALL
     )
     made: dict[str, object] = {}
     for block in blocks:
