@@ -23,6 +23,8 @@ from model_profiling.program.records import Method, Program, Tensor
 class Feed:
     """The inputs of a method by their number, and its state."""
 
+    method: Method | None = None
+    """The method itself; None if it cannot be read, or if a runner of the user runs it."""
     sizes: tuple[tuple[int, tuple[int, ...]], ...] = ()
     values: tuple[tuple[int, tuple[float, ...]], ...] = ()
     state: tuple[tuple[int, int, int], ...] = ()
@@ -61,7 +63,7 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
         values = {**_first_position(program, method, names, sizes), **values}
     lengths = lengths_at(method, sizes)
     state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)
-    fed = Feed(tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
+    fed = Feed(method, tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
     phase = phase_of(program, method)
     if phase is None:
         return fed

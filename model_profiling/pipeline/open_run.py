@@ -27,7 +27,6 @@ from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.pipeline.start import (
     Start,
     begin,
-    check_backends,
     check_directory,
     checked_feed,
     one_method,
@@ -138,7 +137,6 @@ class OpenRun:
         with contextlib.ExitStack() as locks:
             feeds = []
             for config, way in asked:
-                check_backends(config)
                 feeds.append(checked_feed(config))
                 locks.enter_context(locked(config.output_root))
                 make_schedule(config, 0, latencies=bare.timings_are_latency, only=way.only)  # refuses names

@@ -29,7 +29,6 @@ from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.program import read_program
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
-from model_profiling.program.records import Method
 from model_profiling.run import names
 from model_profiling.run.folders import check_free, holds_run, refuse_links_out
 from model_profiling.run.journal import Journal, has_journal, moment
@@ -63,7 +62,7 @@ def begin(
         from model_profiling.pipeline.own_runners import traced_as_logged
 
         config = traced_as_logged(config, target)
-    libraries = find_libraries(config, target)
+    libraries = find_libraries(fed, config.model.name, target)
     stem = names.with_method(config.model.stem, config.method, config.inputs.file_words)
     place = RunFiles(config.output_root, stem)
     latencies, repeats = target.timings_are_latency, asks_to_repeat(config)
@@ -308,50 +307,37 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
         )
 
 
-def check_backends(config: ProfileConfig) -> None:
-    """Refuse a program for a backend that the kit's runner does not have: nothing of it could be measured."""
-    method = _run_by_the_kit(config)
-    for delegate in method.delegates if method else ():
-        if delegate_named(delegate.backend).name != delegate.backend:
-            missing, fix = missing_backend(delegate.backend)
-            raise InputError(f"{config.model.name} needs {missing}", fix)
-
-
 def checked_feed(config: ProfileConfig) -> Feed:
-    """Return what the method is fed; refuse inputs that it cannot take, or that a runner of the user cannot
-    be told."""
+    """Return what the method is fed; refuse inputs that it cannot take, and a program for a backend that the
+    kit's runner does not have. A runner of the user may have other parts, but cannot be told inputs."""
     inputs = config.inputs
-    if (inputs.sizes or inputs.values) and any(each.runner is not None for each in config.experiments):
+    own_runner = any(each.runner is not None for each in config.experiments)
+    if (inputs.sizes or inputs.values) and own_runner:
         raise InputError(
             "an executor_runner cannot be told sizes and values of inputs",
             'use runner_path "builtin", or give the inputs as files',
         )
-    return feed(config.model, config.method or "forward", inputs)
+    fed = feed(config.model, config.method or "forward", inputs)
+    if own_runner:
+        return replace(fed, method=None)
+    for delegate in fed.method.delegates if fed.method else ():
+        if delegate_named(delegate.backend).name != delegate.backend:
+            missing, fix = missing_backend(delegate.backend)
+            raise InputError(f"{config.model.name} needs {missing}", fix)
+    return fed
 
 
-def find_libraries(config: ProfileConfig, target: Target) -> tuple[Path, ...]:
+def find_libraries(fed: Feed, program: str, target: Target) -> tuple[Path, ...]:
     """Return the libraries with the operators that the kit's runner lacks on a prepared target; refuse a
     program if there are none."""
-    method = _run_by_the_kit(config)
-    needed = {step.name for step in method.operators} if method else set()
+    needed = {step.name for step in fed.method.operators} if fed.method else set()
     known = target.operators() if needed and isinstance(target, ListingTarget) else None
     lacking = needed - known if known is not None else set()
     libraries = target.libraries_with(lacking) if lacking and isinstance(target, ExtendableTarget) else ()
     if lacking and not libraries:
         missing, fix = missing_operators(lacking)
-        raise InputError(f"{config.model.name} needs {missing}", fix)
+        raise InputError(f"{program} needs {missing}", fix)
     return libraries
-
-
-def _run_by_the_kit(config: ProfileConfig) -> Method | None:
-    """Return the method, unless a runner of the user, which may have other parts, runs it; None also for a
-    program that cannot be read: running it says why."""
-    if any(experiment.runner is not None for experiment in config.experiments):
-        return None
-    try:
-        return read_program(config.model).method(config.method or "forward")
-    except (FormatError, OSError):
-        return None
 
 
 def check_folder(path: Path) -> None:

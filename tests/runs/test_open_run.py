@@ -31,7 +31,7 @@ from model_profiling.core.progress import Lines, counted
 from model_profiling.pipeline.metrics import conclude, reopen
 from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.pipeline.schedule import emulated_seconds
-from model_profiling.pipeline.start import Start, check_backends
+from model_profiling.pipeline.start import Start, checked_feed
 from model_profiling.report import html
 from model_profiling.report.data import report_data
 from model_profiling.run import Run, names
@@ -130,7 +130,7 @@ def test_a_program_for_a_backend_that_is_not_there_is_refused_before_anything_is
     says(str(refused.value), "for_a_mac.pte", "CoreMLBackend", "xnnpack or portable", "runner_path")
     assert not target.did and not (tmp_path / "runs").exists()
     own = [{"name": "own", "runner_path": sys.executable}]  # a runner of the user's may have it
-    check_backends(make_config(tmp_path / "run", own, program=program))
+    checked_feed(make_config(tmp_path / "run", own, program=program))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 7])
