@@ -247,7 +247,7 @@ def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> N
         ("profile_llm", {"model": "../outside/x.pte"}, "outside the root"),
         ("profile_llm", {"model": "toy_cnn", "prompts": [1]}, "'prompts"),
         ("llm_summary", {"folder": "../outside"}, "outside the root"),
-        ("llm_summary", {"folder": "empty"}, "there is no llm.json in empty; `profile_llm` makes one"),
+        ("llm_summary", {"folder": "empty"}, "there is no llm.json in empty; "),
         ("summary", {"rum": RUN}, "no argument 'rum'"),
         ("summary", {"run": 7}, "'run' cannot be 7"),
         ("summary", {"run": "no_such_run"}, "no_such_run; the tool `runs`"),
@@ -369,14 +369,15 @@ def test_a_language_model_is_measured_by_phases_and_by_method(client, root, expo
     assert client.ask("llm_summary", folder=told["folder"]) == told
     assert client.ask("summary", run=told["cases"][0]["run"])["state"] == "finished"
     assert f"give one of {told['folder']}" in client.refused("llm_summary", folder="empty")
-    (root / "empty" / "llm.json").write_text('{"schema_version": 1, "model": 7}')
-    assert "empty/llm.json: model: " in client.refused("llm_summary", folder="empty")
+    (root / "damaged").mkdir()
+    (root / "damaged" / "llm.json").write_text('{"schema_version": 1, "model": 7}')
+    assert "damaged/llm.json: model: " in client.refused("llm_summary", folder="damaged")
 
     both = client.ask("profile", **asked, values=["input_pos=2"])
     runs = sorted(Path(run["run"]).parent.name for run in both["runs"])
     assert runs == ["my_llama_decode_input_pos_2", "my_llama_prefill_input_pos_2"]
     refused = client.refused("profile", **asked, method="prefill", lengths=["tokens=99"])
-    says(refused, "input tokens can have at most the sizes 1x16")
+    says(refused, "input tokens can have at most the sizes")
 
 
 def test_the_session_that_the_page_shows_is_real() -> None:
