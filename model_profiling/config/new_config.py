@@ -210,7 +210,11 @@ def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
         "runs": wanted.runs,
         "warmup": wanted.warmup,
         "schedule": wanted.schedule,
-        **({"method": wanted.method} if wanted.method else {}),
+        **(
+            {"cases": {model: [{"method": wanted.method}] for model in wanted.models}}
+            if wanted.method
+            else {}
+        ),
     }
 
 

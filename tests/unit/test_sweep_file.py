@@ -371,11 +371,14 @@ def test_a_sweep_that_cannot_begin_moves_nothing(tmp_path: Path, monkeypatch: py
 def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> None:
     shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
     named = ("--model", "toy_cnn", "--model", tmp_path / PROGRAM.name)
-    made = sme2prof("config", "new", "--sweep", *named, "--output", tmp_path / "two.json")
+    sweep = ("config", "new", "--sweep", *named, "--output", tmp_path / "two.json", "--method", "forward")
+    assert "--length does not work with --sweep" in sme2prof(*sweep, "--length", "x=3").stderr
+    made = sme2prof(*sweep)
     assert made.returncode == 0, made.stderr
     content = json.loads((tmp_path / "two.json").read_text())
     assert content["models"] == ["toy_cnn", str(tmp_path / PROGRAM.name)]
     assert content["dtypes"] == ["fp32", "fp16", "int8"]
+    assert content["cases"] == {model: [{"method": "forward"}] for model in content["models"]}
     one = sme2prof("config", "new", *named, "--output", tmp_path / "one.json")
     assert one.returncode == 2
     says(one.stderr, "one model")
