@@ -69,7 +69,14 @@ def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested
     if manifest.has_sme2 is False:
         cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
         because = f"{cpu}, and no emulated run of this program was made"
-        return NotTested(what, because, profile_command(run, emulated=True))
+        emulate = profile_command(run, emulated=True)
+        if run.platform == "mac":  # where nothing can be emulated
+            command, program = profile_command(run), _found_at(manifest.model)
+            emulate = (
+                f"copy {program} to a Linux machine, run `{command} --target emulated` there, copy the run "
+                f"directory here, and give it to `{command} --evidence RUN_DIR`"
+            )
+        return NotTested(what, because, emulate)
     notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
     return NotTested(
         what, notes[0] if notes else "no process recorded which kernels it ran", profile_command(run)

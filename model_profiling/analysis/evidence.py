@@ -102,6 +102,9 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
     when = f" on {kept.made[:10]}" if kept.made else ""
     other = kept.fed.replace("_", " ") if run.manifest and kept.fed != run.manifest.fed else ""
     source = f"an emulated run of the same program{f' with other inputs ({other})' if other else ''}{when}"
+    release = run.manifest.executorch.version if run.manifest else None
+    if release and kept.executorch and kept.executorch != release:
+        source += f" with ExecuTorch {kept.executorch}, not {release}"
     return own, PlaceEvidence(source, True, proven, kept.parity, kept.operators)
 
 

@@ -25,6 +25,7 @@ from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
+    from model_profiling.run import Run
 
 _MOST = 10**9
 T = TypeVar("T")
@@ -188,6 +189,14 @@ factor_option = click.option(
     help="Assumed speedup of convolutions and GEMM with SME2, for the projection: a range, or a JSON file "
     "with a range for each. It is kept in the run.",
 )
+evidence_option = click.option(
+    "--evidence",
+    multiple=True,
+    type=PATH,
+    metavar="RUN_DIR",
+    help="For a CPU without SME2: an emulated run of the same .pte file, made here or elsewhere, that shows "
+    "what runs on SME2. It is kept in the run. May be given several times.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and where the report is.")
 budget_option = click.option(
     "--budget",
@@ -323,6 +332,11 @@ def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
     known = list(outlooks)
     if not any(outlook.projections for outlook in known):
         warn(f"--sme2-factor has no effect: {known[0].reason}")
+
+
+def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> None:
+    if evidence and any(main.evidence is None for main in mains):
+        warn("--evidence has no effect: it is for latencies of a CPU without SME2")
 
 
 def warn_of_limits(

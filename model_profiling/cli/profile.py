@@ -61,6 +61,7 @@ from model_profiling.workflow.profile import (
 @frame.budget_option
 @frame.sample_option
 @frame.factor_option
+@frame.evidence_option
 def run_command(
     *,
     config: Path,
@@ -70,6 +71,7 @@ def run_command(
     resume: bool,
     force: bool,
     factors: Factors | None,
+    evidence: tuple[Path, ...],
     quiet: bool,
     as_json: bool,
     **asked: Any,  # parameters of run_file, typed by click
@@ -91,6 +93,7 @@ def run_command(
         analysis_only=analysis_only,
         command_line=frame.command_line(),
         factors=factors,
+        evidence=evidence,
     )
     kept = f"everything measured so far is kept; continue with: sme2prof run {config} --resume"
     with measuring(kept, quiet=quiet) as progress:
@@ -98,6 +101,7 @@ def run_command(
         outcome = run_file(config, options, target=where, **asked, progress=progress)
     if factors is not None:
         frame.warn_without_projection([outcome.data.outlook])
+    frame.warn_of_unused_evidence(evidence, [outcome.run])
     if analysis_only or not outcome.run.times.are_latencies:
         why = "nothing is measured" if analysis_only else "no latency is measured"
         for name in ("precision", "budget_s"):
@@ -215,6 +219,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
 @frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
 @frame.factor_option
+@frame.evidence_option
 @frame.quiet_option
 def profile_command(
     *,
@@ -225,6 +230,7 @@ def profile_command(
     resume: bool,
     force: bool,
     factors: Factors | None,
+    evidence: tuple[Path, ...],
     quiet: bool,
     as_json: bool,
     **asked: Any,  # fields of ProfileOptions, typed by click
@@ -242,7 +248,9 @@ def profile_command(
     if power_mode != "leave" and choice.kind != "android":
         raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
     options = ProfileOptions(target=choice, **asked)
-    run = RunOptions(resume=resume, force=force, command_line=frame.command_line(), factors=factors)
+    run = RunOptions(
+        resume=resume, force=force, command_line=frame.command_line(), factors=factors, evidence=evidence
+    )
     frame.warn_of_limits(options.mode, options.rounds, precision=options.precision, budget_s=options.budget_s)
     if not model.endswith(".pte"):
         frame.warn_of_skipped_models(model)
@@ -258,6 +266,7 @@ def profile_command(
         frame.warn_without_projection(
             found.data.outlook for outcome in profiled for found in outcome.outcomes
         )
+    frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in profiled])
     # The main run's answer includes what the evidence run proved.
     mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
     for_tools.tell_github(mains, _side_by_side(several.found) if several else ())

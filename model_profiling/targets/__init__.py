@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import listing
 from model_profiling.runner.features import host_features, is_arm
 from model_profiling.runner.machine import MachineFacts, TargetChoice, TargetKind, parse_target, target_kinds
 from model_profiling.targets.emulated import NO_EMULATION, EmulatedTarget
@@ -57,6 +59,18 @@ class TargetPlan:
     main: TargetChoice
     evidence: TargetChoice
     reason: str
+    lacks: str = ""
+    """The part of `reason` that says that the main machine has no SME2; empty if it has."""
+
+    def shown_by(self, runs: Sequence[Path]) -> TargetPlan:
+        """The plan if `runs` made elsewhere show what runs on SME2."""
+        if not runs or not self.lacks:
+            return self
+        reason = f"{self.lacks}; what runs on SME2 is shown by {listing(map(str, runs))}"
+        return TargetPlan(self.main, self.main, reason, self.lacks)
+
+
+_ELSEWHERE = f"no kernel evidence, because {NO_EMULATION} (--evidence takes it from a run on another machine)"
 
 
 def open_target(choice: TargetChoice) -> Target:
@@ -90,8 +104,8 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         )
     lacks = f"this CPU ({platform.machine()}) has no SME2: latency is measured here"
     if not can_emulate:
-        return TargetPlan(host, host, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(host, emulated, f"{lacks}; only emulation can show what runs on SME2")
+        return TargetPlan(host, host, f"{lacks}; {_ELSEWHERE}", lacks)
+    return TargetPlan(host, emulated, f"{lacks}; only emulation can show what runs on SME2", lacks)
 
 
 def _plan_remote(target: RemoteTarget) -> TargetPlan:
@@ -108,5 +122,6 @@ def _plan_remote(target: RemoteTarget) -> TargetPlan:
         return TargetPlan(choice, choice, f"{name} has SME2: SME2 on and off are measured on it")
     lacks = f"{name} has no SME2: latency is measured there"
     if sys.platform != "linux":
-        return TargetPlan(choice, choice, f"{lacks}; no kernel evidence, because {NO_EMULATION}")
-    return TargetPlan(choice, TargetChoice("emulated"), f"{lacks}; only emulation can show what runs on SME2")
+        return TargetPlan(choice, choice, f"{lacks}; {_ELSEWHERE}", lacks)
+    reason = f"{lacks}; only emulation can show what runs on SME2"
+    return TargetPlan(choice, TargetChoice("emulated"), reason, lacks)

@@ -116,13 +116,62 @@ def write_kernel_lists(place: names.RunFiles, manifest: Manifest, journal: Journ
             write_kernels_csv(path, manifest.model_stem, uses)
 
 
-def keep_evidence(run_dir: Path, manifest: Manifest, problem: SetupError | None = None) -> None:
-    """Copy evidence from an emulated run of the same program into a run on a CPU without SME2. If there is no
-    such run, store the `problem` of the emulation."""
-    if not manifest.target.times.are_latencies or manifest.has_sme2 is not False:
+def evidence_of(given: Sequence[Path], sha256: str, method: str | None) -> Evidence:
+    """Return what the first fitting run in `given` proved about a method of the program with this SHA-256;
+    raise an error that says why none fits."""
+    problems = []
+    for path in given:
+        try:
+            return _evidence_in(path, sha256, method)
+        except InputError as problem:
+            problems.append(problem)
+    raise problems[-1]
+
+
+def _evidence_in(path: Path, sha256: str, method: str | None) -> Evidence:
+    run = Run.open(path)
+    manifest = run.manifest
+    if manifest is None or not manifest.model_sha256:
+        raise InputError(f"{path} does not say which program it ran", "name a run directory of this kit")
+    name = Path(manifest.model).name
+    if manifest.model_sha256 != sha256:
+        other = f"{name}, SHA-256 {manifest.model_sha256[:12]}, not {sha256[:12]}"
+        raise InputError(
+            f"{path} is a run of another program ({other})",
+            "profile a copy of this .pte file there: two exports of one model are two programs",
+        )
+    if method and manifest.method_run not in ("", method):
+        raise InputError(f"{path} ran the method {manifest.method_run}, not {method}", "name a run of that")
+    if run.evidence is not None and not run.evidence.problem:
+        return run.evidence
+    if run.times is not Times.EMULATED or not manifest.has_ended:
+        raise InputError(
+            f"{path} is not a finished emulated run: it does not show what runs on SME2",
+            f"on a Linux machine run `sme2prof profile {name} --target emulated`, and name its run directory",
+        )
+    return evidence_record(run)
+
+
+def lacks_sme2(manifest: Manifest) -> bool:
+    """Whether it has latencies of a CPU without SME2, so that another run has to show what SME2 runs."""
+    return manifest.target.times.are_latencies and manifest.has_sme2 is False
+
+
+def keep_evidence(
+    run_dir: Path,
+    manifest: Manifest,
+    problem: SetupError | None = None,
+    *,
+    given: Evidence | None = None,
+) -> None:
+    """Copy evidence from an emulated run of the same program into a run on a CPU without SME2: what is
+    `given`, else that of a run beside it. If there is no such run, store the `problem` of the emulation."""
+    if not lacks_sme2(manifest):
         return
     prover = proving_run(run_dir, manifest)
-    if prover is not None:
+    if given is not None:
+        write_record(run_dir / names.EVIDENCE, given)
+    elif prover is not None:
         write_record(run_dir / names.EVIDENCE, evidence_record(Run.open(prover)))
     elif problem is not None:
         missing = Evidence(

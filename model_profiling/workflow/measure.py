@@ -33,7 +33,9 @@ from model_profiling.runner.features import ladder as features_ladder
 from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import (
     analyse,
+    evidence_of,
     keep_evidence,
+    lacks_sme2,
     write_analysis,
     write_kernel_lists,
     write_kernel_view,
@@ -111,6 +113,8 @@ class RunOptions(Start):
     analysis_only: bool = False
     factors: Factors | None = None
     """How much SME2 is assumed to speed up operators, kept in the run; None keeps the stored factors."""
+    evidence: tuple[Path, ...] = ()
+    """Runs of the same program that show what runs on SME2, for a CPU without it."""
 
 
 def run_file(
@@ -158,12 +162,17 @@ def run_together(
 ) -> tuple[RunOutcome, ...]:
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()
+    for config in configs if options.evidence else ():  # refused before anything is measured
+        evidence_of(options.evidence, files.sha256(config.model), config.method)
     with OpenRun([(config, options) for config in configs], target, progress) as runs:
         return tuple(_publish(each, options, progress) for each in runs.measure())
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
     """Analyse the measurements and write every output file; then the run counts as ended."""
+    manifest, proof = measured.manifest, None
+    if options.evidence and lacks_sme2(manifest):
+        proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method_run)
     if options.factors is not None:
         keep_factors(measured.place.path, options.factors)
     progress.stage(f"analysing {measured.place.model_stem}")
@@ -171,7 +180,7 @@ def _publish(measured: Measured, options: RunOptions, progress: Progress) -> Run
         files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
     write_kernel_lists(measured.place, measured.manifest, measured.journal)
     measured = refresh(measured, again=False)
-    keep_evidence(measured.place.path, measured.manifest)
+    keep_evidence(measured.place.path, measured.manifest, given=proof)
     run = Run.open(measured.place.path)
     analysis = analyse(run, progress=progress) if run.dumps else None
     if analysis is not None:

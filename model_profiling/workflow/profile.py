@@ -355,7 +355,7 @@ def profile_programs(
 ) -> tuple[ProfileOutcome, ...]:
     """Profile `cases` of each of `programs`; if times are latencies, they take turns."""
     run, progress = run or RunOptions(), progress or Silent()
-    plan = plan_targets(options.target)
+    plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     unused = _without_effect(target, options)
     asked = [

@@ -20,7 +20,7 @@ from model_profiling.config.problems import problems_of
 from model_profiling.config.settings import ScheduleMode
 from model_profiling.config.values import MOST, Counted, Duration, Share, Text, ThreadCounts, Whole, as_list
 from model_profiling.core.errors import InputError, WrongTypeError
-from model_profiling.core.files import StrPath
+from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.progress import Progress
@@ -79,6 +79,7 @@ class CommonSettings(TypedDict, total=False):
 class Settings(CommonSettings, total=False):
     """The options of `sme2prof profile`."""
 
+    evidence: SkipValidation[StrPath | None]
     method: str | None
     lengths: dict[Text, Sizes] | None
     values: dict[Text, Filling] | None
@@ -136,9 +137,9 @@ def profile(
     "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
     options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
     power_mode, backend, calibration, keep, method, lengths, values, runs, warmup, threads, budget_s,
-    precision, mode, rounds, sample, ladder, quick, sme2_factor, outdir, resume, force. `method`, `lengths`
-    ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256}) choose what of the
-    program runs.
+    precision, mode, rounds, sample, ladder, quick, sme2_factor, evidence, outdir, resume, force. `method`,
+    `lengths` ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256}) choose
+    what of the program runs.
 
     A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
     of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that
@@ -195,7 +196,9 @@ def _options(given: dict[str, Any]) -> tuple[ProfileOptions, RunOptions]:
     if power_mode != "leave" and target.kind != "android":
         raise InputError(f"power_mode {power_mode} is for a phone", 'give target="android"')
     factors = parse_factors(given.pop("sme2_factor")) if "sme2_factor" in given else None
-    run = RunOptions(resume=given.pop("resume", False), force=given.pop("force", False), factors=factors)
+    evidence = (as_path(given.pop("evidence")),) if "evidence" in given else ()
+    asked = {name: given.pop(name, False) for name in ("resume", "force")}
+    run = RunOptions(**asked, factors=factors, evidence=evidence)
     return ProfileOptions(target=target, **given), run
 
 

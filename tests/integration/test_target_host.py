@@ -55,6 +55,9 @@ def test_what_auto_means(monkeypatch, present, machine, system, main, evidence, 
     plan = plan_targets(TargetChoice())
     assert (plan.main, plan.evidence) == (TargetChoice(main), TargetChoice(evidence))
     assert said in plan.reason
+    elsewhere = plan.shown_by([Path("there")])
+    lacks = main == "host" and "sme2" not in present
+    assert elsewhere.evidence == plan.main and ("shown by there" in elsewhere.reason) is lacks
     assert open_target(TargetChoice()).name == main
 
 

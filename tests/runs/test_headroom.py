@@ -27,7 +27,7 @@ from recorded_runs import (
     make_config,
     replay,
 )
-from said import says
+from said import refused, says
 
 from model_profiling.analysis.headroom import Outlook, outlook_of, speedup_of
 from model_profiling.analysis.kernels import executed_kernels, operator_kernels, sme_verdict
@@ -35,6 +35,7 @@ from model_profiling.analysis.matching import match_proven, prove_operators
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
+from model_profiling.core.errors import InputError
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import GraphNode, Tensor
 from model_profiling.report.data import ReportData
@@ -326,6 +327,45 @@ def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest
     assert main(["run", str(config), "--analysis-only", "--sme2-factor", "2:2"]) == 0
     again = outlook(run_dir).projections[0]
     assert first.low == again.low <= again.high < first.high, "only one row still has a range"
+
+
+def test_evidence_of_a_run_made_elsewhere_is_kept_and_projected_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = shutil.copytree(EMULATED, tmp_path / "there" / "brought_here")
+    other = shutil.copytree(EMULATED, tmp_path / "there" / "of_another_program")
+    edit(other / "manifest.json", lambda manifest: manifest.update(model_sha256="0" * 64))
+    run_dir = tmp_path / "here" / "mac"
+    with refused(InputError, "another program", "000000000000", fix="copy of this .pte"):
+        replay(ARM, run_dir, options=RunOptions(evidence=(other,)))
+    with refused(InputError, "not a finished emulated run", fix="--target emulated"):
+        replay(ARM, run_dir, options=RunOptions(evidence=(SME2,)))
+    assert not run_dir.exists(), "nothing was measured"
+    made = replay(ARM, run_dir, options=RunOptions(evidence=(other, there)))
+    assert made.data.outlook.projections and made.run.evidence
+    assert "Projected, not measured" in (run_dir / "report.md").read_text()
+    # Afterwards too, without measuring; and a run that holds such evidence gives it on.
+    later = tmp_path / "later" / "linux"
+    assert not replay(ARM, later).data.outlook.projections
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(make_config(later).model_dump(mode="json")))
+    assert main(["run", str(config), "--analysis-only", "--evidence", str(run_dir), "--json"]) == 0
+    assert outlook(later).projections == made.data.outlook.projections
+    assert read_evidence(later) == read_evidence(run_dir)
+    with_sme2 = tmp_path / "with_sme2" / "linux"
+    replay(SME2, with_sme2)
+    config.write_text(json.dumps(make_config(with_sme2).model_dump(mode="json")))
+    capsys.readouterr()
+    assert main(["run", str(config), "--analysis-only", "--evidence", str(there)]) == 0
+    says(capsys.readouterr().err, "--evidence has no effect", "without SME2")
+
+
+def test_a_mac_without_sme2_is_told_the_way_to_evidence(tmp_path: Path) -> None:
+    run_dir = shutil.copytree(ARM, tmp_path / "mac")
+    edit(run_dir / "manifest.json", lambda manifest: manifest["target"].update(platform="mac"))
+    (run_dir / "evidence.json").unlink(missing_ok=True)
+    (kernels, *_) = gather_report(run_dir).not_tested
+    says(str(kernels), "Linux machine", "--target emulated", "--evidence RUN_DIR")
 
 
 def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, capsys) -> None:
