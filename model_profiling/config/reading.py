@@ -153,8 +153,9 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
     """`config` with absolute paths and the switch of every experiment."""
     experiments = []
     for experiment in config.experiments:
-        runner = experiment.runner and str(_runner(experiment.runner, folder))
-        update = {"sme2": experiment.side, "runner_path": runner or BUILTIN}
+        update: dict[str, str] = {"sme2": experiment.side}
+        if experiment.runner is not None:
+            update["runner_path"] = _own_runner(_runner(experiment.runner, folder))
         experiments.append(experiment.model_copy(update=update))
     files = tuple(found_path(file, folder) for file in config.inputs.files)
     return config.model_copy(
@@ -175,6 +176,13 @@ def _with_traces(config: ProfileConfig, folder: Path) -> tuple[ProfileConfig, tu
 
     runners = (experiment.runner for experiment in config.experiments)
     return traced_as_known(config, [why_traced(each and _runner(each, folder)) for each in runners])
+
+
+def _own_runner(runner: Path) -> str:
+    """A program that `build_runners.sh` put over the kit's runner is that runner."""
+    from model_profiling.runner.source_build.stand_ins import is_stand_in  # only users' runners need it
+
+    return BUILTIN if is_stand_in(runner) else str(runner)
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:

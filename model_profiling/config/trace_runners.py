@@ -11,11 +11,9 @@ from pathlib import Path
 
 from model_profiling.config.problems import Problem
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.errors import ProfilingError
-from model_profiling.core.records import read_json_object
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
-from model_profiling.runner.source_build.build import RECORD
+from model_profiling.runner.source_build.stand_ins import RECORD, build_record
 
 _WORD = re.compile(r"(?:^|[-_.])(?:xnnlog|xnntrace|trace)(?:$|[-_.])", re.IGNORECASE)
 
@@ -24,10 +22,7 @@ def why_traced(runner: Path | None) -> str:
     """Return what says that `runner` writes XNNPACK's log; empty if nothing does."""
     if runner is None:
         return ""
-    try:
-        built = read_json_object(runner.parent / RECORD, "")
-    except ProfilingError:
-        built = {}  # most runners have no record
+    built = build_record(runner)
     if isinstance(built.get("xnnlog"), bool):
         return f"{RECORD} beside it" if built["xnnlog"] else ""
     # The build's folder and the file: folders above them are named after other things.

@@ -18,10 +18,11 @@ import pytest
 from conftest import IN_CI, ON_ARM, missing
 from said import says
 
+from model_profiling.config.reading import checked_config
 from model_profiling.core.errors import FormatError, InputError, RunError, SetupError
 from model_profiling.core.process import run
 from model_profiling.runner.source_build import build, toolchain
-from model_profiling.runner.source_build.build import RECORD, Tools, build_runners, plan_builds
+from model_profiling.runner.source_build.build import Tools, build_runners, plan_builds
 from model_profiling.runner.source_build.presets import (
     USER_PRESETS,
     choose_presets,
@@ -29,6 +30,7 @@ from model_profiling.runner.source_build.presets import (
     merge_presets,
     runner_presets,
 )
+from model_profiling.runner.source_build.stand_ins import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDIN = ROOT / "tests" / "data" / "executorch_standin"
@@ -318,6 +320,14 @@ class TestToolchain:
         monkeypatch.setenv("PATH", f"{tmp_path}")
         assert toolchain.find_compiler().c == good
 
+    @pytest.mark.slow
+    def test_what_is_missing_is_put_into_the_environment(self, tmp_path: Path) -> None:
+        assert run([sys.executable, "-m", "venv", tmp_path / "env"], timeout=120).ok
+        code = "from model_profiling.runner.source_build.toolchain import get_cmake; print(get_cmake().path)"
+        env = {"PYTHONPATH": str(ROOT), "PATH": "/nowhere"}
+        done = run([tmp_path / "env/bin/python", "-c", code], timeout=600, env=env)
+        assert done.stdout.strip() == str(tmp_path / "env/bin/cmake"), done.tail()
+
     def test_an_old_cmake_is_refused_and_a_newer_one_behind_it_found(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
         program(tmp_path / "old" / "cmake", "echo cmake version 3.25.1")
@@ -596,6 +606,31 @@ class TestScript:
         # A machine that is not Arm has no use for the compiler; without an NDK it can build nothing.
         says(done.stderr, *(("Clang 17.0.0", "Clang 18") if ON_ARM else ("ANDROID_NDK",)))
         assert git(checkout, "status", "--porcelain", "--ignored") == ""
+
+    def test_without_a_checkout_the_kits_runner_takes_the_places(
+        self, script: Script, tmp_path: Path
+    ) -> None:
+        checkout = tmp_path / "executorch"
+        assert script("--executorch", checkout, "--dry-run").returncode == 0 and not checkout.exists()
+        done = script("--executorch", checkout)
+        assert done.returncode == 0, done.stderr
+        runners = sorted(checkout.glob("cmake-out/*/executor_runner"))
+        assert [path.parent.name for path in runners] == sorted(runner_presets())
+        says(done.stderr, "--from-source", *(() if ON_ARM else ("not Arm", "no time")))
+        off = "executorch/cmake-out/mac-arm64-sme2-off/executor_runner"
+        trace = "executorch/cmake-out/mac-arm64-xnnlog/executor_runner"
+        (tmp_path / "m.pte").write_bytes(b"not read")
+        both = [{"name": "a", "runner_path": off}, {"name": "b", "runner_path": trace}]
+        raw = {"model": "m.pte", "output_root": "out", "experiments": both}
+        first, second = checked_config(raw, folder=tmp_path).experiments
+        assert (first.runner, first.sme2, first.mode) == (None, "off", "timing")
+        assert (second.runner, second.sme2, second.mode) == (None, "on", "xnntrace")
+        wrong = run([runners[-1], "--model_path=gone.pte"], timeout=60)
+        assert wrong.returncode == 2 and wrong.stderr.startswith("error: there is no program gone.pte")
+        built = checkout / "cmake-out" / HERE / "executor_runner"
+        (built.with_name(RECORD)).write_text("{}")
+        built.write_text("built from source")
+        assert script("--executorch", checkout).returncode == 0 and built.read_text() == "built from source"
 
     @needs_sme2_compiler
     def test_from_nothing_to_two_runners(self, script, origin, cmake, request, tmp_path) -> None:

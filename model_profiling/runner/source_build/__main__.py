@@ -8,6 +8,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import platform
 import shlex
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from model_profiling.core.formatting import printable
 from model_profiling.core.progress import Lines
 from model_profiling.core.stdio import checked_output
 from model_profiling.runner.__main__ import run_program, say
+from model_profiling.runner.features import is_arm
 from model_profiling.runner.source_build.build import (
     BuildPlan,
     Tools,
@@ -35,8 +37,12 @@ from model_profiling.runner.source_build.presets import (
     merge_presets,
     runner_presets,
 )
+from model_profiling.runner.source_build.stand_ins import write_stand_ins
 from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
 
+_NO_CHECKOUT = """\
+Nothing was built: each is a small program over the kit's own runner, which switches SME2 at run time. A
+config that names one of them uses the kit's runner. To build ExecuTorch's own: --from-source."""
 _NOT_NEEDED = """\
 These runners are not needed for profiling: the kit's own (runner_path "builtin") compiles in seconds and
 switches SME2 at run time. Each runner of ExecuTorch takes 11 to 16 minutes to build on 2 cores; a build
@@ -51,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _fetch(options: argparse.Namespace) -> None:
     ref, folder = options.ref or _installed_version(), options.executorch
-    commit = fetch_source(options.url, ref, folder, progress=Lines())
+    commit = fetch_source(options.url or URL, ref, folder, progress=Lines())
     _tell(f"{folder} is at {commit}")
 
 
@@ -68,15 +74,17 @@ def _build(options: argparse.Namespace) -> None:
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs {options.jobs} is not a number of jobs", "give 1 or more")
     absent = can_be_fetched(options.executorch)
+    if absent and not (options.from_source or options.url or options.ref):
+        _put_stand_ins(options)
+        return
     if not absent:
         check_checkout(options.executorch.resolve())
     presets = _presets(options.presets)
     say(_NOT_NEEDED)
     tools = _tools(presets)
     if absent and options.dry_run:
-        _tell(
-            f"would download {options.ref or _installed_version()} of {options.url} into {options.executorch}"
-        )
+        what = f"{options.ref or _installed_version()} of {options.url or URL}"
+        _tell(f"would download {what} into {options.executorch}")
         return
     if absent:
         _fetch(options)
@@ -91,8 +99,22 @@ def _build(options: argparse.Namespace) -> None:
         _tell(f"{built.binary}: {done}, {built.verified}")
 
 
-def _presets(words: Sequence[str]) -> list[RunnerPreset]:
-    presets = choose_presets([name for word in words for name in word.split(",") if name])
+def _put_stand_ins(options: argparse.Namespace) -> None:
+    """For all machines: a config may have been written for another than this one."""
+    asked = [name for word in options.presets or () for name in word.split(",") if name]
+    presets = choose_presets(asked) if asked else list(runner_presets().values())
+    if options.dry_run:
+        _tell(f"would write {len(presets)} programs into {options.executorch / 'cmake-out'}")
+        return
+    for program in write_stand_ins(options.executorch, presets):
+        _tell(f"{program}: the kit's runner")
+    say(_NO_CHECKOUT)
+    if not is_arm(platform.machine()):
+        say(f"This machine ({platform.machine()}) is not Arm: they are emulated, and no time is measured.")
+
+
+def _presets(words: Sequence[str] | None) -> list[RunnerPreset]:
+    presets = choose_presets([name for word in words or ["timing"] for name in word.split(",") if name])
     if not presets:
         raise InputError(
             "there is no preset for this machine",
@@ -156,11 +178,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--ref", help=f"{when}tag, branch or commit (default: the installed version's tag)"
         )
-        command.add_argument("--url", default=URL, help=f"{when}repository (default: {URL})")
+        command.add_argument("--url", help=f"{when}repository (default: {URL})")
+    what = "fetch ExecuTorch if it is not there, and build it (default: programs over the kit's runner)"
+    build.add_argument("--from-source", action="store_true", help=what)
     what = (
         "preset names, or one of timing, xnnlog, all for those that this machine can build (default: timing)"
     )
-    build.add_argument("--presets", nargs="+", default=["timing"], metavar="PRESET", help=what)
+    build.add_argument("--presets", nargs="+", metavar="PRESET", help=what)
     build.add_argument("--jobs", type=int, help="compile jobs at a time (default: the number of cores)")
     build.add_argument("--force", action="store_true", help="build again, even if finished")
     build.add_argument(

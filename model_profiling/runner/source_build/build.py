@@ -21,6 +21,7 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.runner.source_build import toolchain
 from model_profiling.runner.source_build.presets import RunnerPreset, ask_git, merge_presets
+from model_profiling.runner.source_build.stand_ins import RECORD
 
 # Verification: the switches that CMake applied, and the resulting binary.
 
@@ -119,7 +120,6 @@ def _comparable(build_dir: Path) -> dict[str, str]:
     }
 
 
-RECORD = "runner_build.json"
 _CONFIGURE_LIMIT = 1800.0
 _BUILD_LIMIT = 4 * 3600.0
 
@@ -161,8 +161,8 @@ class BuiltRunner:
 
 def find_tools(presets: Sequence[RunnerPreset]) -> Tools:
     tools = Tools(
-        cmake=toolchain.find_cmake(),
-        compiler=None if all(preset.is_android for preset in presets) else toolchain.find_compiler(),
+        cmake=toolchain.get_cmake(),
+        compiler=None if all(preset.is_android for preset in presets) else toolchain.get_compiler(),
         ndk=toolchain.find_ndk() if any(preset.is_android for preset in presets) else None,
     )
     toolchain.check_torchgen()

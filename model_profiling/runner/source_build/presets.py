@@ -153,7 +153,7 @@ def fetch_source(url: str, ref: str, dest: Path, *, progress: Progress | None = 
     checkout of the same ref is left alone, without network access. An interrupted one is resumed. A checkout
     with local changes is never switched to another commit."""
     say = progress or Silent()
-    if dest.exists() and any(dest.iterdir()) and not (dest / ".git").exists():
+    if dest.exists() and not _holds_nothing(dest) and not (dest / ".git").exists():
         raise InputError(f"{dest} exists but is not a git checkout", "choose another folder")
     files.make_folder(dest)
     if not (dest / ".git").exists():
@@ -183,7 +183,12 @@ def can_be_fetched(dest: Path) -> bool:
     """Whether a checkout can go to `dest`: nothing is there yet, or its fetching was interrupted."""
     if dest.resolve().name != "executorch" or (dest / "CMakeLists.txt").is_file():
         return False
-    return not dest.exists() or (dest.is_dir() and ((dest / ".git").exists() or not any(dest.iterdir())))
+    return not dest.exists() or (dest.is_dir() and ((dest / ".git").exists() or _holds_nothing(dest)))
+
+
+def _holds_nothing(dest: Path) -> bool:
+    """Whether `dest` is empty, or holds only runners."""
+    return all(path.name == "cmake-out" for path in dest.iterdir())
 
 
 def ask_git(folder: Path, *words: str) -> str | None:

@@ -19,12 +19,16 @@ from pathlib import Path
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.hints import install_extra
 from model_profiling.core.process import run
+from model_profiling.runner import apt, fetching
+from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.compilers import GCC_SCRIPT
 
 CMAKE_MINIMUM = (3, 29)
 # XNNPACK leaves SME out under Clang before 18; GCC knows SME2's intrinsics from 14 on (12 crashes on
 # KleidiAI's files). Apple numbers its Clang differently, so there only the trial compilation decides.
 COMPILER_MINIMUM = {"Clang": 18, "GNU": 14}
 NDK_MINIMUM = 27
+_CLANGS = range(30, COMPILER_MINIMUM["Clang"] - 1, -1)
 ANDROID_TARGET = "aarch64-linux-android28"
 
 _PROBE = """\
@@ -91,12 +95,66 @@ def find_cmake() -> Cmake:
     raise SetupError(f"CMake {needed} or newer is needed; {', '.join(seen.values()) or 'none found'}", fix)
 
 
+def get_cmake() -> Cmake:
+    """Return a CMake that is new enough; where this Python has an environment of its own, pip puts CMake and
+    Ninja into it if they are missing."""
+    try:
+        return find_cmake()
+    except SetupError as lacking:
+        if sys.prefix == sys.base_prefix:
+            raise
+        newer = f"cmake>={'.'.join(map(str, CMAKE_MINIMUM))}"
+        done = fetching.pip("install", newer, "ninja", timeout=900)
+        if not done.ok:
+            raise SetupError(
+                f"{lacking.problem}; pip cannot get it: {done.tail(1)}", lacking.fix
+            ) from lacking
+    return find_cmake()
+
+
+def get_compiler() -> Compiler:
+    """Return the compiler of the environment or of PATH, else a clang from this distribution's packages, in
+    the cache."""
+    try:
+        return find_compiler()
+    except SetupError as lacking:
+        if os.environ.get("CC") or sys.platform != "linux":
+            raise
+        try:
+            return fetch_clang()
+        except SetupError as problem:
+            raise SetupError(f"{lacking.problem}; {problem.problem}", lacking.fix) from problem
+
+
+def fetch_clang() -> Compiler:
+    """Return the newest clang of this distribution's packages, unpacked into the cache."""
+    cure = "install clang 18 or newer"
+    archive = apt.own_archive(cure)
+
+    def make(into: Path) -> None:
+        with apt.packages_of(archive, cure) as packages:
+            known = (f"clang-{number}" for number in _CLANGS)
+            package = next((name for name in known if packages.version(name)), None)
+            if package is None:
+                raise SetupError(
+                    f"{archive.origin}'s {archive.suite} has no clang {_CLANGS[-1]} or newer", cure
+                )
+            apt.unpack_closure(packages, [package], into / "sysroot", into / "lib")
+        for script, program in (("clang", package), ("clang++", package.replace("clang", "clang++"))):
+            (into / script).write_text(GCC_SCRIPT.format(program=program), encoding="utf-8")
+            (into / script).chmod(0o755)
+
+    name = f"{archive.origin.lower()}-{archive.suite}-{apt.native_architecture()}-clang"
+    what = f"clang from {archive.origin}'s packages"
+    return _checked(cached(cache_root() / "compilers" / name, make, what, fetch=True) / "clang", None)
+
+
 def find_compiler() -> Compiler:
     """Return the compiler of the environment (CC, CXX), else the first one on PATH that can build SME2."""
     if os.environ.get("CC"):
         return _checked(_program(os.environ["CC"]), os.environ.get("CXX"))
     refusals = []
-    numbered = [f"clang-{n}" for n in range(30, 17, -1)] + [f"gcc-{n}" for n in range(20, 13, -1)]
+    numbered = [f"clang-{n}" for n in _CLANGS] + [f"gcc-{n}" for n in range(20, 13, -1)]
     for path in filter(None, map(shutil.which, ["cc", "clang", *numbered])):
         try:
             return _checked(Path(path), None)
