@@ -53,6 +53,22 @@ CAUSES: tuple[Callable[[FindingContext], Finding | None], ...] = (
 )
 
 
+def keeps_state(series: SeriesAnalysis) -> bool:
+    return series.graph is not None and any(method.state for method in series.graph.program.methods)
+
+
+def _causes(series: SeriesAnalysis) -> tuple[Callable[[FindingContext], Finding | None], ...]:
+    """The causes to look for in a series: those of language models only in programs with a cache."""
+    if not keeps_state(series):
+        return CAUSES
+    from model_profiling.analysis.causes import language
+
+    known = list(CAUSES)
+    known[known.index(outside) : known.index(outside)] = language.cache_copies, language.unused_scores
+    known.insert(known.index(below_roof), language.weights_bound)
+    return tuple(known)
+
+
 def about_series(
     series: SeriesAnalysis,
     *,
@@ -65,6 +81,7 @@ def about_series(
     threads: Collection[int] = (),
     executorch: str = "",
     beside: Mapping[str, float] | None = None,
+    memory_rate: float | None = None,
 ) -> Iterator[Finding]:
     """Findings in a series; if `timed`, only those that could save enough."""
     context = FindingContext(
@@ -78,8 +95,9 @@ def about_series(
         frozenset(threads),
         executorch,
         beside or {},
+        memory_rate,
     )
-    for cause in CAUSES:
+    for cause in _causes(series):
         found = cause(context)
         if found is not None and (not timed or found.could_bring >= 100 * WORTH):
             yield found

@@ -211,6 +211,7 @@ def _findings(
         coverage=coverage,
         executorch=(manifest.executorch.version or "") if manifest else "",
         beside=_beside(run.whole),
+        memory_rates=run.whole.memory_rates if any(map(advice.keeps_state, series)) else None,
     )
     return tuple(_once(run, found, pairings))
 
@@ -270,6 +271,7 @@ def advise(
     coverage: Coverage | None = None,
     executorch: str = "",
     beside: Mapping[Series, Mapping[str, float]] | None = None,
+    memory_rates: Mapping[int, float] | None = None,
 ) -> tuple[Finding, ...]:
     """All findings of a run and its pairs, first the one that could bring most.
 
@@ -304,6 +306,7 @@ def advise(
             threads=threads,
             executorch=executorch,
             beside=(beside or {}).get(rounds.series),
+            memory_rate=(memory_rates or {}).get(rounds.series.threads or 1),
         )
         # These need no times and take no operators from other findings.
         unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]

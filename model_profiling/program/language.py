@@ -8,10 +8,10 @@ writes it. In the other, a method reads the prompt and another one makes one ste
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from model_profiling.program.records import Method, Program
+from model_profiling.program.records import Method, Program, Tensor
 
 _POSITIONS = ("input_pos", "cache_position", "start_pos", "position")
 _CONTEXT = ("get_max_context_len", "get_max_seq_len")
@@ -90,8 +90,28 @@ def phase_of(program: Program, method: Method) -> Phase | None:
 
 
 def read_per_step(method: Method) -> tuple[int, int]:
-    """Bytes of weights and of state that one execution reads; of an embedding, one row for each token."""
-    weights = 0
+    """Bytes of weights and of state that one execution reads; of a table, no more than is taken from it."""
+    weights = sum(tensor.nbytes for tensor in _in_delegates(method))
+    for step in method.operators:
+        stored = sum(tensor.nbytes for tensor in step.inputs if tensor.constant)
+        taken = step.flops == 0 and bool(step.outputs)
+        weights += min(stored, sum(tensor.nbytes for tensor in step.outputs)) if taken else stored
+    return weights, sum(state.tensor.nbytes for state in method.state)
+
+
+def weights_in(method: Method, bits: int) -> int:
+    """The same bytes of weights, if those of linear layers had so many bits."""
+    less = 0
+    every = [*_in_delegates(method)]
+    every += (each for step in method.operators if step.flops for each in step.inputs if each.constant)
+    for tensor in every:
+        if len(tensor.shape) == 2:
+            less += max(0, tensor.nbytes - (tensor.elements * bits + 7) // 8)
+    return read_per_step(method)[0] - less
+
+
+def _in_delegates(method: Method) -> Iterator[Tensor]:
+    """Each tensor that is stored with a delegate, once."""
     for delegate in method.delegates:
         stored = {
             number: tensor
@@ -99,9 +119,4 @@ def read_per_step(method: Method) -> tuple[int, int]:
             for number, tensor in zip(node.input_ids, node.inputs, strict=False)
             if tensor.constant
         }
-        weights += sum(tensor.nbytes for tensor in stored.values())
-    for step in method.operators:
-        looked_up = "embedding" in step.name
-        stored_bytes = [tensor.nbytes for tensor in step.inputs if tensor.constant]
-        weights += sum(tensor.nbytes for tensor in step.outputs) if looked_up else sum(stored_bytes)
-    return weights, sum(state.tensor.nbytes for state in method.state)
+        yield from stored.values()

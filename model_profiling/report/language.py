@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from model_profiling.analysis.causes.language import MEMORY_BOUND, explained_by_reading
+from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 PhaseName = Literal["prompt", "answer"]
 NOT_PART = "Sampling and tokenizing are not part of these times."
-_FITS_CACHES = 64 << 20
-"""Less than this may stay in the caches of a large CPU from one token to the next."""
-_NEARLY_ALL = 0.5
-"""From this share of the memory's rate on, the answer is said to be bound by memory."""
+_ONE_ROW = re.compile(r"(?<!\d)1x\d+(?:vl)?_sme2?_")
+"""Matches the name of an SME2 kernel that makes one row."""
+_TOLD = 3
+"""The most findings of a phase that the answers name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,61 @@ class PhaseLatency:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Operators of one purpose in a case; the interval is None with too few launches."""
+
+    ms: float
+    share: float
+    """Of the time, from 0 to 1."""
+    low_ms: float | None = None
+    high_ms: float | None = None
+    nbytes: int | None = None
+    """Bytes of its weights; of copies, what they write."""
+
+
+LAYERS = {
+    "attention": "attention over the cache",
+    "cache_copies": "copies of the whole cache",
+    "embedding": "embedding",
+    "scores": "last linear layer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OneRow:
+    """Products of a single row, measured with SME2 off and on; `slower` and `faster` have a verdict."""
+
+    operators: int
+    slower: int
+    faster: int
+    off_ms: float
+    on_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFinding:
+    id: str
+    title: str
+    action: str
+    max_gain_pct: float | None
+
+    @property
+    def text(self) -> str:
+        gain = self.max_gain_pct
+        return f"{self.title}{'' if gain is None else f' (at most {gain:.1f}% less time)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What more context costs, in milliseconds for 1,000 tokens; None if it is within the noise."""
+
+    first: int
+    last: int
+    step_ms: float | None
+    attention_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class LanguageCase:
     """A number of tokens at a position in the cache, as one inference."""
 
@@ -67,6 +125,10 @@ class LanguageCase:
     load_ms: float | None = None
     peak_memory_bytes: int | None = None
     next: str = ""
+    findings: tuple[CaseFinding, ...] = ()
+    layers: Mapping[str, LayerTime] = field(default_factory=dict)
+    """By the names in LAYERS, if times are latencies."""
+    one_row: OneRow | None = None
 
     @property
     def first(self) -> PhaseLatency | None:
@@ -86,6 +148,8 @@ class ReadPerToken:
     weights: int
     cache: int
     """The whole cache: attention that is not a custom operator reads all of it at every step."""
+    smaller: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of weights in formats with smaller ones."""
 
     @property
     def total(self) -> int:
@@ -122,6 +186,20 @@ class Language:
         return (*self.of("prompt")[-1:], *self.of("answer")[:1])
 
     @property
+    def growth(self) -> Growth | None:
+        """Between the shortest and the longest context; None with fewer than two, or without times."""
+        timed = [(case, case.first) for case in self.of("answer") if case.first]
+        if len(timed) < 2:
+            return None
+        ends = timed[0], timed[-1]
+        (first, _), (last, _) = ends
+        thousands = (last.position - first.position) / 1000
+        step = _longer([(each.median_ms, each.low_ms, each.high_ms) for _, each in ends], thousands)
+        layers = [case.layers["attention"] for case, _ in ends if "attention" in case.layers]
+        attention = _longer([(each.ms, each.low_ms, each.high_ms) for each in layers], thousands)
+        return Growth(first.position, last.position, step, attention)
+
+    @property
     def timed(self) -> bool:
         return any(case.latencies for case in self.cases)
 
@@ -142,7 +220,16 @@ class Language:
             ]
             told = asdict(case) | {"latencies": rates, "speedup": case.speedup and case.speedup.as_dict()}
             cases.append(told)
-        return {**asdict(self), "cases": cases, "answers": dict(self.answers)}
+        growth = asdict(self.growth) if self.growth else None
+        return {**asdict(self), "cases": cases, "growth": growth, "answers": dict(self.answers)}
+
+
+def _longer(ends: Sequence[tuple[float, float | None, float | None]], thousands: float) -> float | None:
+    """Milliseconds that the last of two takes longer, for each of `thousands`; None if the intervals meet."""
+    if len(ends) < 2:
+        return None
+    (first, _, high), (last, low, _) = ends
+    return (last - first) / thousands if high is not None and low is not None and low > high else None
 
 
 def _rates(found: Language) -> Iterator[str]:
@@ -159,6 +246,7 @@ def _rates(found: Language) -> Iterator[str]:
     if rates:
         after = [f"{rate} after {plural(place, 'token')}" for place, rate in rates]
         yield f"The answer comes at {listing(after)}."
+    yield from _growth(found)
     for phase in (prompts[-1:], answers[-1:]):
         for case in phase:
             largest = sorted(case.parts.items(), key=lambda part: -part[1])[:2]
@@ -171,6 +259,19 @@ def _rates(found: Language) -> Iterator[str]:
         yield f"Measured on {found.cpu}, which is not an Arm CPU: it says nothing about Arm."
 
 
+def _growth(found: Language) -> Iterator[str]:
+    growth = found.growth
+    if growth is None:
+        return
+    told = f"for every 1,000 tokens of context (seen from {growth.first} to {growth.last})"
+    more = "" if growth.attention_ms is None else f"{milliseconds(growth.attention_ms)} ms"
+    if growth.step_ms is not None:
+        part = f", {more} of it in attention" if more else ""
+        yield f"A token takes {milliseconds(growth.step_ms)} ms longer {told}{part}."
+    elif more:
+        yield f"Attention takes {more} longer {told}."
+
+
 def _changes(found: Language) -> Iterator[str]:
     for case in found.spoken_of:
         if case.speedup is not None and case.speedup.verdict is not Verdict.NOT_COMPARABLE:
@@ -181,24 +282,45 @@ def _changes(found: Language) -> Iterator[str]:
             yield f"{case.name.capitalize()}: {about}, not measured, {low:.2f}x to {high:.2f}x as fast."
         if case.sme2_operators:
             ran, total = case.sme2_operators
-            yield f"In emulation, SME2 kernels ran {ran} of its {plural(total, 'matrix operator')}."
+            kernels = f"In emulation, SME2 kernels ran {ran} of the {plural(total, 'matrix operator')}"
+            yield f"{kernels} of the {case.name}."
         else:
             yield f"{case.name.capitalize()}: not tested which operators run on SME2."
+        yield from _one_row(case)
+
+
+def _one_row(case: LanguageCase) -> Iterator[str]:
+    """A single row, as each token of an answer has: measured, or what others saw."""
+    kernels = [name for name in case.kernels if _ONE_ROW.search(name)]
+    if case.one_row:
+        seen = case.one_row
+        yield (
+            f"Its {plural(seen.operators, 'product')} of a single row took {milliseconds(seen.off_ms)} ms "
+            f"with SME2 off and {milliseconds(seen.on_ms)} ms with it on: {seen.slower} of them were slower, "
+            f"{seen.faster} faster."
+        )
+    elif case.phase == "answer" and kernels:
+        yield (
+            f"Risk: kernels for a single row ({listing(kernels)}) were slower than those without SME2 on a "
+            f"phone ({ONE_ROW_ISSUE}); not measured here, so compare SME2 off and on before you ship."
+        )
 
 
 def _next(found: Language) -> Iterator[str]:
     advice: dict[str, list[str]] = {}
     for case in found.spoken_of:
-        if case.next:
-            advice.setdefault(case.next, []).append(case.name)
+        # Memory has a sentence of its own, whether it is the limit or not.
+        named = [each.text for each in case.findings if each.id != "weights-bound"][:_TOLD]
+        if named:
+            advice.setdefault("; then ".join(named), []).append(case.name)
     for text, cases in advice.items():
         yield f"{listing(cases).capitalize()}: {text}."
-    step = next((case.first for case in found.of("answer")[:1]), None)
-    if step is not None:
-        yield _memory(found, step)
+    for case in found.of("answer")[:1]:
+        if case.first is not None:
+            yield _memory(found, case, case.first)
 
 
-def _memory(found: Language, step: PhaseLatency) -> str:
+def _memory(found: Language, case: LanguageCase, step: PhaseLatency) -> str:
     """What the answer reads for each token, and what that leaves to gain."""
     read = found.read
     rate = read.total * 1e3 / step.median_ms
@@ -207,12 +329,16 @@ def _memory(found: Language, step: PhaseLatency) -> str:
     )
     if found.bandwidth is None:
         return f"{told}, {size(rate)} per second."
-    share = rate / found.bandwidth
-    if share > 1 or read.total < _FITS_CACHES:
-        return f"{told}: so little that the CPU's caches may hold it."
+    share = explained_by_reading(read.total, step.median_ms, found.bandwidth)
+    largest = max(case.parts.items(), key=lambda part: part[1], default=None)
+    instead = f", {largest[0]} is the largest part ({percent(largest[1])})" if largest else ""
+    if share is None:
+        return f"{told}, which the CPU's caches may hold. Memory is not the limit{instead}."
     told += (
         f": {size(rate)} per second, {percent(share)} of what this memory gives ({size(found.bandwidth)})."
     )
-    if share < _NEARLY_ALL:
-        return f"{told} Memory is not the limit here."
-    return f"{told} Memory is the limit: smaller weights (int8-dynamic, int4) help, SME2 does not."
+    if share < MEMORY_BOUND:
+        return f"{told} Memory is not the limit here{instead}."
+    formats = " and ".join(f"{size(weights)} with {name}" for name, weights in read.smaller.items())
+    cure = f"smaller weights help ({formats} in place of {size(read.weights)})" if formats else ""
+    return f"{told} Memory is the limit: {cure or 'only a smaller model reads less'}, SME2 does not help."

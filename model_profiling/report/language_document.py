@@ -8,7 +8,13 @@ from model_profiling.core.formatting import MISSING, listing, milliseconds, perc
 from model_profiling.program.category import Category
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
-from model_profiling.report.language import NOT_PART, Language, LanguageCase, PhaseLatency
+from model_profiling.report.language import (
+    LAYERS,
+    NOT_PART,
+    Language,
+    LanguageCase,
+    PhaseLatency,
+)
 
 
 def language_document(found: Language) -> list[doc.Block]:
@@ -20,8 +26,9 @@ def language_document(found: Language) -> list[doc.Block]:
         doc.Heading("Prompt and answer side by side"),
         language_table(found),
         *doc.make_list(_notes(found)),
-        doc.Heading("Where the time goes"),
-        _parts_table(found),
+        *_limits(found),
+        *_parts(found),
+        *_layers(found),
         *_kernels(found),
         doc.Heading("Runs"),
         doc.make_table(
@@ -101,6 +108,48 @@ def _notes(found: Language) -> Iterator[str]:
     for why in found.left_out:
         yield f"Left out: {why}."
     yield from found.warnings
+
+
+def _limits(found: Language) -> Iterator[doc.Block]:
+    """What could be done in each phase, as its own report says it."""
+    known = [case for case in found.spoken_of if case.findings]
+    if known:
+        yield doc.Heading("What limits each phase")
+        rows = [(case.name, each.text, each.action) for case in known for each in case.findings]
+        yield doc.make_table(("case", "finding", "what to do"), rows)
+
+
+def _layers(found: Language) -> Iterator[doc.Block]:
+    timed = [case for case in found.cases if case.layers]
+    if not timed:
+        return
+    yield doc.Heading("Layers of a language model")
+    used = [name for name in LAYERS if any(name in case.layers for case in timed)]
+    rows = [(case.name, *(_layer(found, case, name) for name in used)) for case in timed]
+    headers = ("case", *(LAYERS[name] for name in used))
+    yield doc.make_table(headers, rows, numbers=range(1, len(headers)))
+    yield from doc.make_list(
+        ["Shares are of the time; of the bytes: of the weights that one token of the answer reads."]
+    )
+
+
+def _layer(found: Language, case: LanguageCase, name: str) -> str:
+    """`12.3%`, for weights with their part of all weight bytes."""
+    layer = case.layers.get(name)
+    if layer is None:
+        return MISSING
+    told = percent(layer.share)
+    if name == "cache_copies":
+        return f"{told}, {size(layer.nbytes or 0)}"
+    if layer.nbytes is not None and found.read.weights:
+        return f"{told}, {percent(layer.nbytes / found.read.weights)} of the bytes"
+    return told
+
+
+def _parts(found: Language) -> Iterator[doc.Block]:
+    if any(case.parts for case in found.cases):
+        yield doc.Heading("Where the time goes")
+        yield _parts_table(found)
 
 
 def _parts_table(found: Language) -> doc.Block:

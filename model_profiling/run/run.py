@@ -309,6 +309,13 @@ class Run:
         it, programs that took turns would be compared as if they had not."""
         return Journal(self.path) if has_journal(self.path) else None
 
+    @property
+    def memory_rates(self) -> dict[int, float]:
+        """Bytes per second that the machine's memory gave, by number of threads; measured for programs that
+        keep a state."""
+        entries = self.journal.entries() if self.journal else ()
+        return {each.threads: each.memory_read_rate for each in entries if each.memory_read_rate}
+
     def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
         """Return what explains the operators; `model` and `etrecord` override the run's own."""
         for given in (model, etrecord):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.advice import compares_sme2
+from model_profiling.analysis.causes.language import layers_in, smaller_weights
+from model_profiling.analysis.matching import rows_of
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import Pairing
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
@@ -15,16 +20,26 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.models.catalog import NamedModel
 from model_profiling.pipeline.feeding import input_names
 from model_profiling.program import read_program
+from model_profiling.program.category import MATRIX
 from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_fragment
-from model_profiling.report.language import Language, LanguageCase, PhaseLatency, PhaseName, ReadPerToken
+from model_profiling.report.language import (
+    CaseFinding,
+    Language,
+    LanguageCase,
+    LayerTime,
+    OneRow,
+    PhaseLatency,
+    PhaseName,
+    ReadPerToken,
+)
 from model_profiling.report.language_document import language_document
 from model_profiling.report.verdict import answers, time_shares
-from model_profiling.run import Run, Series, names
+from model_profiling.run import Series, names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import WarningLine, warning_lines
-from model_profiling.statistics.speedup import median_interval
+from model_profiling.statistics.speedup import Verdict, median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
 from model_profiling.workflow.profile import (
@@ -207,17 +222,10 @@ def _gather(
         context=known.context,
         vocabulary=known.vocabulary,
         cases=cases,
-        read=ReadPerToken(*read_per_step(known.step.method)),
-        bandwidth=_bandwidth(data.run),
+        read=ReadPerToken(*read_per_step(known.step.method), smaller_weights(known.step.method)),
+        bandwidth=next((rate for _, rate in sorted(data.run.memory_rates.items())), None),
         left_out=left_out,
     )
-
-
-def _bandwidth(run: Run) -> float | None:
-    """What the memory gave to the fewest threads that were measured."""
-    entries = run.journal.entries() if run.journal else ()
-    evidence = [entry for entry in entries if entry.memory_read_rate]
-    return min(evidence, key=lambda entry: entry.threads).memory_read_rate if evidence else None
 
 
 def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
@@ -234,7 +242,11 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     headline, outlook = data.headline, data.outlook
     coverage = outlook.coverage
     switched = (pair.speedup for pair in data.pairs if data.run.switches_sme2(pair.pair))
-    shares = time_shares(headline.dumps) if headline and headline.dumps else {}
+    timed = headline.dumps if headline and data.run.times.are_latencies else None
+    shares = time_shares(timed) if timed else {}
+    findings = tuple(
+        CaseFinding(each.id, each.title, each.action, each.max_gain_pct) for each in data.findings
+    )
     costs = answers(data).costs
     projection = outlook.headline
     return LanguageCase(
@@ -251,16 +263,49 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         kernels=_kernels(outcome),
         load_ms=costs.get("load_ms"),
         peak_memory_bytes=int(costs["peak_memory_bytes"]) if "peak_memory_bytes" in costs else None,
-        next=_first_advice(data.findings),
+        next=findings[0].text if findings else "",
+        findings=findings,
+        layers=dict(_layers(timed)) if timed else {},
+        one_row=_one_row(data.analysis.pairings) if data.analysis else None,
     )
 
 
-def _first_advice(findings: Sequence[Finding]) -> str:
-    """The first finding and what it could bring."""
-    if not findings:
-        return ""
-    gain = findings[0].max_gain_pct
-    return f"{findings[0].title}{'' if gain is None else f' (at most {gain:.1f}% less time)'}"
+def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, LayerTime]]:
+    """The time of what only language models have, where there is any."""
+    found = layers_in(series)
+    if found is None:
+        return
+    # As for the parts of the time: without the tracer's own if that distorts it.
+    real = max(0.1, 1 - series.tracing.share) if series.distorted else 1.0
+    copied = sum(written for _, written in found.copies)
+    known: tuple[tuple[str, Sequence[Operator], int | None], ...] = (
+        ("attention", found.attention, None),
+        ("cache_copies", tuple(each for each, _ in found.copies), copied),
+        ("embedding", found.embedding, found.embedding_bytes),
+        ("scores", found.scores, found.score_bytes),
+    )
+    for name, operators, nbytes in known:
+        if operators:
+            spent = series.spent_by(operators)
+            low, high = median_interval(series.by_round(operators)) or (None, None)
+            yield name, LayerTime(spent.ms, spent.share / real, low, high, nbytes)
+
+
+def _one_row(pairings: Sequence[Pairing]) -> OneRow | None:
+    """The products of a single row in the first pair that switches SME2 and nothing else."""
+    for pairing in filter(compares_sme2, pairings):
+        matrix = (pair for pair in pairing.operators if pair.category in MATRIX and pair.candidate)
+        rows = [pair for pair in matrix if pair.ratio is not None and rows_of(pair.main) == 1]
+        verdicts = Counter(pair.speedup.verdict for pair in rows if pair.speedup)
+        if rows:
+            return OneRow(
+                len(rows),
+                verdicts[Verdict.SLOWER],
+                verdicts[Verdict.FASTER],
+                sum(pair.baseline_ms for pair in rows),
+                sum(pair.candidate_ms for pair in rows),
+            )
+    return None
 
 
 def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:

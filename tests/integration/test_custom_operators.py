@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from said import says
 
+from model_profiling.analysis.causes.language import layers_in
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.pipeline.feeding import feed
+from model_profiling.program.category import Category
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.targets.collect import missing_operators
 from model_profiling.workflow.profile import ProfileOptions, profile_one
@@ -97,6 +99,16 @@ def test_a_run_with_custom_operators_says_what_they_cost(both, tmp_path) -> None
     says(" ".join(map(str, outcome.warnings)), "library for PyTorch", "peak memory include that")
     assert outcome.analysis is not None
     assert {each.category.value for each in outcome.main.data.analysis.series[0].operators} >= {"GEMM"}
+
+    # Attention is found by what reads the cache, whatever it is made of.
+    custom = layers_in(outcome.main.data.analysis.series[0])
+    plain = layers_in(profile_one(str(both[0]), options).main.data.analysis.series[0])
+    assert [each.kind for each in custom.attention] == ["attention"]
+    assert [each.kind for each in plain.attention if each.category is Category.GEMM] == ["matmul"] * 2
+    assert "softmax" in {each.kind for each in plain.attention}
+    assert {each.kind for each, _ in plain.copies} > {each.kind for each, _ in custom.copies} == {"transpose"}
+    for layers in (custom, plain):
+        assert layers.embedding and layers.score_bytes == 64 * 64 * 4 and layers.score_rows == 1
 
 
 def test_where_they_cannot_run_the_error_names_them_and_the_cure() -> None:

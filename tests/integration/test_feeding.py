@@ -12,6 +12,9 @@ import pytest
 from said import says
 
 from model_profiling import profile, profile_llm
+from model_profiling.analysis.causes import language
+from model_profiling.analysis.causes.context import FindingContext, flows_of
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config.reading import load_config
 from model_profiling.config.settings import Inputs
@@ -21,7 +24,7 @@ from model_profiling.facts import row_cells
 from model_profiling.facts.runs import EXPERIMENT_FACTS, MeasuredSeries
 from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
-from model_profiling.program.language import Phase, language_model
+from model_profiling.program.language import Phase, language_model, read_per_step
 from model_profiling.program.pte import lengths_at
 from model_profiling.run import Run, names
 from model_profiling.targets import Job, TargetChoice
@@ -268,6 +271,47 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
     says(
         page, "Sampling and tokenizing are not part", "Left out: an answer after 16 tokens", "caches may hold"
     )
+    read = found.read.weights
+    assert found.read.smaller == {"int8-dynamic": read - 24 * 8 * 3, "int4": read - 24 * 8 * 7 // 2}
+    assert found.cases[1].layers["scores"].nbytes == 24 * 8 * 4 + 24 * 4
+    data = [outcome.main.data for outcome in done.outcomes]
+    for case, of_run in zip(found.cases, data, strict=True):
+        assert [each.id for each in case.findings] == [each.id for each in of_run.findings]
+    says(page, "Layers of a language model", *(each.action for each in found.cases[1].findings))
+    _limits(data[1].analysis.series[0], data[2].analysis.series[0])
+
+
+def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
+    """What is found in each phase and could be saved, as on an Arm CPU."""
+    contexts = [FindingContext(each, timed=True, flows=flows_of(each)) for each in (prompt, answer)]
+    copied, same = map(language.cache_copies, contexts)
+    assert copied is not None and same is not None
+    # Written as a new tensor, and that copied back.
+    says(copied.title, "2 copies of the whole KV cache: 1.0 kB for 9 tokens")
+    says(same.title, "1.0 kB for one token")
+    says(copied.action, "run_reinplace_pass=True", "`update_cache`")
+    assert copied.evidence["bytes"] == 2 * 16 * 8 * 4 and copied.evidence["bytes_per_token"] == 1024 // 9
+    assert copied.max_gain_pct == prompt.gain_pct(prompt.spent_by(copied.operators).ms)
+    assert {each.kind for each in copied.operators} == {"scatter", "copy"}
+
+    scores, none = map(language.unused_scores, contexts)
+    assert scores is not None and none is None
+    says(scores.title, "scores of the last token only, not of all 9")
+    assert scores.max_gain_pct == prompt.gain_pct(prompt.spent_by(scores.operators).ms * 8 / 9)
+
+    weights, cache = read_per_step(contexts[1].series.graph.program.methods[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(language, "FITS_CACHES", 0)
+        for context, share, said in zip((*contexts, contexts[1]), (0.8, 0.3, 0.8), (0, 0, 1), strict=True):
+            series = context.series
+            rate = (weights + cache) * 1e3 / (share * (series.untraced_ms or series.e2e_ms))
+            found = language.weights_bound(replace(context, memory_rate=rate))
+            assert (found is not None) == said
+    assert found is not None
+    says(found.title, "80% of its time", "SME2 does not change that")
+    says(found.action, "int8-dynamic", "int4", "--dtype")
+    least = min(found.evidence["smaller"].values())
+    assert found.max_gain_pct == answer.gain_pct((weights - least) * 1e3 / rate)
 
 
 def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, capsys) -> None:
@@ -279,6 +323,9 @@ def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, caps
     assert not prompt["latencies"] and prompt["sme2_operators"] == answer["sme2_operators"] == [1, 1]
     assert "mopa" in prompt["kernels"][0] and "1x" in answer["kernels"][0]
     says(told["answers"]["Where does the time go?"], "No latency was measured")
+    assert not prompt["parts"] and not answer["layers"], "emulated times say nothing"
+    risk = "Risk: kernels for a single row (", answer["kernels"][0], "issue 10719", "not measured here"
+    says(told["answers"]["What does SME2 change?"], *risk)
 
 
 def test_a_prompt_that_a_program_cannot_take_is_left_out_with_the_reason(caching) -> None:

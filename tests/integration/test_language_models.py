@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from model_profiling.analysis.causes.language import smaller_weights
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import quietly
@@ -17,6 +18,7 @@ from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
 from model_profiling.models.transformers_folder import TransformersModel
+from model_profiling.program import read_program
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.dtypes import profile_dtypes
 from model_profiling.workflow.profile import ProfileOptions
@@ -100,6 +102,9 @@ def test_a_language_model_in_every_format(dtype: str, exported) -> None:
     whole = _scores(made.pte, tokens, [("prefill", 12)])
     pieces = _scores(made.pte, tokens, [("prefill", 11), ("decode", 1)])
     assert torch.nn.functional.cosine_similarity(whole.float(), pieces.float()).item() > 0.99
+
+    smaller = {"fp16": ["int8-dynamic", "int4"], "int8-dynamic": ["int4"], "int4": []}
+    assert list(smaller_weights(read_program(made.pte).method("decode"))) == smaller[dtype]
 
 
 def test_one_method_takes_prompts_and_tokens_also_in_executorchs_own_runner(exported, tmp_path) -> None:

@@ -64,6 +64,8 @@ class FindingContext:
     executorch: str = ""
     beside: Mapping[str, float] = field(default_factory=dict)
     """Other number formats of the model, measured beside this run: milliseconds."""
+    memory_rate: float | None = None
+    """Bytes per second that the memory was measured to give to as many threads."""
 
     def finding(
         self,

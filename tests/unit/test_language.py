@@ -1,0 +1,87 @@
+"""What the page about a language model says of its phases, and what it leaves unsaid."""
+
+from dataclasses import replace
+
+import pytest
+from said import says
+
+from model_profiling.report.language import (
+    Language,
+    LanguageCase,
+    LayerTime,
+    OneRow,
+    PhaseLatency,
+    ReadPerToken,
+)
+
+KERNEL = "kai_run_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla"
+BLOCKS = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"
+
+
+def answer(position: int, ms: float, attention: float, noise: float = 0.01) -> LanguageCase:
+    ends = ms * (1 - noise), ms * (1 + noise)
+    layer = LayerTime(attention, attention / ms, attention * (1 - noise), attention * (1 + noise))
+    latency = PhaseLatency("made", 1, None, ms, *ends)
+    parts = {"GEMM": 0.7, "Data Movement": 0.3}
+    return LanguageCase(
+        "answer", "decode", 1, position, "run", (latency,), parts=parts, layers={"attention": layer}
+    )
+
+
+def language(*cases: LanguageCase, bandwidth: float | None = None) -> Language:
+    read = ReadPerToken(400_000_000, 0, {"int8-dynamic": 100_000_000, "int4": 50_000_000})
+    return Language(
+        model="made", program="made.pte", sha256="", size_bytes=1, cpu="CPU", has_sme2=None, is_arm=True,
+        context=4096, vocabulary=None, cases=cases, read=read, bandwidth=bandwidth,
+    )  # fmt: skip
+
+
+def told(found: Language, question: str) -> str:
+    return next(text for asked, text in found.answers if asked.startswith(question))
+
+
+def test_growth_over_the_context_is_told_only_if_it_is_more_than_noise() -> None:
+    grows = language(answer(0, 10, 1), answer(500, 11, 1.5), answer(2000, 14, 4))
+    says(told(grows, "Where"), "A token takes 2.000 ms longer for every 1,000 tokens of context (seen from 0")
+    says(told(grows, "Where"), "2000), 1.500 ms of it in attention")
+    assert grows.facts()["growth"] == {"first": 0, "last": 2000, "step_ms": 2.0, "attention_ms": 1.5}
+    only = language(answer(0, 10, 1), answer(2000, 10.1, 1.4))
+    says(told(only, "Where"), "Attention takes 0.200 ms longer")
+    for noisy in (language(answer(0, 10, 1, 0.5), answer(2000, 14, 1.4, 0.5)), language(answer(0, 10, 1))):
+        assert "longer" not in told(noisy, "Where")
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "said"),
+    [
+        (
+            4.2e10,
+            "Memory is the limit: smaller weights help (100.0 MB with int8-dynamic and 50.0 MB with int4",
+        ),
+        (4e11, "Memory is not the limit here, GEMM is the largest part (70.0%)"),
+        (2e10, "the CPU's caches may hold. Memory is not the limit, GEMM is the largest part (70.0%)"),
+    ],
+)
+def test_memory_is_the_limit_only_if_reading_explains_most_of_the_time(bandwidth: float, said: str) -> None:
+    says(told(language(answer(0, 10, 1), bandwidth=bandwidth), "What next"), said)
+
+
+def test_small_weights_leave_only_a_smaller_model() -> None:
+    found = language(answer(0, 10, 1), bandwidth=4.2e10)
+    small = replace(found, read=ReadPerToken(400_000_000, 0))
+    says(told(small, "What next"), "Memory is the limit: only a smaller model reads less, SME2 does not help")
+
+
+def test_kernels_of_a_single_row_are_a_risk_until_they_are_measured() -> None:
+    emulated = replace(answer(0, 10, 1), kernels=(KERNEL, BLOCKS))
+    text = told(language(emulated), "What does SME2")
+    says(
+        text, f"Risk: kernels for a single row ({KERNEL})", "google/XNNPACK issue 10719", "not measured here"
+    )
+    measured = replace(emulated, one_row=OneRow(8, 6, 1, 2.0, 3.0))
+    text = told(language(measured), "What does SME2")
+    says(text, "8 products of a single row took 2.000 ms with SME2 off and 3.000 ms with it on")
+    says(text, "6 of them were slower, 1 faster")
+    assert "Risk" not in text
+    prompt = replace(emulated, phase="prompt", tokens=32)
+    assert "Risk" not in told(language(prompt), "What does SME2")
