@@ -4,7 +4,8 @@
 
 `report.png` is of a run as it was measured, on a CPU without SME2. The others are of `sme2_hardware`, whose
 times with SME2 are made up: they say how a report looks and nothing about SME2. `store.png` is of a store
-whose runs are all made up (`tests/made_store.py`).
+whose runs are all made up (`tests/made_store.py`). `latency.png` and `categories.png` are charts of
+`sme2_hardware`'s report. `stack.svg` is drawn by hand.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ PICTURES = (
     ("store_charts.png", STORE, 1100, 640, "light", pointed_at),
 )
 
+CHARTS = (("latency.png", "latency.svg", 660, 370), ("categories.png", "categories_1.svg", 660, 285))
+
 
 def make_pictures(folder: Path) -> None:
     program = shutil.which("chromium") or shutil.which("google-chrome")
@@ -70,6 +73,11 @@ def make_pictures(folder: Path) -> None:
             render_store(made_store(PROGRAMS[1:5])), encoding="utf-8"
         )
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for name, chart, width, height in CHARTS:
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.goto((Path(scratch) / MADE / "report_files" / chart).as_uri())
+            page.screenshot(path=folder / name)
+            page.close()
         for name, recorded, width, height, scheme, look in PICTURES:
             context = browser.new_context(
                 viewport={"width": width, "height": height},

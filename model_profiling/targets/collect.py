@@ -77,10 +77,10 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
     if done.timed_out or done.returncode == _TIME_LIMIT:
         what = f"{slow} did not finish within {job.timeout_s:g} s and was stopped"
         return RunError(what, "ask for fewer runs or a longer time limit", tail)
-    if crash:
-        return RunError(f"{who} crashed with {crash}", _SIGNALS.get(crash, "see the log"), tail)
     if program and (missing := _missing_part(log)):
         return RunError(f"{program.model.name} needs {missing[0]}", missing[1], tail)
+    if crash:
+        return RunError(f"{who} crashed with {crash}", _SIGNALS.get(crash, "see the log"), tail)
     if program and (done.returncode == _OUT_OF_MEMORY or re.search(_NO_MEMORY, log)):
         cure = "free some memory, raise the limit or use a smaller model"
         return RunError(f"{who} ran out of memory", cure, tail)

@@ -1,6 +1,7 @@
 // A small executor_runner with the flags and the log lines of ExecuTorch's own, which takes a quarter of an hour
 // to build from source. It runs real programs on the real runtime. A name that ends in the number of an earlier
-// release (_1_0, _0_5; _1_0_plain is built without the event tracer) makes it one of that release.
+// release (_1_0, _0_5; _1_0_plain is built without the event tracer) makes it one of that release; _bare has no
+// XNNPACK.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -48,7 +49,9 @@ int main(int argc, char** argv) {
     }
     flags[name] = word.substr(equals + 1);
   }
-  dlopen("libexecutorch_backend_xnnpack.so", RTLD_NOW | RTLD_GLOBAL);
+  if (called.find("_bare") == std::string::npos) {
+    dlopen("libexecutorch_backend_xnnpack.so", RTLD_NOW | RTLD_GLOBAL);
+  }
   auto tracer = std::make_unique<executorch::etdump::ETDumpGen>();
   auto* dump = tracer.get();
   Module module(flags["model_path"], Module::LoadMode::Mmap, std::move(tracer));

@@ -104,6 +104,15 @@ def test_an_empty_dump_is_the_runner_s_failure(runner: Path, exported, tmp_path:
 
 
 @NAMES_LINUX
+def test_a_build_that_lacks_a_part_is_named_although_it_aborts(
+    runner: Path, exported, tmp_path: Path
+) -> None:
+    job = Job(exported("toy_cnn", "fp32").pte, runs=1, runner_path=of_release(runner, "bare"))
+    with pytest.raises(RunError, match="needs the backend XnnpackBackend"):
+        HostTarget().execute(job, tmp_path, "own")
+
+
+@NAMES_LINUX
 def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn", "fp32").pte
     with pytest.raises(RunError, match=r"exit code 1: .*'turbo'"):
