@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -21,14 +22,16 @@ from model_profiling.report.comparison_document import (
     comparison_page,
     headline,
 )
-from model_profiling.report.document import Folded
+from model_profiling.report.document import Block, Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Times, names
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare
+from model_profiling.workflow.compare_language import compare_language, language_folders
 from model_profiling.workflow.report import tell_of_comparison, write_page
 
 if TYPE_CHECKING:
+    from model_profiling.report.language_comparison import LanguageComparison
     from model_profiling.workflow.baselines import KeptVerdict
 
 
@@ -114,7 +117,8 @@ def compare_command(
 ) -> int:
     """Say which of A and B is faster, how sure that is, and what else differs.
 
-    A and B are run directories, .etdump files, metrics.json or _robust_stats.json. Two programs (.pte) are
+    A and B are run directories, .etdump files, metrics.json or _robust_stats.json, or two folders of
+    `sme2prof llm`, whose cases are compared one by one. Two programs (.pte) are
     measured first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be
     answered, it exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
@@ -147,18 +151,56 @@ def compare_command(
         comparison, failed, folder = _measured(a, b, gates, quiet=quiet, as_json=as_json, **asked)
     elif given:
         raise click.UsageError(f"--{given[0]} is for programs (.pte): A and B are measurements")
+    elif times is None and (homes := language_folders(a, b)) is not None:
+        found = compare_language(*homes, **gates, across_machines=across_machines)
+        return _tell_cases(found, out, markdown, junit, quiet=quiet, as_json=as_json)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
     if problem := tell_of_comparison(comparison):
         frame.warn(problem)
-    if markdown is not None:
-        files.write_out(markdown, render_markdown(comparison_document(comparison)))
-    if junit is not None:
-        files.write_out(junit, comparison_junit(comparison))
+    _write_summaries(markdown, junit, comparison_document(comparison), comparison)
     wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
     page = _written(comparison, wanted, asked=out is not None) if wanted else None
     _print(comparison, kept, page, quiet=quiet, as_json=as_json)
     return _exit_code(comparison, unkept) or failed
+
+
+def _write_summaries(
+    markdown: Path | None, junit: Path | None, blocks: Sequence[Block], *comparisons: Comparison
+) -> None:
+    if markdown is not None:
+        files.write_out(markdown, render_markdown(blocks))
+    if junit is not None:
+        files.write_out(junit, comparison_junit(*comparisons))
+
+
+def _tell_cases(
+    found: LanguageComparison,
+    out: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Write and print the comparison of two language models; return the exit code."""
+    from model_profiling.report.language_comparison import language_comparison_document
+
+    blocks = language_comparison_document(found)
+    _write_summaries(markdown, junit, blocks, *(each for _, each in found.cases))
+    page = out or (None if quiet or as_json else Path(names.COMPARISON))
+    if page is not None:
+        write_page(blocks, page, "Prompt and answer: B compared with A")
+    if as_json:
+        frame.facts({**found.facts(), "report": str(page) if page else None})
+    else:
+        if not quiet:
+            shown = [block for block in blocks[1:] if not isinstance(block, Folded)]
+            frame.say(render_terminal(shown).strip())
+            for written in for_tools.pages(page) if page else ():
+                frame.say_wrote(written)
+        frame.say(found.headline)
+    return _exit_code(found, None)
 
 
 _OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input"}
@@ -281,7 +323,7 @@ def _print(
     frame.say(headline(comparison))
 
 
-def _exit_code(comparison: Comparison, unkept: ProfilingError | None) -> int:
+def _exit_code(comparison: Comparison | LanguageComparison, unkept: ProfilingError | None) -> int:
     """A failed gate takes precedence over a failure to keep the run."""
     if comparison.answer == "failed":
         if unkept is not None:

@@ -297,14 +297,14 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
         *structure_blocks(comparison),
     ]
     if not _only_apart_from_time(comparison):
-        blocks.append(_end_to_end_table(comparison))
+        blocks.append(end_to_end_table(comparison))
     notes = dict.fromkeys(
         ratio_note(found.end_to_end, side_by_side=found.way != "apart")
         for found in comparison.series
         if found.end_to_end.ratio is not None
     )
     blocks += [doc.Paragraph(note) for note in notes]
-    reasons = _not_compared(comparison)
+    reasons = not_compared(comparison)
     blocks += doc.make_list((*reasons, *warnings(comparison)))
     if comparison.differing_facts:
         blocks += [
@@ -338,7 +338,7 @@ def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
     return title, list(with_terms([*blocks, parts_bars(bars, shares=False)] if bars else blocks))
 
 
-def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
+def not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
     if _only_apart_from_time(comparison):
         return (f"No times are compared: {comparison.not_comparable[0].end_to_end.reason}",)
     told = (
@@ -355,7 +355,7 @@ def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
     return not wanted and not timed and bool(comparison.not_comparable)
 
 
-def _end_to_end_table(comparison: ComparisonFacts) -> doc.Block:
+def end_to_end_table(comparison: ComparisonFacts) -> doc.Table:
     def verdict(found: SeriesComparison) -> doc.Text:
         word = found.end_to_end.verdict.value
         return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
@@ -412,15 +412,18 @@ def _speedup(found: Speedup) -> str:
     return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
 
 
-def comparison_junit(comparison: ComparisonFacts) -> str:
+def comparison_junit(*comparisons: ComparisonFacts) -> str:
+    return junit_xml("sme2prof compare", [case for each in comparisons for case in _cases(each)])
+
+
+def _cases(comparison: ComparisonFacts) -> list[TestCase]:
     """Return one test case per experiment, listing the categories that became slower, and one per
     experiment for each gate that is not about time."""
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
     if comparison.first:
-        only = TestCase(group, "the first run", "skipped", comparison.first)
-        return junit_xml("sme2prof compare", [only])
+        return [TestCase(group, "the first run", "skipped", comparison.first)]
     cases = [_case(comparison, found, group) for found in comparison.series]
-    return junit_xml("sme2prof compare", [*cases, *structure_cases(comparison, group)])
+    return [*cases, *structure_cases(comparison, group)]
 
 
 def _case(comparison: ComparisonFacts, compared: SeriesComparison, group: str) -> TestCase:

@@ -136,9 +136,15 @@ class LanguageCase:
 
     @property
     def name(self) -> str:
-        if self.phase == "prompt":
-            return f"prompt of {plural(self.tokens, 'token')}"
-        return f"answer after {plural(self.position, 'token')}"
+        return case_name(self.phase, self.tokens, self.position)
+
+
+def case_name(phase: PhaseName, tokens: int, position: int) -> str:
+    return (
+        f"prompt of {plural(tokens, 'token')}"
+        if phase == "prompt"
+        else f"answer after {plural(position, 'token')}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from model_profiling.workflow.profile import (
 from model_profiling.workflow.report import write_page
 
 PROMPTS, POSITIONS = (32, 128, 512), (0, 256, 1024)
-REPORT, FACTS = "llm.md", "llm.json"
+REPORT, FACTS = "llm.md", names.LANGUAGE
 
 
 BUDGET_S = 10.0

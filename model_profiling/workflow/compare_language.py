@@ -1,0 +1,80 @@
+"""Compares two profiles of a language model (`sme2prof llm`), case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from model_profiling.analysis.structure import Aspect
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.records import read_json_object
+from model_profiling.core.safe_read import stays_inside
+from model_profiling.report.language import case_name
+from model_profiling.report.language_comparison import LanguageComparison
+from model_profiling.run import names
+from model_profiling.workflow.compare import compare
+
+
+def language_folders(a: Path, b: Path) -> tuple[Path, Path] | None:
+    """Return the folders of `llm.json` if both are profiles of a language model; None if neither is."""
+    found = [
+        next((home for home in (path, path / "runs") if (home / names.LANGUAGE).is_file()), None)
+        for path in (a, b)
+    ]
+    if found[0] is None or found[1] is None:
+        known = next((path for path, home in zip((a, b), found, strict=True) if home), None)
+        if known is not None:
+            other = b if known == a else a
+            raise InputError(
+                f"{known} has an {names.LANGUAGE}, {other} has not",
+                "name two folders of `sme2prof llm`, or two runs",
+            )
+        return None
+    return found[0], found[1]
+
+
+def compare_language(
+    a: Path,
+    b: Path,
+    *,
+    limit: float | None = None,
+    across_machines: bool = False,
+    fail_on: Iterable[Aspect] = (),
+) -> LanguageComparison:
+    """Judge each case of the `llm` profile in B against the same case in A."""
+    ours, theirs = _language_cases(a), _language_cases(b)
+    both = [name for name in ours if name in theirs]
+    if not both:
+        raise InputError(f"{a} and {b} have no case in common", "give both the same --prompt and --context")
+    gated = tuple(fail_on)
+    return LanguageComparison(
+        str(a),
+        str(b),
+        tuple(
+            (
+                name,
+                compare(
+                    ours[name], theirs[name], limit=limit, across_machines=across_machines, fail_on=gated
+                ),
+            )
+            for name in both
+        ),
+        tuple(name for name in ours if name not in theirs),
+        tuple(name for name in theirs if name not in ours),
+    )
+
+
+def _language_cases(home: Path) -> dict[str, Path]:
+    """The run of each case, by the case's name."""
+    path = home / names.LANGUAGE
+    fix = "profile it again with `sme2prof llm`"
+    try:
+        cases: Any = read_json_object(path, fix, follow=True)["cases"]
+        return {
+            case_name(case["phase"], case["tokens"], case["position"]): home
+            / stays_inside(case["run"], f"{path}: run", folder=True)
+            for case in cases
+        }
+    except (KeyError, TypeError) as problem:
+        raise FormatError(f"{path} is damaged ({problem})", fix) from problem
