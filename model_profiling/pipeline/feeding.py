@@ -64,7 +64,7 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
     lengths = lengths_at(method, sizes)
     state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)
     fed = Feed(method, tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
-    phase = phase_of(program, method)
+    phase = phase_of(program, method) if names else None  # a phase has a cache
     if phase is None:
         return fed
     shape = method.inputs[method.input_numbers.index(phase.tokens)].shape
