@@ -95,6 +95,8 @@ class SshServer:
 
     folder: Path
     qemu: Path | None = None
+    commands: Path | None = None
+    """A folder in the PATH behind the server."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _port: HeldPort = field(default_factory=HeldPort, init=False)
     _closed: HeldPort = field(default_factory=HeldPort, init=False)
@@ -105,7 +107,9 @@ class SshServer:
         port, closed = self._port.number, self._closed.number
         user = pwd.getpwuid(os.getuid()).pw_name
         words = [f"{name}={value}" for name, value in arm_programs.ENVIRONMENT.items()]
-        environment = f"SetEnv {' '.join(words)}" if self.qemu else ""
+        words = words if self.qemu else []
+        words += [f"PATH={self.commands}:/usr/bin:/bin"] if self.commands else []
+        environment = f"SetEnv {' '.join(words)}" if words else ""
         server = _SERVER.format(port=port, folder=self.folder, environment=environment)
         (self.folder / "sshd_config").write_text(server)
         client = _CLIENT.format(port=port, folder=self.folder, user=user, closed=closed)

@@ -73,8 +73,8 @@ def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested
         if run.platform == "mac":  # where nothing can be emulated
             command, program = profile_command(run), _found_at(manifest.model)
             emulate = (
-                f"copy {program} to a Linux machine, run `{command} --target emulated` there, copy the run "
-                f"directory here, and give it to `{command} --evidence RUN_DIR`"
+                f"`{command} --evidence ssh:HOST`, with a Linux machine that has the kit; or copy {program} "
+                f"there, run `{command} --target emulated`, and give its run directory to --evidence"
             )
         return NotTested(what, because, emulate)
     notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]

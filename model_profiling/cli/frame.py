@@ -193,9 +193,9 @@ evidence_option = click.option(
     "--evidence",
     multiple=True,
     type=PATH,
-    metavar="RUN_DIR",
-    help="For a CPU without SME2: an emulated run of the same .pte file, made here or elsewhere, that shows "
-    "what runs on SME2. It is kept in the run. May be given several times.",
+    metavar="RUN_DIR|ssh:HOST",
+    help="For a CPU without SME2: an emulated run of the same .pte file that shows what runs on SME2, or a "
+    "Linux machine with the kit to make one. It is kept in the run. May be given several times.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and where the report is.")
 budget_option = click.option(

@@ -114,7 +114,8 @@ class RunOptions(Start):
     factors: Factors | None = None
     """How much SME2 is assumed to speed up operators, kept in the run; None keeps the stored factors."""
     evidence: tuple[Path, ...] = ()
-    """Runs of the same program that show what runs on SME2, for a CPU without it."""
+    """Runs of the same program that show what runs on SME2, for a CPU without it; `ssh:HOST` is a machine to
+    make one."""
 
 
 def run_file(
@@ -162,10 +163,27 @@ def run_together(
 ) -> tuple[RunOutcome, ...]:
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()
+    wanted = options.evidence if target.timings_are_latency else ()  # else its own kernels are shown
+    options = replace(options, evidence=_brought_here(wanted, configs, progress))
     for config in configs if options.evidence else ():  # refused before anything is measured
         evidence_of(options.evidence, files.sha256(config.model), config.method)
     with OpenRun([(config, options) for config in configs], target, progress) as runs:
         return tuple(_publish(each, options, progress) for each in runs.measure())
+
+
+def _brought_here(
+    evidence: Sequence[Path], configs: Sequence[ProfileConfig], progress: Progress
+) -> tuple[Path, ...]:
+    """Return run directories, with those that machines named `ssh:HOST` make of the programs of `configs`."""
+    found: list[Path] = []
+    for path in evidence:
+        if not str(path).startswith("ssh:"):
+            found.append(path)
+            continue
+        from model_profiling.workflow.elsewhere import emulate_on
+
+        found += (emulate_on(str(path).removeprefix("ssh:"), config, progress) for config in configs)
+    return tuple(found)
 
 
 def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:

@@ -16,18 +16,20 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, ROOT, missing
+from recorded_runs import ARM, replay
 from ssh_server import SshServer
-from stand_ins import long_sleep
+from stand_ins import command, long_sleep
 
 from model_profiling.config.settings import TargetSettings, target_settings
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
-from model_profiling.run import Times
+from model_profiling.run import Run, Times
 from model_profiling.run.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.shell import LinkLost
 from model_profiling.targets.remote.ssh import SshTarget
+from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import compare_programs
 
 SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, larger ones take their time
@@ -356,6 +358,27 @@ def test_cleaning_shows_what_it_removed(connect, there, toy) -> None:
     assert removed.folder == f"{there}/sme2prof-device" and not list(there.iterdir())
     assert (toy.name, toy.stat().st_size) in {(Path(name).name, size) for name, size in removed.files}
     assert removed.bytes >= toy.stat().st_size and not target.clean().files
+
+
+def test_a_machine_with_the_kit_gives_the_evidence_for_another(tmp_path, monkeypatch) -> None:
+    """The times are of a CPU without SME2, as recorded; the other machine emulates the same program."""
+    run_dir, commands = tmp_path / "runs" / "mac", tmp_path / "commands"
+    (tmp_path / "sshd").mkdir()
+    commands.mkdir()
+    server = SshServer(tmp_path / "sshd", commands=commands)
+    monkeypatch.setenv("SME2PROF_SSH", server.ssh)
+    evidence = RunOptions(evidence=(Path("ssh:board"),))
+    try:
+        server.start()
+        with pytest.raises(SetupError, match=r"ssh:board has no sme2prof .*; install the kit there"):
+            replay(ARM, run_dir, options=evidence)
+        command(commands, "sme2prof", f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m model_profiling "$@"')
+        made = replay(ARM, run_dir, options=evidence)
+    finally:
+        server.stop()
+    assert made.data.outlook.projections and made.run.evidence is not None
+    assert made.run.evidence.place == "emulated-board" and Run.open(tmp_path / "runs/emulated-board").dumps
+    assert not list(Path("/tmp").glob("tmp.*/small_cnn_xnnpack_fp16.pte")), "nothing stays there"
 
 
 def test_how_hosts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,7 +365,7 @@ def test_a_mac_without_sme2_is_told_the_way_to_evidence(tmp_path: Path) -> None:
     edit(run_dir / "manifest.json", lambda manifest: manifest["target"].update(platform="mac"))
     (run_dir / "evidence.json").unlink(missing_ok=True)
     (kernels, *_) = gather_report(run_dir).not_tested
-    says(str(kernels), "Linux machine", "--target emulated", "--evidence RUN_DIR")
+    says(str(kernels), "--evidence ssh:HOST", "Linux machine", "--target emulated", "run directory")
 
 
 def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, capsys) -> None:
