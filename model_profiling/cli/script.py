@@ -15,6 +15,7 @@ from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import run_reporting_failures
 from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.stdio import checked_output
+from model_profiling.run.folders import meant_run
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -69,7 +70,7 @@ def run_script(
     parser = _parser_of(command, description)
     parser.add_argument(*option.split("|"), dest="named", required=True, nargs="+" if several else 1)
     options, rest = parser.parse_known_args(argv)
-    return sme2prof([command, *map(_found, options.named), *_with(defaults, rest)])
+    return sme2prof([command, *options.named, *_with(defaults, rest)])
 
 
 @checked_output
@@ -113,6 +114,7 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
     parser.add_argument("--model-name", help="the model, for the first heading; runs know theirs")
     options, rest = parser.parse_known_args(argv)
     two = [path for path in (options.mac_dir, options.android_dir) if path]
+    two = [meant_run(path) for path in two]
     there = [path for path in two if path.exists()]
     if not options.run_dirs and not there:
         missing = f"there is neither {two[0]} nor {two[-1]}" if len(set(two)) > 1 else "no run is named"
@@ -142,19 +144,6 @@ def run_export(description: str | None, argv: Sequence[str] | None = None) -> in
         warn(f"--quantize makes int8, with float32 around it: --dtype {options.dtype} has no effect")
     words = ["export", options.model, "--dtype", dtype, "--outdir", options.outdir, *rest]
     return sme2prof([*words, *["--debug"] * options.verbose])
-
-
-def _found(named: str) -> str:
-    """Find the run meant by `runs/<system>`, as in documents of the earlier kit: runs are now apart, in
-    `runs/<program>/<system>`."""
-    path = Path(named)
-    if path.exists() or path.parent.name != "runs":
-        return named
-    found = [run for run in path.parent.glob(f"*/{path.name}") if run.is_dir()]
-    if len(found) != 1:
-        return named
-    warn(f"there is no {path}: taking {found[0]}")
-    return str(found[0])
 
 
 def _parser_of(command: str, description: str | None) -> argparse.ArgumentParser:

@@ -187,18 +187,27 @@ def _own_runner(runner: Path) -> str:
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
     """Where a relative output_root starts: the folder in which the model was found. Results can outlive their
-    model: without it, the folder that holds the run directory, else the config's folder."""
+    model: without it, the folder that holds the run directory, else the config's folder. Results of
+    `out_X/artifacts/...` in `out_X/...` belong together, wherever that folder is."""
+    home = found_path(config.model, folder).parent.parent
+    if home.is_dir() and home.name == config.output_root.parts[0] and config.model.parent.name == "artifacts":
+        return home.parent
     for wanted in (config.model, config.output_root):
-        for start in (folder, Path.cwd()):
+        for start in _starts(folder):
             if under_either_name(start / wanted).exists():
                 return start
     return folder
 
 
 def found_path(path: Path, folder: Path) -> Path:
-    """`path` in the config's folder or the working folder; in the former if it exists in neither."""
-    places = [under_either_name(_absolute(start / path)) for start in (folder, Path.cwd())]
+    """`path` in the config's folder, the working folder or its model_profiling; in the first if it exists in
+    none."""
+    places = [under_either_name(_absolute(start / path)) for start in _starts(folder)]
     return next((place for place in places if place.exists()), places[0])
+
+
+def _starts(folder: Path) -> tuple[Path, ...]:
+    return folder, Path.cwd(), Path.cwd() / "model_profiling"
 
 
 def _runner(path: Path, folder: Path) -> Path:

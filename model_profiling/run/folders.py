@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from difflib import SequenceMatcher
 from pathlib import Path, PurePosixPath
 
-from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.files import LockFile
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there
@@ -38,6 +39,31 @@ def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Return every run in `folders` once, in the given order."""
     every = (run_dir for folder in folders for run_dir in runs_in(folder))
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
+
+
+def meant_run(named: Path) -> Path:
+    """Return the run that `named` means. Documents of the earlier kit write `runs/mac`, where runs are now
+    apart, in `runs/<program>/mac`; and with or without `model_profiling/` in front."""
+    inner = "model_profiling"
+    without = Path(*named.parts[1:]) if named.parts[:1] == (inner,) else named
+    for path in dict.fromkeys((named, without, named if named.is_absolute() else inner / named)):
+        if path.exists():
+            return path
+        if path.parent.name == "runs":
+            found = [run for run in path.parent.glob(f"*/{path.name}") if holds_run(run)]
+            if len(found) == 1:
+                return found[0]
+    return named
+
+
+def no_run(named: Path) -> InputError:
+    """Where nothing is; names the run whose path is most alike."""
+    above = next((up for up in named.parents if up.is_dir()), Path())
+    folders = [above] if above.parts else [*Path().glob("out_*/runs"), *Path().glob("*/out_*/runs")]
+    found = [run for folder in folders for run in runs_below(folder)]
+    near = max(found, key=lambda run: SequenceMatcher(None, str(named), str(run)).ratio(), default=None)
+    cure = f"did you mean {near}?" if near else "use a folder written by sme2prof profile or run"
+    return InputError(f"there is no run directory {named}", cure)
 
 
 def refuse_links_out(run_dir: Path) -> None:

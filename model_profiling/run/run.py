@@ -18,7 +18,7 @@ from model_profiling.core.safe_read import check_regular, is_there
 from model_profiling.run import names
 from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.run.evidence import Evidence, read_evidence
-from model_profiling.run.folders import holds_run, refuse_links_out, runs_below
+from model_profiling.run.folders import holds_run, no_run, refuse_links_out, runs_below
 from model_profiling.run.journal import Journal, has_journal
 from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
 from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
@@ -89,9 +89,7 @@ class Run:
     def open(cls, path: Path, *, times: Times | None = None) -> Run:
         """Open the run in `path`; `times` is the user's word on dumps whose times are otherwise unknown."""
         if not path.is_dir():
-            raise InputError(
-                f"there is no run directory {path}", ("use a folder written by sme2prof profile or run")
-            )
+            raise no_run(path)
         refuse_links_out(path)
         manifest = read_manifest(path)
         if manifest is None:

@@ -14,6 +14,7 @@ from model_profiling.core.hints import sme2prof
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_there
 from model_profiling.run import names
+from model_profiling.run.folders import no_run
 from model_profiling.runner.build import runner_check
 from model_profiling.validation import figures, structure
 from model_profiling.validation.structure import CheckedRun, Question
@@ -66,9 +67,7 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     manifest only the dumps are checked; a run of the earlier kit (version 0) promises its files, too."""
     place = Path(run_dir)
     if not place.is_dir():
-        raise InputError(
-            f"there is no run directory {place}", ("use a folder written by sme2prof profile or run")
-        )
+        raise no_run(place)
     run = CheckedRun(place)
     asked = _questions(run)
     shown = progress or Silent()

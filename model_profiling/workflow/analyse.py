@@ -25,7 +25,7 @@ from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.run import Evidence, Manifest, Run, Times, names
 from model_profiling.run.evidence import proving_run
-from model_profiling.run.folders import refuse_links_out
+from model_profiling.run.folders import no_run, refuse_links_out
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.series import natural_pairs, switch_in_label
@@ -197,9 +197,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
     """Return the pairs of a run directory that have kernel evidence, from its `_kernels.csv` files. These are
     the run's pairs; without a manifest, names tell which side is SME2 on and which off."""
     if not run_dir.is_dir():
-        raise InputError(
-            f"there is no run directory {run_dir}", ("use a folder written by sme2prof profile or run")
-        )
+        raise no_run(run_dir)
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
     known = manifest is not None and not manifest.version_0

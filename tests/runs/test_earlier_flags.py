@@ -283,3 +283,20 @@ def test_the_script_that_is_gone_names_what_replaces_it(capsys: pytest.CaptureFi
     assert "--runs 20" in line and "--trace" in line and "--runner-on r" in line
     known = sme2prof("config", "new", "--help").stdout
     assert all(word in known for word in re.findall(r"(?<!\S)--[a-z]+(?!\S)", line))
+
+
+def test_every_command_finds_it_and_names_the_nearest_where_nothing_is(
+    sme2prof, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = Path("model_profiling/out_toy_cnn/runs/xnnpack_fp16/mac")
+    shutil.copytree(run_dir, place)
+    shutil.rmtree(tmp_path / run_dir.relative_to(tmp_path).parts[0])
+    for named in ("out_toy_cnn/runs/mac", "model_profiling/out_toy_cnn/runs/mac"):
+        for words in (("validate", named), ("report", named), ("analyze", named), ("compare", named, named)):
+            done = sme2prof(*words)
+            assert done.returncode in (0, 1) and f"taking {place}" in done.stderr, (words, done.tail())
+    for wrong in ("out_toy_cnn/runs/android", f"{place.parent}/linux"):
+        done = sme2prof("validate", wrong)
+        assert done.returncode == 2
+        says(done.stderr, f"there is no run directory {wrong}", f"did you mean {place}")
