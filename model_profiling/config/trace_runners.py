@@ -42,7 +42,7 @@ def traced_as_known(config: ProfileConfig, known: Sequence[str]) -> tuple[Profil
             fix = f'set mode to "xnntrace", or {cure}'
             problems.append(Problem(f"experiments[{place}].mode", f'is "timing", but {what}', fix))
         experiments[place] = experiment.model_copy(update={"mode": "xnntrace"})
-        seen = f"{what}: read as mode xnntrace, for kernels only"
+        seen = f"{what}: read as mode xnntrace, which shows kernels and is not compared"
         remarks.append(Diagnostic(Series(experiment.name), "trace_runner", seen, f"for latencies, {cure}"))
     if not remarks:
         return config, ()
