@@ -222,7 +222,7 @@ def main(words: list[str]) -> int:
         kit = [*project["dependencies"], *extras["executorch"]]
 
         def lock(asked: Sequence[str], name: str, *more: str) -> list[Locked]:
-            return _locked(index.choose(asked, more, like=before(name)), everywhere)
+            return _locked(index.choose(asked, more, like=[*before(name), *before("torch-cuda")]), everywhere)
 
         whole = lock([*kit, *extras["test"]], "test")
         cuda = {one.name for one in whole if _CUDA.fullmatch(one.name)}

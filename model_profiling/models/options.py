@@ -20,7 +20,7 @@ MARK = "@"
 
 @dataclass(frozen=True, slots=True)
 class ModelOption:
-    """A keyword of a model's class: a positive whole number, or a file if `default` is None."""
+    """A keyword of a model's class: a positive whole number or `default`, or a file if that is None."""
 
     name: str
     default: int | None
@@ -32,7 +32,7 @@ class ModelOption:
             if not path.is_file():
                 raise InputError(f"{self.name} of '{model}': there is no file {path}", "correct the path")
             return path
-        if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        if text != str(self.default) and not re.fullmatch(r"[1-9]\d{0,8}", text):
             raise InputError(
                 f"{self.name} of '{model}' is '{text}'",
                 f"give a whole number: {self.meaning} [{self.default}]",

@@ -143,12 +143,31 @@ def test_one_method_takes_prompts_and_tokens_also_in_executorchs_own_runner(expo
     [
         ("tiny_llama@prompt=256", "a prompt of 256 tokens does not fit a cache for 128"),
         ("tiny_llama@methods=3", "no layout with 3 methods"),
+        ("tiny_llama@custom_ops=2", "custom_ops is 2; give 1 for custom operators, 0 for plain ones"),
         ("smollm2@checkpoint=missing.pth", "there is no file missing.pth"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         export_model(spec, outdir=tmp_path)
+
+
+@pytest.mark.quick
+def test_weights_come_from_a_checkpoint(tmp_path: Path) -> None:
+    spec, call = "smollm2@layers=1,prompt=8,context=8", (torch.tensor([[5, 6, 7]]), torch.tensor([0]))
+    torch.manual_seed(1)
+    made = load_model(spec).model.get_eager_model().eval()
+    weights = {
+        name.removeprefix("model."): each for name, each in made.state_dict().items() if "cache" not in name
+    }
+    torch.save({"model": weights}, tmp_path / "weights.pth")
+    taken = _eager(f"{spec},checkpoint={tmp_path / 'weights.pth'}")
+    with quietly(), torch.no_grad():
+        assert torch.equal(taken(*call), made(*call))
+    del weights["norm.weight"]
+    torch.save(weights, tmp_path / "lacking.pth")
+    with pytest.raises(InputError, match=r"has no norm.weight \(1 tensors are missing\)"):
+        _eager(f"{spec},checkpoint={tmp_path / 'lacking.pth'}")
 
 
 CONFIGS = {
@@ -158,7 +177,6 @@ CONFIGS = {
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 128,
-    "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "vocab_size": 96,
@@ -167,10 +185,10 @@ SMALL = {
 }
 
 
-def _folder(place: Path, kind: str) -> Path:
+def _folder(place: Path, kind: str, layers: int = 3) -> Path:
     folder = place / f"my-{kind}.v1"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**SMALL, **CONFIGS[kind]}))
+    (folder / "config.json").write_text(json.dumps({**SMALL, **CONFIGS[kind], "num_hidden_layers": layers}))
     return folder
 
 
@@ -196,17 +214,26 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, mon
         export_model(str(_folder(tmp_path, "llama")), outdir=tmp_path)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("llama", "fp16"), ("qwen2", "int8-dynamic")])
-def test_a_transformers_model_from_its_config(kind: str, dtype: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    spec = f"{_folder(tmp_path, kind)}@layers=1,prompt=16,context=32"
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
+@pytest.mark.parametrize(
+    ("kind", "dtype", "saved"), [("llama", "fp16", False), ("qwen2", "int8-dynamic", True)]
+)
+def test_a_transformers_model_from_its_config_or_its_weights(
+    kind: str, dtype: str, saved: bool, tmp_path: Path
+) -> None:
+    import transformers
+
+    folder = _folder(tmp_path, kind, layers=1 if saved else 3)
+    config = transformers.AutoConfig.from_pretrained(folder, num_hidden_layers=1)
+    torch.manual_seed(1 if saved else 0)
     with quietly():
-        made = export_model(spec, dtype=dtype, outdir=tmp_path)
+        plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        if saved:
+            plain.save_pretrained(folder)
+            assert (folder / "model.safetensors").is_file()
+        made = export_model(f"{folder}@layers=1,prompt=16,context=32", dtype=dtype, outdir=tmp_path)
     assert made.accuracy.ok, made.accuracy
     tokens = torch.randint(0, 96, (1, 12))
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.from_pretrained(tmp_path / f"my-{kind}.v1", num_hidden_layers=1)
-    plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():
         expected = plain(tokens, use_cache=False).logits[:, -1]
     scores = _scores(made.pte, tokens, [("prefill", 9), ("decode", 1), ("prefill", 2)]).float()

@@ -1,7 +1,7 @@
-"""ExecuTorch's Transformer in the sizes of known models, with attention from plain operators.
+"""ExecuTorch's Transformer in the sizes of known models.
 
-ExecuTorch's own operators for attention (`llama::custom_sdpa`, `llama::update_cache`) are not used: they run
-only where the program that loads the model registers them.
+Attention is of plain operators, unless `custom_ops=1` asks for ExecuTorch's own (`llama::custom_sdpa`,
+`llama::update_cache`): they run only where the program that loads the model registers them.
 """
 
 from __future__ import annotations
@@ -42,15 +42,19 @@ class Llama(LanguageModel):
 
     def __init__(
         self,
+        *,
         layers: int | None = None,
         prompt: int = 512,
         context: int = 2048,
         methods: int = 2,
+        custom_ops: int = 0,
         checkpoint: Path | None = None,
     ) -> None:
         super().__init__(prompt=prompt, context=context, methods=methods)
+        if custom_ops not in (0, 1):
+            raise InputError(f"custom_ops is {custom_ops}", "give 1 for custom operators, 0 for plain ones")
         self.layers = layers or int(self.sizes["n_layers"])
-        self.checkpoint = checkpoint
+        self.custom_ops, self.checkpoint = bool(custom_ops), checkpoint
 
     @property
     def facts(self) -> Constants:
@@ -59,12 +63,12 @@ class Llama(LanguageModel):
             "get_n_layers": self.layers,
             "get_bos_id": self.bos,
             "get_eos_ids": list(self.eos),
+            "use_sdpa_with_kv_cache": self.custom_ops,
         }
 
     def get_eager_model(self) -> nn.Module:
         from executorch.examples.models.llama.llama_transformer import construct_transformer
         from executorch.examples.models.llama.model_args import ModelArgs
-        from executorch.examples.models.llama.source_transformation.sdpa import replace_sdpa_with_simple_sdpa
 
         sizes = {**self.sizes, "n_layers": self.layers}
         arguments = ModelArgs(
@@ -74,7 +78,7 @@ class Llama(LanguageModel):
             use_kv_cache=True,
             enable_dynamic_shape=True,
         )
-        model = replace_sdpa_with_simple_sdpa(construct_transformer(arguments))
+        model = _with_attention(construct_transformer(arguments), custom_ops=self.custom_ops)
         self._share_mask(model)
         if self.checkpoint is not None:
             _load(model, self.checkpoint)
@@ -86,6 +90,16 @@ class Llama(LanguageModel):
         for part in model.modules():
             if isinstance(getattr(part, "mask", None), Tensor):
                 part.register_buffer("mask", mask, persistent=False)
+
+
+def _with_attention(model: nn.Module, *, custom_ops: bool) -> nn.Module:
+    from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
+
+    if custom_ops:
+        model = custom_kv_cache.replace_kv_cache_with_custom_kv_cache(model)
+    change = sdpa.replace_sdpa_with_custom_op if custom_ops else sdpa.replace_sdpa_with_simple_sdpa
+    changed: nn.Module = change(model)
+    return changed
 
 
 def _load(model: nn.Module, checkpoint: Path) -> None:
@@ -113,8 +127,8 @@ class TinyLlama(Llama):
     }
     bos, eos = 1, (2,)
 
-    def __init__(self, layers: int = 2, prompt: int = 64, context: int = 128, methods: int = 2) -> None:
-        super().__init__(layers, prompt, context, methods)
+    def __init__(self, *, prompt: int = 64, context: int = 128, **options: Any) -> None:
+        super().__init__(prompt=prompt, context=context, **options)
 
 
 class SmolLM2(Llama):
