@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sysconfig
 
 import numpy as np
@@ -10,11 +11,13 @@ from said import says
 
 from model_profiling.analysis.causes.language import layers_in
 from model_profiling.config.settings import Inputs
+from model_profiling.core import process
 from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.program.category import Category
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.targets.collect import missing_operators
+from model_profiling.workflow.language import profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_one
 
 # The same model twice: with attention from plain operators, and with ExecuTorch's custom ones.
@@ -69,6 +72,36 @@ def test_a_run_with_custom_operators_says_what_they_cost(exported, tmp_path) -> 
     assert {each.kind for each, _ in plain.copies} > {each.kind for each, _ in custom.copies} == {"transpose"}
     for layers in (custom, plain):
         assert layers.embedding and layers.score_bytes == 512 * 128 * 4 and layers.score_rows == 1
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_a_program_of_export_llm_is_profiled_as_a_language_model(custom, warm_words, tmp_path) -> None:
+    sizes = {"dim": 64, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 64, "hidden_dim": 96}
+    (tmp_path / "params.json").write_text(json.dumps(sizes))
+    words = [
+        "base.model_class=llama3",
+        "base.params=params.json",
+        "model.use_kv_cache=True",
+        f"model.use_sdpa_with_kv_cache={custom}",
+        "export.max_seq_length=32",
+        "export.max_context_length=32",
+        "export.output_name=made.pte",
+        "backend.xnnpack.enabled=True",
+    ]
+    made = process.run(
+        [*warm_words, "-m", "executorch.extension.llm.export.export_llm", *words], cwd=tmp_path, timeout=500
+    )
+    pte = tmp_path / "made.pte"
+    assert pte.is_file(), made.tail(20)
+    forward = read_program(pte).method("forward")
+    assert forward and ({step.name for step in forward.operators} >= WANTED) == custom
+    options = ProfileOptions(target=TargetChoice("host"), quick=True, budget_s=1, outdir=tmp_path / "out")
+    done = profile_language(str(pte), options, prompts=[8], positions=[16])
+    assert [(case.phase, case.tokens, case.position) for case in done.found.cases] == [
+        ("prompt", 8, 0),
+        ("answer", 1, 16),
+    ]
+    assert all(case.latencies for case in done.found.cases)
 
 
 def test_where_they_cannot_run_the_error_names_them_and_the_cure() -> None:
