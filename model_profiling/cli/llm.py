@@ -90,6 +90,8 @@ def llm_command(
         return code
     if not quiet:
         frame.say(render_terminal([language_table(done.found)]) + "\n")
+        for why in done.found.left_out:
+            frame.say(f"Left out: {why}.")
     frame.say(render_terminal([doc.Answers(done.found.answers)]))
     for path in pages(done.page):
         frame.say(f"Report: {path}")

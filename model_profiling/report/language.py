@@ -178,7 +178,7 @@ class Language:
     bandwidth: float | None = None
     """Bytes per second that this machine's memory was measured to give; None if it was not measured."""
     left_out: tuple[str, ...] = ()
-    """Lengths and positions that were asked for and do not fit, with the reason."""
+    """Lengths and positions without a case, with the reason."""
     warnings: tuple[str, ...] = ()
     """What to know before trusting the figures, with the cases that each is about."""
     schema_version: Literal[1] = 1

@@ -315,7 +315,8 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
 
 
 def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, capsys) -> None:
-    words = ["llm", str(caching), "--target", "emulated", "--prompt", "8", "--context", "0", "--json"]
+    """One prompt and one position stand for all."""
+    words = ["llm", str(caching), "--target", "emulated", "--json"]
     assert main([*words, "--outdir", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)
     prompt, answer = told["cases"]
@@ -326,6 +327,8 @@ def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, caps
     assert not prompt["parts"] and not answer["layers"], "emulated times say nothing"
     risk = "Risk: kernels for a single row (", answer["kernels"][0], "issue 10719", "not measured here"
     says(told["answers"]["What does SME2 change?"], *risk)
+    assert (prompt["tokens"], answer["position"]) == (11, 0)
+    says(told["left_out"][0], "longer prompts and later positions", "--target host measures this CPU")
 
 
 def test_a_prompt_that_a_program_cannot_take_is_left_out_with_the_reason(caching) -> None:
