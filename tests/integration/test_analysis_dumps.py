@@ -31,9 +31,9 @@ CASES = [
     ("toy_cnn", "fp16", "xnnpack", 5),
     ("toy_cnn", "int8", "xnnpack", 5),
     ("toy_cnn", "fp32", "portable", 2),
-    ("mobilenet_v3_small", "fp32", "xnnpack", 20),
-    ("mobilenet_v3_small", "fp16", "xnnpack", 20),
-    ("mobilenet_v3_small", "int8", "xnnpack", 20),
+    ("mobilenet_v3_small@hardsigmoid=1", "fp32", "xnnpack", 20),
+    ("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20),
+    ("mobilenet_v3_small@hardsigmoid=1", "int8", "xnnpack", 20),
 ]
 
 
@@ -76,7 +76,7 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(dtype, dump_of) -> None:
-    dump, pte = dump_of("mobilenet_v3_small", dtype, "xnnpack", 20)
+    dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", dtype, "xnnpack", 20)
     analysis = analyse(dump, model=pte).dumps[0]
     delegated = [operator for operator in analysis.operators if operator.delegated]
     lost = [
@@ -129,7 +129,7 @@ def test_a_layer_without_a_line_of_the_model_is_named_and_never_a_file_of_torch(
 def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_the_graph_says_so(
     dump_of,
 ) -> None:
-    dump, pte = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
     by_graph = analyse(dump, model=pte).dumps[0]
     pointwise = [operator for operator in by_graph.operators if operator.kind == "pointwise convolution"]
     assert len(pointwise) > 10
@@ -142,7 +142,7 @@ def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_t
 
 
 def test_operators_that_share_a_name_in_different_delegates_stay_apart(dump_of) -> None:
-    dump, pte = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
     analysis = analyse(dump, model=pte).dumps[0]
     assert analysis.delegate_calls > 1
     identities = [operator.identity for operator in analysis.operators]
@@ -232,7 +232,7 @@ def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
 @pytest.fixture(scope="module")
 def moved(dump_of, tmp_path_factory) -> Path:
     """A run of MobileNetV3 in fp16 on another machine: its dump and the graph it keeps, no program."""
-    dump, pte = dump_of("mobilenet_v3_small", "fp16", "xnnpack", 20)
+    dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
     folder = tmp_path_factory.mktemp("moved")
     shutil.copy(dump, folder)
     write_graph_file(folder / names.GRAPH, make_graph(pte, record_beside(pte)))
@@ -287,7 +287,9 @@ def test_what_the_delegate_took_whole_or_an_export_elsewhere_left_has_no_reason(
 def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:
     fp16, int8 = (
         analyse(dump, model=pte).dumps[0]
-        for dump, pte in (dump_of("mobilenet_v3_small", dtype, "xnnpack", 20) for dtype in ("fp16", "int8"))
+        for dump, pte in (
+            dump_of("mobilenet_v3_small@hardsigmoid=1", dtype, "xnnpack", 20) for dtype in ("fp16", "int8")
+        )
     )
     pairing = pair_dumps(fp16, int8)
     assert pairing.matched_by == "module"

@@ -24,7 +24,7 @@ CASES = {
     "toy fp16": ("toy_cnn", "fp16", "xnnpack", "host", ()),
     "toy int8": ("toy_cnn", "int8", "xnnpack", "host", ()),
     "portable only": ("toy_cnn", "fp32", "portable", "host", ()),
-    "19 delegates": ("mobilenet_v3_small", "fp16", "xnnpack", "host", ()),
+    "19 delegates": ("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", "host", ()),
     "SME2 on": ("toy_cnn", "fp32", "xnnpack", "emulated", ()),
     "SME2 off": ("toy_cnn", "fp32", "xnnpack", "emulated", ("sme2",)),
 }

@@ -57,19 +57,36 @@ def convolution(
     )
 
 
+class Gate(nn.Module):
+    """PyTorch's hardsigmoid; in fp16 by ReLU6 and the same two numbers, because hardsigmoid is lowered to
+    fp32 and back there, outside the delegate. Buffers, because a number in the code would be fp32, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("three", torch.tensor(3.0), persistent=False)
+        self.register_buffer("sixth", torch.tensor(1 / 6), persistent=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        if features.dtype != torch.float16:
+            return nn.functional.hardsigmoid(features)
+        return nn.functional.relu6(features + self.three) * self.sixth
+
+
 class SqueezeExcite(nn.Module):
     """Scales each channel by a gate computed from the pooled image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
+        self.gate: nn.Module = Gate()
         squeezed = nearest_multiple_of_eight(channels / 4)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.squeeze = nn.Conv2d(channels, squeezed, 1)
         self.excite = nn.Conv2d(squeezed, channels, 1)
 
     def forward(self, features: Tensor) -> Tensor:
-        gate = nn.functional.relu(self.squeeze(self.pool(features)))
-        return nn.functional.hardsigmoid(self.excite(gate)) * features
+        squeezed = nn.functional.relu(self.squeeze(self.pool(features)))
+        scaled: Tensor = self.gate(self.excite(squeezed)) * features
+        return scaled
 
 
 class Bottleneck(nn.Module):
@@ -143,8 +160,14 @@ def settle_batch_norm(network: nn.Module, batches: int = 2) -> None:
 
 
 class MobileNetV3Small(EagerModelBase):
+    def __init__(self, hardsigmoid: int = 0) -> None:
+        self._hardsigmoid = hardsigmoid
+
     def get_eager_model(self) -> nn.Module:
         network = MobileNetV3SmallNetwork()
+        for module in network.modules():
+            if self._hardsigmoid and isinstance(module, SqueezeExcite):
+                module.gate = nn.Hardsigmoid()
         settle_batch_norm(network)
         return network
 
