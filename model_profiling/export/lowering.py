@@ -173,7 +173,7 @@ def cure(problem: BaseException) -> str:
 
 def _settings(lowered: Sequence[ExportedProgram]) -> ExecutorchBackendConfig:
     """Keep the initial values of buffers the model writes into, which by default start as garbage; methods
-    share them."""
+    share them, and write a part of one in place, not in a copy."""
     from executorch.exir import ExecutorchBackendConfig
     from executorch.exir.passes import MemoryPlanningPass
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
@@ -184,6 +184,7 @@ def _settings(lowered: Sequence[ExportedProgram]) -> ExecutorchBackendConfig:
         names += [name for name, buffer in signature.inputs_to_buffers.items() if buffer in written]
     return ExecutorchBackendConfig(
         passes=[InitializedMutableBufferPass(names)] if names else [],
+        run_reinplace_pass=bool(names),
         memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=bool(names) and len(lowered) > 1),
     )
 

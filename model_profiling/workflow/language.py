@@ -112,7 +112,9 @@ def profile_language(
     options, progress = options or ProfileOptions(), progress or Silent()
     plan = plan_targets(options.target)
     if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
-        options = replace(options, budget_s=BUDGET_S)
+        # A prompt may take seconds: few inferences tell all about it.
+        warmup = 1 if options.warmup is None else options.warmup
+        options = replace(options, budget_s=BUDGET_S, runs=options.runs or 3, warmup=warmup)
     program = open_program(model, options, progress)
     content = read_program(program)
     known = language_model(content)
