@@ -56,13 +56,21 @@ def meant_run(named: Path) -> Path:
     return named
 
 
+_ALIKE = 0.35
+
+
 def no_run(named: Path) -> InputError:
     """Where nothing is; names the run whose path is most alike."""
     above = next((up for up in named.parents if up.is_dir()), Path())
     folders = [above] if above.parts else [*Path().glob("out_*/runs"), *Path().glob("*/out_*/runs")]
     found = [run for folder in folders for run in runs_below(folder)]
-    near = max(found, key=lambda run: SequenceMatcher(None, str(named), str(run)).ratio(), default=None)
-    cure = f"did you mean {near}?" if near else "use a folder written by sme2prof profile or run"
+    alike = {run: SequenceMatcher(None, str(named), str(run)).ratio() for run in found}
+    near = max(found, key=alike.__getitem__, default=None)
+    cure = (
+        f"did you mean {near}?"
+        if near and alike[near] > _ALIKE
+        else "use a folder written by sme2prof profile or run"
+    )
     return InputError(f"there is no run directory {named}", cure)
 
 

@@ -135,12 +135,13 @@ def _mapped(name: str, paths: Sequence[str]) -> Any:
     schema, form = arrow_schema(TABLES[name]), dataset.ParquetFileFormat()
     if not paths:
         return schema.empty_table()
-    try:
-        pieces = [form.make_fragment(arrow.memory_map(path).read_buffer()) for path in paths]
-        for piece, path in zip(pieces, paths, strict=True):
-            check_columns(schema, piece.physical_schema, Path(path))
-    except (arrow.ArrowException, OSError) as problem:
-        raise FormatError(f"the store's files of {name} cannot be read: {problem}", FIX) from problem
+    pieces = []
+    for path in paths:
+        try:
+            pieces.append(form.make_fragment(arrow.memory_map(path).read_buffer()))
+            check_columns(schema, pieces[-1].physical_schema, Path(path))
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
+            raise FormatError(f"{path} is damaged", FIX) from problem
     return dataset.FileSystemDataset(pieces, schema, form)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -29,9 +30,31 @@ def connect(paths: Mapping[str, Sequence[str]], *, memory: int = _MEMORY) -> duc
         made.close()
         if isinstance(problem, FormatError):
             raise
-        said = str(problem).splitlines()[0]
-        raise FormatError(f"the store's files cannot be read: {said}", FIX) from problem
+        listed = [_text(without_patterns(path)) for found in paths.values() for path in found]
+        raise _unreadable(listed, problem) from problem
     return made
+
+
+def damage(made: duckdb.DuckDBPyConnection, problem: Exception) -> FormatError | None:
+    """The error about the first file of the views that DuckDB cannot read; None if it reads all of them."""
+    views = made.cursor().execute("SELECT sql FROM duckdb_views() WHERE NOT internal").fetchall()
+    listed = [path for (sql,) in views for path in re.findall(r"'(?:[^']|'')+\.parquet'", sql)]
+    found = _unreadable(listed, problem) if listed else None
+    return found if found and found.problem.endswith(_DAMAGED) else None
+
+
+_DAMAGED = "is damaged"
+
+
+def _unreadable(listed: Sequence[str], problem: Exception) -> FormatError:
+    engine = needed("duckdb", "store")
+    with in_memory(_MEMORY) as other:
+        for path in dict.fromkeys(listed):
+            try:
+                other.execute(f"SELECT bit_xor(hash(t)) FROM read_parquet({path}) t").fetchall()  # noqa: S608
+            except (engine.Error, UnicodeDecodeError):
+                return FormatError(f"{path[1:-1]} {_DAMAGED}", FIX)
+    return FormatError(f"the store's files cannot be read: {str(problem).splitlines()[0]}", FIX)
 
 
 def in_memory(memory: int) -> duckdb.DuckDBPyConnection:
@@ -59,9 +82,13 @@ def lock_down(made: duckdb.DuckDBPyConnection, paths: Sequence[str] = ()) -> Non
 
 
 def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
-    answer = made.execute(sql, list(params))
-    names = [column[0] for column in answer.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    engine = needed("duckdb", "store")
+    try:
+        answer = made.execute(sql, list(params))
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    except (engine.Error, UnicodeDecodeError) as problem:
+        raise damage(made, problem) or problem from problem
 
 
 def make_views(made: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INDEX = "store.json"
 _LOCK = ".lock"
 _PATH = re.compile(r"data/([a-z]+)/month=[0-9]{4}-(?:0[1-9]|1[0-2])/[0-9a-f]{32}\.parquet")
-FIX = "find the damage: sme2prof store check --store FOLDER"
+FIX = "find the damage: sme2prof store check --store FOLDER; --repair leaves it out"
 _ANOTHER = "give a folder that contains a store"
 
 
@@ -227,8 +227,8 @@ def batches_in(
                 missing = {name: arrow.nulls(len(batch), schema.field(name).type) for name in schema.names}
                 have = dict(zip(named, batch.columns, strict=True))
                 yield arrow.record_batch(list({**missing, **have}.values()), schema=schema)
-    except (arrow.ArrowException, OSError) as problem:
-        raise FormatError(f"{path} is damaged: {problem}", FIX) from problem
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as problem:
+        raise FormatError(f"{path} is damaged: {str(problem).partition(chr(10))[0]}", FIX) from problem
 
 
 def check_columns(schema: pyarrow.Schema, found: pyarrow.Schema, path: Path) -> None:

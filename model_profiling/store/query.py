@@ -26,7 +26,7 @@ from model_profiling.core.errors import InputError, ProfilingError, RunError
 from model_profiling.core.formatting import did_you_mean, plural
 from model_profiling.core.hints import needed
 from model_profiling.core.records import csv_line
-from model_profiling.store.connection import connect, lock_down
+from model_profiling.store.connection import connect, damage, lock_down
 from model_profiling.store.tables import TABLES_AND_VIEWS
 
 if TYPE_CHECKING:
@@ -203,7 +203,10 @@ def asking(
                 "query fewer rows, or raise the limit: sme2prof query --time-limit SECONDS",
             ) from problem
         except (engine.Error, arrow.ArrowException, OSError, MemoryError) as problem:
-            raise worded(problem, sql, limits.memory) from problem
+            kind = _KIND.search(str(problem))
+            of_files = kind is None or kind[1] in ("IO", "Invalid Input")
+            found = damage(made, problem) if of_files else None
+            raise found or worded(problem, sql, limits.memory) from problem
         finally:
             made.interrupt()
 

@@ -290,6 +290,24 @@ def test_a_damaged_file_is_named(store: Store, tmp_path: Path) -> None:
             ask("FROM runs")
 
 
+def test_damage_inside_a_file_is_no_fault_of_the_question(store: Store, tmp_path: Path) -> None:
+    """The compressed rows are damaged, the list of columns is not: only reading them shows it."""
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy)
+    spoilt = Store.open(copy)
+    (file,) = map(Path, spoilt.files()["runs"])
+    content = bytearray(file.read_bytes())
+    content[8:400] = bytes(392)
+    file.write_bytes(content)
+    for ask in (spoilt.query, spoilt.rows):
+        with pytest.raises(FormatError) as caught:
+            ask("SELECT * FROM runs")
+        says(str(caught.value), file.name, "is damaged", "--repair")
+        assert "\n" not in str(caught.value)
+
+
 def test_the_command_loads_nothing_that_takes_longer_than_a_question(store: Store) -> None:
     """Half of what it took was numpy, pandas and pydantic."""
     script = (
