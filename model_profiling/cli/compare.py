@@ -317,7 +317,8 @@ def _print(
         shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
         frame.say(render_terminal(shown).strip())
         if kept is not None:
-            frame.say(f"Kept in {kept.store} as {kept.tag}: {kept.run_id}.")
+            noisy = "without the tag good, because noise could hide a slowdown above the limit"
+            frame.say(f"Kept in {kept.store} {f'as {kept.tag}' if kept.tag else noisy}: {kept.run_id}.")
         for written in for_tools.pages(page) if page else ():
             frame.say_wrote(written)
     frame.say(headline(comparison))

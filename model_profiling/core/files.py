@@ -388,5 +388,5 @@ def _holder(handle: int) -> str:
     try:
         content = json.loads(os.pread(handle, 4096, 0))
         return f"process {content['pid']}, since {content['since']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "it has just begun"

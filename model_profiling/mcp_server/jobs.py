@@ -204,7 +204,7 @@ def _step(line: str) -> str | None:
     try:
         step = json.loads(line)
         stage = step["stage"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     amount = f" {step['done']}/{step['total']}" if "done" in step else ""
     text = step.get("text")

@@ -120,7 +120,7 @@ def damage_of(home: Path) -> str | None:
         record = json.loads(safe_read.read_text(home / RECORD, errors="strict"))["files"]
         large = sum(facts[0] for facts in record.values() if len(facts) > 1) > _HASHED_EACH_TIME
         found = _contents(home, record if large else {})
-    except (ProfilingError, OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ProfilingError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "its record is missing or cannot be read, or an earlier version wrote it"
     for name in sorted(record.keys() | found.keys()):
         if record.get(name, [])[:3] != found.get(name, [])[:3]:  # all but the inode and times

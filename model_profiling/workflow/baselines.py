@@ -268,13 +268,15 @@ def _shown_name(word: str, row: Row) -> str:
 class KeptVerdict:
     store: str
     run_id: str
-    tag: str
+    tag: str | None
+    """None if nothing regressed, but noise could hide a regression."""
 
 
 def keep_verdict(
     store: Store, run_dir: StrPath, comparison: Comparison, *, device: str | None = None
 ) -> KeptVerdict:
-    """Add the judged run to `store` with its verdict as a tag; refuse a run without a verdict."""
+    """Add the judged run to `store` with its verdict as a tag; refuse a run without a verdict. A run whose
+    noise could hide a regression is added without one."""
     if comparison.answer in (None, "no answer"):
         raise InputError(
             f"{run_dir} has no verdict, so it is not added to the store", "add it by hand: sme2prof store add"
@@ -289,6 +291,10 @@ def keep_verdict(
             f"{judged.path} is {added.runs[0].outcome}",
             "compare the run as it is now: this verdict was not kept",
         )
+    limit = comparison.limit
+    noisy = limit is not None and any(found.could_hide(limit) for found in comparison.series)
+    if noisy and comparison.answer != "failed":
+        return KeptVerdict(store.address, run_id, None)
     tag, other = (BAD, GOOD) if comparison.answer == "failed" else (GOOD, BAD)
     store.tag([run_id], [tag], note=headline(comparison))
     if store.rows("SELECT 1 FROM tags WHERE run_id = ? AND tag = ?", [run_id, other]):

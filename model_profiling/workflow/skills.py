@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath
 
 from model_profiling._version import __version__
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, SetupError, system_reason
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError, system_reason
 from model_profiling.core.hints import DISTRIBUTION
+from model_profiling.core.records import read_json_object
 
 STANDARD = ".agents/skills"
 """A project's skills in the open standard; most assistants look there too."""
@@ -210,11 +211,11 @@ def _digest(text: str | None) -> str:
 def _recorded(folder: Path) -> dict[str, str]:
     """Return path and digest of the files of an earlier install; ignore paths outside its folders."""
     try:
-        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        listed = dict(content["files"])
-    except (OSError, ValueError, TypeError, KeyError):
+        listed = read_json_object(folder / RECORD, "").get("files")
+    except (ProfilingError, OSError):
         return {}
-    return {path: str(digest) for path, digest in listed.items() if _is_below(path)}
+    known = listed if isinstance(listed, dict) else {}
+    return {path: str(digest) for path, digest in known.items() if _is_below(path)}
 
 
 def _is_below(path: str) -> bool:

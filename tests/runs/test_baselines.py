@@ -310,6 +310,17 @@ def test_a_regression_is_kept_as_bad_and_is_no_baseline(
     assert store.rows("SELECT tag FROM tags WHERE run_id = ?", [id_of(b)]) == [{"tag": "good"}]
 
 
+def test_a_run_whose_noise_could_hide_a_regression_is_kept_without_a_tag(
+    store: Store, sme2prof, tmp_path: Path
+) -> None:
+    b = another(SME2, tmp_path / "b", 8)
+    words = ("compare", b, "--against", "store:last-good", "--store", store.root)
+    done = sme2prof(*words, "--fail-on-regression", "0.001", "--add")
+    assert done.returncode == 0, done.tail()
+    says(done.stdout, "without the tag good", "noise could hide", id_of(b))
+    assert store.rows("SELECT tag FROM tags WHERE run_id = ?", [id_of(b)]) == []
+
+
 def test_the_first_run_passes_only_where_that_was_said(
     runs: dict[str, Path], sme2prof, tmp_path: Path
 ) -> None:
