@@ -165,7 +165,7 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["toy_cnn", "--outdir", "{pte}"], ".pte is a file"),
         (["toy_cnn", "--target", "andriod"], "'andriod'; choose from auto, host, emulated"),
         (["toy_cnn", "--target", "moon"], "'moon'; choose from auto, host, emulated"),
-        (["toy_cnn", "--threads", "1,one"], "1 or 1,2,4"),
+        (["toy_cnn", "--threads", "1,one"], "such as 1,2,4"),
         (["toy_cnn", "--resume", "--force"], "give one of them"),
         (["toy_cnn", "--precision", "5"], "--precision"),
         (["toy_cnn", "--quick", "--precision", "0.01"], "leave --quick or --precision out"),
