@@ -113,8 +113,7 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
     parser.add_argument("--android-dir", type=Path, help="the run directory of a phone")
     parser.add_argument("--model-name", help="the model, for the first heading; runs know theirs")
     options, rest = parser.parse_known_args(argv)
-    two = [path for path in (options.mac_dir, options.android_dir) if path]
-    two = [meant_run(path) for path in two]
+    two = [meant_run(path) for path in (options.mac_dir, options.android_dir) if path]
     there = [path for path in two if path.exists()]
     if not options.run_dirs and not there:
         missing = f"there is neither {two[0]} nor {two[-1]}" if len(set(two)) > 1 else "no run is named"

@@ -31,30 +31,30 @@ def connect(paths: Mapping[str, Sequence[str]], *, memory: int = _MEMORY) -> duc
         if isinstance(problem, FormatError):
             raise
         listed = [_text(without_patterns(path)) for found in paths.values() for path in found]
-        raise _unreadable(listed, problem) from problem
+        said = str(problem).splitlines()[0]
+        generic = FormatError(f"the store's files cannot be read: {said}", FIX)
+        raise _first_damaged(listed) or generic from problem
     return made
 
 
-def damage(made: duckdb.DuckDBPyConnection, problem: Exception) -> FormatError | None:
+def damage(made: duckdb.DuckDBPyConnection) -> FormatError | None:
     """The error about the first file of the views that DuckDB cannot read; None if it reads all of them."""
     views = made.cursor().execute("SELECT sql FROM duckdb_views() WHERE NOT internal").fetchall()
-    listed = [path for (sql,) in views for path in re.findall(r"'(?:[^']|'')+\.parquet'", sql)]
-    found = _unreadable(listed, problem) if listed else None
-    return found if found and found.problem.endswith(_DAMAGED) else None
+    return _first_damaged([path for (sql,) in views for path in re.findall(r"'(?:[^']|'')+\.parquet'", sql)])
 
 
-_DAMAGED = "is damaged"
-
-
-def _unreadable(listed: Sequence[str], problem: Exception) -> FormatError:
+def _first_damaged(listed: Sequence[str]) -> FormatError | None:
+    """The same for paths as SQL writes them."""
+    if not listed:
+        return None
     engine = needed("duckdb", "store")
     with in_memory(_MEMORY) as other:
         for path in dict.fromkeys(listed):
             try:
                 other.execute(f"SELECT bit_xor(hash(t)) FROM read_parquet({path}) t").fetchall()  # noqa: S608
             except (engine.Error, UnicodeDecodeError):
-                return FormatError(f"{path[1:-1]} {_DAMAGED}", FIX)
-    return FormatError(f"the store's files cannot be read: {str(problem).splitlines()[0]}", FIX)
+                return FormatError(f"{path[1:-1]} is damaged", FIX)
+    return None
 
 
 def in_memory(memory: int) -> duckdb.DuckDBPyConnection:
@@ -88,7 +88,7 @@ def rows_of(made: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] 
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
     except (engine.Error, UnicodeDecodeError) as problem:
-        raise damage(made, problem) or problem from problem
+        raise damage(made) or problem from problem
 
 
 def make_views(made: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:

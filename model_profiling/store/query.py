@@ -205,7 +205,7 @@ def asking(
         except (engine.Error, arrow.ArrowException, OSError, MemoryError) as problem:
             kind = _KIND.search(str(problem))
             of_files = kind is None or kind[1] in ("IO", "Invalid Input")
-            found = damage(made, problem) if of_files else None
+            found = damage(made) if of_files else None
             raise found or worded(problem, sql, limits.memory) from problem
         finally:
             made.interrupt()
