@@ -153,7 +153,7 @@ def series_table(series: SeriesAnalysis) -> Table:
     rows = [
         (name, *found.cells, str(counts.get(name, MISSING)))
         for name, found in shown.parts.items()
-        if found.ms or counts.get(name)
+        if found.ms or found.percent or counts.get(name)
     ]
     rows.append((_END_TO_END, *shown.end_to_end.cells, str(len(series.operators))))
     return make_table(("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3))

@@ -79,6 +79,7 @@ def test_parts_and_operators_add_up_exactly(rounds: list[list[tuple[int, ...]]])
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(runs, min_size=1, max_size=2))
+@example([[(0, 0, 0, 0, 0, 1987, 7)]])
 def test_what_a_page_shows_adds_up_to_the_last_digit(rounds: list[list[tuple[int, ...]]]) -> None:
     series = series_of([dump_of(part, round=number) for number, part in enumerate(rounds)])
     *parts, whole = column(series_table(series), 1)
