@@ -308,8 +308,18 @@ def worker_command(
 
     Everybody who reaches the scheduler can run code here; docs/how-to/sweeps.md says how to protect it.
     """
-    from model_profiling.sweep.worker import WorkerOptions, parse_scheduler, parse_tls, run_worker
+    from model_profiling.sweep.worker import (
+        WorkerOptions,
+        is_loopback,
+        parse_scheduler,
+        parse_tls,
+        run_worker,
+    )
 
     chosen = parse_scheduler(scheduler, parse_tls(tls_ca, tls_cert, tls_key))
+    if (listen := asked["listen"]) and chosen.tls is None and not is_loopback(listen):
+        frame.warn(
+            f"anybody who can reach {listen} can run code here, as you; give --tls-ca, --tls-cert, --tls-key"
+        )
     run_worker(WorkerOptions(chosen, **asked), frame.say)
     return 0

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _PROMPT, _CONTEXT = 512, 2048
+_NO_CODE = {"trust_remote_code": False}
+"""Else transformers asks on stdin, and with a yes runs Python code that lies in the folder."""
 
 
 def choose_folder(spec: str) -> tuple[Path, Chosen] | None:
@@ -69,8 +71,9 @@ class TransformersModel(LanguageModel):
                 f"{self.folder} needs the Python package 'transformers', which is not installed",
                 pip_install("transformers"),
             ) from problem
-        with blaming(f"transformers cannot read {self.folder / CONFIG}", "correct it"):
-            config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
+        cure = "correct it; a model with code of its own needs a factory, file.py:factory"
+        with blaming(f"transformers cannot read {self.folder / CONFIG}", cure):
+            config = AutoConfig.from_pretrained(self.folder, local_files_only=True, **_NO_CODE)
         text = config.get_text_config()
         if self.layers:
             text.num_hidden_layers = self.layers
@@ -99,7 +102,7 @@ class TransformersModel(LanguageModel):
         from transformers import AutoModelForCausalLM
 
         # "eager" is attention from plain operators. Others decompose into more, which XNNPACK does not take.
-        how = {"attn_implementation": "eager", "dtype": torch.float32}
+        how = {"attn_implementation": "eager", "dtype": torch.float32, **_NO_CODE}
         with blaming(f"transformers makes no causal language model from {self.folder}", "choose another"):
             if any(found for pattern in _WEIGHTS for found in self.folder.glob(pattern)):
                 model = AutoModelForCausalLM.from_pretrained(

@@ -9,7 +9,7 @@ from typing import Any
 from model_profiling.analysis.structure import Aspect
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
-from model_profiling.core.safe_read import stays_inside
+from model_profiling.core.safe_read import inside
 from model_profiling.report.language import case_name
 from model_profiling.report.language_comparison import LanguageComparison
 from model_profiling.run import names
@@ -70,10 +70,11 @@ def _language_cases(home: Path) -> dict[str, Path]:
     path = home / names.LANGUAGE
     fix = "profile it again with `sme2prof llm`"
     try:
-        cases: Any = read_json_object(path, fix, follow=True)["cases"]
+        cases: Any = read_json_object(path, fix)["cases"]
         return {
-            case_name(case["phase"], case["tokens"], case["position"]): home
-            / stays_inside(case["run"], f"{path}: run", folder=True)
+            case_name(case["phase"], case["tokens"], case["position"]): inside(
+                home, case["run"], f"{path}: run"
+            )
             for case in cases
         }
     except (KeyError, TypeError) as problem:

@@ -6,19 +6,21 @@ import shlex
 import shutil
 import tarfile
 import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import Progress
+from model_profiling.core.safe_read import stays_inside
 from model_profiling.run.folders import locked
 from model_profiling.targets.remote.shell import Shell, last_line
 from model_profiling.targets.remote.ssh import SshLink
 
 _LIMIT_S = 6 * 3600.0
 _MOST_BYTES = 2 << 30
+_MOST_FILES = 10_000
 _NO_KIT = 119
 # What is sent is the program, what comes back is the run directory; nothing stays there.
 _SCRIPT = """\
@@ -70,21 +72,26 @@ def _words(config: ProfileConfig) -> list[str]:
 
 
 def _unpacked(archive: IO[bytes], into: Path, title: str) -> Path:
-    """Write the regular files of an archive from a machine that is not trusted into an empty folder."""
+    """Write the regular files of an archive from a machine that is not trusted into an empty folder. It is
+    read as it is, not unpacked from gzip, and sparse files count in full: little may claim to be much."""
     with locked(into):
         if into.exists():
             shutil.rmtree(into)
+        found: dict[str, tarfile.TarInfo] = {}
+        left = _MOST_BYTES
         try:
-            with tarfile.open(fileobj=archive) as packed:
-                for member in packed:
-                    place = PurePosixPath(member.name)
-                    if not member.isreg() or place.is_absolute() or ".." in place.parts:
-                        continue
-                    source, target = packed.extractfile(member), into / place
+            with tarfile.open(fileobj=archive, mode="r:") as packed:
+                for number, member in enumerate(packed):
+                    left -= member.size
+                    if member.size < 0 or left < 0 or number == _MOST_FILES:
+                        raise ValueError("larger than any run")
+                    if member.isreg():
+                        found[stays_inside(member.name, title)] = member
+                for name, member in found.items():
+                    source = packed.extractfile(member)
                     assert source is not None
-                    files.make_folder(target.parent)
-                    with target.open("wb") as stream:
+                    with files.replacing(into / name) as part, part.open("wb") as stream:
                         shutil.copyfileobj(source, stream)
-        except tarfile.TarError as problem:
-            raise SetupError(f"what {title} sent is not a whole run: {problem}", "try again") from problem
+        except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as problem:
+            raise SetupError(f"what {title} sent is not a whole run", "look at that machine") from problem
     return into

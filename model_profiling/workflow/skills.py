@@ -18,9 +18,10 @@ from pathlib import Path, PurePosixPath
 
 from model_profiling._version import __version__
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError, system_reason
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.hints import DISTRIBUTION
 from model_profiling.core.records import read_json_object
+from model_profiling.core.safe_read import read_bytes
 
 STANDARD = ".agents/skills"
 """A project's skills in the open standard; most assistants look there too."""
@@ -225,16 +226,13 @@ def _is_below(path: str) -> bool:
 
 def _content(folder: Path, path: str) -> str | None:
     file = folder / path
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise InputError(
-            f"{file} is a link to a place outside {folder}", "remove the link, or give another --dir"
-        )
+    files.real_folder(folder, file.parent)
     try:
-        return file.read_bytes().decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return None
-    except OSError as problem:
-        raise InputError(f"cannot read {file}: {system_reason(problem)}", "move it away") from problem
+        return read_bytes(file).decode("utf-8", "surrogateescape")
+    except InputError as problem:
+        if isinstance(problem.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
 def _put(folder: Path, new: Mapping[str, str], gone: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ from model_profiling.analysis.run import analyse_run
 from model_profiling.core import files
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.formatting import did_you_mean, listing
+from model_profiling.core.number_formats import parse_format
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export.accuracy import LOWERING_TOLERANCE, deviation, quietly
 from model_profiling.export.exporter import export_model
@@ -120,7 +121,7 @@ def try_change(
     progress, source = progress or Silent(), advice.source
     if advice.why_not or source is None or source.file is None:
         raise InputError(advice.why_not, advice.by_hand)
-    root = _root_of(source.file, advice)
+    root = _root_of(source, source.file, advice)
     recorded = _unchanged(advice.rewrites, root)
     place = open_target(plan_targets(target or TargetChoice()).main)  # fail before anything is exported
     home = outdir or Path("out_try") / f"{source.file.stem}_{source.factory}_{advice.finding.id}"
@@ -150,12 +151,16 @@ def try_change(
     return Tried(advice, home, diff, before, after, outputs, measured, why_not)
 
 
-def _root_of(file: Path, advice: Advice) -> Path:
-    """The folder of the model's own files."""
+def _root_of(source: ModelSource, file: Path, advice: Advice) -> Path:
+    """The folder of the model's own files. The run names the code: none may be a library's, or of the run."""
     if not file.is_file():
         raise InputError(f"the model's file {file} is not there", "try it where the model was exported")
-    if not is_user_code(str(file)) or file.resolve().is_relative_to(advice.run.path.resolve()):
-        raise InputError(f"{file} is not a file of yours", advice.by_hand)
+    quantizer = source.dtype if parse_format(source.dtype).kind == "own" else ""
+    batches = "" if source.calibration.endswith(".npz") else source.calibration_file
+    for named in filter(None, (source.source, quantizer, batches)):
+        code = Path(named.rpartition(":")[0]).resolve()
+        if not is_user_code(str(code)) or code.is_relative_to(advice.run.path.resolve()):
+            raise InputError(f"{code} is not a file of yours", advice.by_hand)
     return import_root(file)
 
 

@@ -215,6 +215,18 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, mon
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
+def test_code_in_a_transformers_folder_is_not_run(tmp_path: Path, monkeypatch) -> None:
+    folder = _folder(tmp_path, "llama")
+    code = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    (folder / "config.json").write_text(json.dumps({**SMALL, "model_type": "evil", "auto_map": code}))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    with pytest.raises(InputError, match=r"custom code .*needs a factory"):
+        export_model(str(folder), outdir=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
 @pytest.mark.parametrize(
     ("kind", "dtype", "saved"), [("llama", "fp16", False), ("qwen2", "int8-dynamic", True)]
 )

@@ -123,9 +123,20 @@ def test_what_cannot_be_tried_is_one_line(package, run_dir, sme2prof, tmp_path, 
     )
     unwritten = tuple(replace(each, rewrite=None) for each in graph.undelegated)
     gone = replace(graph.origin, source=f"{tmp_path / 'gone.py'}:net")
+    (copied / "evil.py").write_text("raise SystemExit('this must never be run')\n")
+    sent = f"{copied / 'evil.py'}:make"
     for kept, code, words in (
         (replace(graph, undelegated=elsewhere), 2, ("other.py does not belong to the model",)),
         (replace(graph, origin=gone), 2, ("gone.py is not there",)),
+        *(
+            (replace(graph, origin=replace(graph.origin, **{key: value})), 2, ("not a file of yours",))
+            for key, value in (
+                ("source", sent),
+                ("dtype", sent),
+                ("dtype", "os:abort"),
+                ("calibration", sent),
+            )
+        ),
         (
             replace(graph, origin=ModelSource("kit", "fp16", "xnnpack")),
             1,

@@ -1,10 +1,12 @@
 """What is known of a machine behind a shell, and the shell text that runs there, without a connection."""
 
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +29,7 @@ from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_ma
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
 from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
+from model_profiling.workflow import elsewhere
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
 SHELLS = [name for name in ("dash", "bash", "mksh", "busybox") if shutil.which(name)]
@@ -501,3 +504,44 @@ def test_why_a_program_does_not_start_there(said: str, reason: str, cure: str) -
 def test_a_program_that_does_not_start_and_gives_no_reason_is_named() -> None:
     assert known_reason("android:R5CT", "/k/r", "earlier\n") is None
     says(not_started("android:R5CT", "/k/r", "").problem, "android:R5CT", "/k/r", "not say why")
+
+
+def packed(name: str, content: bytes = b"{}", mode: str = "w", **header: str) -> bytes:
+    made = io.BytesIO()
+    member = tarfile.TarInfo(name)
+    member.size, member.pax_headers = len(content), header
+    with tarfile.open(fileobj=made, mode=mode, format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(member, io.BytesIO(content))
+    return made.getvalue()
+
+
+SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "dump"}
+NAMED = packed("a", path="b")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    {
+        "nothing": b"",
+        "nonsense": b"Welcome to this machine\n" * 1000,
+        "cut short": packed("dump", bytes(4096))[:2048],
+        "compressed": packed("dump", bytes(1 << 20), mode="w:gz"),
+        "sparse": packed("dump", b"0\n".ljust(512, b"\0"), **SPARSE, **{"GNU.sparse.realsize": str(1 << 40)}),
+        "not a number": packed("dump", b"x\n".ljust(512, b"\0"), **SPARSE, **{"GNU.sparse.realsize": "1"}),
+        "headers of headers": NAMED[:1024] * 2000 + NAMED,
+        "outside": packed("../outside"),
+        "elsewhere": packed("/tmp/elsewhere"),
+        "no name": packed("a", path="a\0b"),
+    }.items(),
+    ids=lambda sent: sent[0],
+)
+def test_a_run_from_another_machine_is_whole_and_stays_in_its_folder(
+    sent: tuple[str, bytes], tmp_path: Path
+) -> None:
+    into = tmp_path / "runs" / "emulated-board"
+    with pytest.raises((SetupError, FormatError), match="ssh:board") as refusal:
+        elsewhere._unpacked(io.BytesIO(sent[1]), into, "ssh:board")
+    assert "\n" not in str(refusal.value)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    elsewhere._unpacked(io.BytesIO(packed("./manifest.json")), into, "ssh:board")
+    assert [path.name for path in into.rglob("*")] == ["manifest.json"]

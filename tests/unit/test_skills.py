@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -198,6 +199,11 @@ def test_a_link_or_a_record_cannot_lead_out_of_the_folder(tmp_path: Path) -> Non
     (folder / RECORD).write_text(json.dumps({"schema_version": 1, "files": listed}))
     assert install_skills(folder).removed == ()
     assert keep.read_text() == "keep\n"
+    (folder / RECORD).write_text(json.dumps({"schema_version": 1, "files": {"sme2prof-x/pipe": "0"}}))
+    (folder / "sme2prof-x").mkdir()
+    os.mkfifo(folder / "sme2prof-x" / "pipe")
+    with refused(InputError, "a named pipe"):
+        install_skills(folder)
 
 
 def test_for_and_dir_together_and_unknown_assistants_are_refused(tmp_path, sme2prof):
