@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _PRINTED, _IN_JSON = 100, 100_000
 _WIDEST = 60
-_MOST_SQL = 1 << 20
 
 
 @frame.command(
@@ -90,7 +89,7 @@ def query_command(
         raise click.UsageError("give only one of --csv, --parquet and --json")
     if sql == "-":
         try:
-            sql = sys.stdin.buffer.read(_MOST_SQL).decode()
+            sql = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as problem:
             raise InputError("standard input is not UTF-8", "give SQL as text") from problem
     with only_arrow():

@@ -305,7 +305,7 @@ class Measuring:
         """Remove the runner's output for launches that do not count: killed too early, or repeated."""
         folder = self.place.path / LAUNCHES
         told = {entry.told for entry in self.journal.entries()}
-        for path in () if folder.is_symlink() else folder.glob(f"*{RUNNER_JSON}"):
+        for path in folder.glob(f"*{RUNNER_JSON}"):
             if self.place.relative(path) not in told:
                 path.unlink()
 

@@ -81,8 +81,6 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
     written = []
     for dump in analysis.dumps:
         folder = out
-        if out is None and dump.path.is_relative_to(home):
-            files.real_folder(home, dump.path.parent)
         if out is not None and stems[dump.stem] > 1:
             # Dumps with the same name lie in different folders, so their files do too.
             folder = out / dump.path.parent.resolve().relative_to(home.resolve())

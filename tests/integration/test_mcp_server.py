@@ -66,6 +66,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(folder / WITH_SME2, leaking)
     (leaking / "report.md").unlink()
     (leaking / "report.md").symlink_to(outside / "model.py")
+    (leaking / "more").symlink_to(outside)
     return folder
 
 
@@ -200,13 +201,12 @@ def test_emulated_times_are_never_given(client: Assistant) -> None:
     assert {one["ms"] for one in operators["operators"]} == {None}
 
 
-@pytest.mark.parametrize(
-    "place", ["..", "../outside", "/etc", "link_out", f"link_out/{RUN}", "leaking", "a\0b"]
-)
+@pytest.mark.parametrize("place", ["..", "../outside", "/etc", "link_out", f"link_out/{RUN}", "a\0b"])
 def test_nothing_outside_of_the_root_is_read(client: Assistant, place: str) -> None:
     said = client.refused("summary", run=place)
     assert "outside the root" in said or "path is empty" in said
     assert "`runs`" in said
+    assert "link to a folder outside" in client.refused("summary", run="leaking")
 
 
 @pytest.mark.parametrize(

@@ -103,15 +103,6 @@ def test_what_is_damaged_is_made_again_once_and_that_is_said(home: Path, kind: s
     assert list(home.parent.iterdir()) == [home]
 
 
-def test_a_link_as_entry_is_replaced_and_what_it_leads_to_stays(home: Path, tmp_path: Path) -> None:
-    """Even to a whole entry: it may be one that somebody else keeps elsewhere."""
-    home.rename(tmp_path / "elsewhere")
-    home.symlink_to(tmp_path / "elsewhere")
-    assert cached(home, make, "a tool", fetch=True) == home
-    says(take_repair_notes()[0], "link")
-    assert not home.is_symlink() and (tmp_path / "elsewhere" / PROGRAM).is_file()
-
-
 def test_large_entries_are_hashed_where_a_file_changed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_HASHED_EACH_TIME", 0)
     hashed: list[Path] = []
