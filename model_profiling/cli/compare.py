@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import click
 
@@ -22,7 +21,7 @@ from model_profiling.report.comparison_document import (
     comparison_page,
     headline,
 )
-from model_profiling.report.document import Block, Folded
+from model_profiling.report.document import Block, Folded, Heading
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.run import Times, names
 from model_profiling.runner.machine import parse_target, target_kinds
@@ -131,6 +130,7 @@ def compare_command(
     given = [_OPTIONS.get(name, name) for name, value in asked.items() if value]
     kept: KeptVerdict | None = None
     unkept: ProfilingError | None = None
+    comparison: Comparison | LanguageComparison
     failed, folder = 0, Path()
     if against is not None:
         if b is not None:
@@ -152,55 +152,51 @@ def compare_command(
     elif given:
         raise click.UsageError(f"--{given[0]} is for programs (.pte): A and B are measurements")
     elif times is None and (homes := language_folders(a, b)) is not None:
-        found = compare_language(*homes, **gates, across_machines=across_machines)
-        return _tell_cases(found, out, markdown, junit, quiet=quiet, as_json=as_json)
+        comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
-    if problem := tell_of_comparison(comparison):
-        frame.warn(problem)
-    _write_summaries(markdown, junit, comparison_document(comparison), comparison)
+    told = _told(comparison)
+    _write_summaries(told, markdown, junit)
     wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
-    page = _written(comparison, wanted, asked=out is not None) if wanted else None
-    _print(comparison, kept, page, quiet=quiet, as_json=as_json)
+    page = _written(told, wanted, asked=out is not None) if wanted else None
+    if as_json:
+        about = {"report": str(page) if page else None, "kept": record_json(kept) if kept else None}
+        frame.facts({**told.facts, **about})
+    else:
+        _print(told, kept, page, quiet=quiet)
     return _exit_code(comparison, unkept) or failed
 
 
-def _write_summaries(
-    markdown: Path | None, junit: Path | None, blocks: Sequence[Block], *comparisons: Comparison
-) -> None:
-    if markdown is not None:
-        files.write_out(markdown, render_markdown(blocks))
-    if junit is not None:
-        files.write_out(junit, comparison_junit(*comparisons))
+class _Told(NamedTuple):
+    """What is told of a comparison, of two runs or of two language models."""
+
+    headline: str
+    blocks: list[Block]
+    """The first is the headline."""
+    title: str
+    page: list[Block]
+    facts: dict[str, object]
+    cases: tuple[Comparison, ...]
 
 
-def _tell_cases(
-    found: LanguageComparison,
-    out: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
-    *,
-    quiet: bool,
-    as_json: bool,
-) -> int:
-    """Write and print the comparison of two language models; return the exit code."""
+def _told(found: Comparison | LanguageComparison) -> _Told:
+    if isinstance(found, Comparison):
+        said, page = headline(found), comparison_page(found)
+        return _Told(said, comparison_document(found), *page, comparison_facts(found), (found,))
     from model_profiling.report.language_comparison import language_comparison_document
 
-    blocks = language_comparison_document(found)
-    _write_summaries(markdown, junit, blocks, *(each for _, each in found.cases))
-    page = out or (None if quiet or as_json else Path(names.COMPARISON))
-    if page is not None:
-        write_page(blocks, page, "Prompt and answer: B compared with A")
-    if as_json:
-        frame.facts({**found.facts(), "report": str(page) if page else None})
-    else:
-        if not quiet:
-            shown = [block for block in blocks[1:] if not isinstance(block, Folded)]
-            frame.say(render_terminal(shown).strip())
-            for written in for_tools.pages(page) if page else ():
-                frame.say_wrote(written)
-        frame.say(found.headline)
-    return _exit_code(found, None)
+    blocks, cases = language_comparison_document(found), tuple(each for _, each in found.cases)
+    title = "Prompt and answer: B compared with A"
+    return _Told(found.headline, blocks, title, [Heading(title, 1), *blocks], found.facts(), cases)
+
+
+def _write_summaries(told: _Told, markdown: Path | None, junit: Path | None) -> None:
+    if problem := tell_of_comparison(told.blocks):
+        frame.warn(problem)
+    if markdown is not None:
+        files.write_out(markdown, render_markdown(told.blocks))
+    if junit is not None:
+        files.write_out(junit, comparison_junit(*told.cases))
 
 
 _OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input"}
@@ -293,11 +289,10 @@ def _measured(
     return found.comparison, failed, found.home
 
 
-def _written(comparison: Comparison, page: Path, *, asked: bool) -> Path | None:
+def _written(told: _Told, page: Path, *, asked: bool) -> Path | None:
     """Write the page and return its path; a page that was not asked for fails no comparison."""
-    title, blocks = comparison_page(comparison)
     try:
-        return write_page(blocks, page, title)
+        return write_page(told.page, page, told.title)
     except InputError as problem:
         if asked:
             raise
@@ -305,23 +300,17 @@ def _written(comparison: Comparison, page: Path, *, asked: bool) -> Path | None:
         return None
 
 
-def _print(
-    comparison: Comparison, kept: KeptVerdict | None, page: Path | None, *, quiet: bool, as_json: bool
-) -> None:
-    if as_json:
-        about = {"report": str(page) if page else None, "kept": record_json(kept) if kept else None}
-        frame.facts({**comparison_facts(comparison), **about})
-        return
-    # The headline comes last: on a terminal that is what people read first.
+def _print(told: _Told, kept: KeptVerdict | None, page: Path | None, *, quiet: bool) -> None:
+    """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
-        shown = [found for found in comparison_document(comparison)[1:] if not isinstance(found, Folded)]
+        shown = [block for block in told.blocks[1:] if not isinstance(block, Folded)]
         frame.say(render_terminal(shown).strip())
         if kept is not None:
             noisy = "without the tag good, because noise could hide a slowdown above the limit"
             frame.say(f"Kept in {kept.store} {f'as {kept.tag}' if kept.tag else noisy}: {kept.run_id}.")
         for written in for_tools.pages(page) if page else ():
             frame.say_wrote(written)
-    frame.say(headline(comparison))
+    frame.say(told.headline)
 
 
 def _exit_code(comparison: Comparison | LanguageComparison, unkept: ProfilingError | None) -> int:

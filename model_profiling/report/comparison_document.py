@@ -198,11 +198,11 @@ def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
         slower = percent(worst.slowdown)
         said = f"Regression: B is {slower} slower than A in {worst.name}{_rates(comparison, worst, 'B')}"
-        return False, f"{said}, more than the {percent(limit)} allowed{_about_arm(comparison)}."
+        return False, f"{said}, more than the {percent(limit)} allowed{about_arm(comparison)}."
     if comparison.not_comparable:
         count = plural(len(comparison.not_comparable), "experiment")
         return False, f"No answer: {count} cannot be compared."
-    return True, f"No regression beyond {percent(limit)}{_about_arm(comparison)}."
+    return True, f"No regression beyond {percent(limit)}{about_arm(comparison)}."
 
 
 def _largest(comparison: ComparisonFacts) -> str:
@@ -220,7 +220,7 @@ def _largest(comparison: ComparisonFacts) -> str:
             found, ratio=_inverse(found.ratio), low=_inverse(found.high), high=_inverse(found.low)
         )
     faster = speedup_text(found, f" as fast as {slow}{where}")
-    said = f"{fast} is {faster}{_rates(comparison, largest, largest.faster or 'B')}{_about_arm(comparison)}."
+    said = f"{fast} is {faster}{_rates(comparison, largest, largest.faster or 'B')}{about_arm(comparison)}."
     return said if largest.faster else f"No significant difference: {said}"
 
 
@@ -246,7 +246,7 @@ def _named_sides(comparison: ComparisonFacts) -> tuple[str, str]:
     return (f"A ({a})", f"B ({b})") if a and b and a != b else ("A", "B")
 
 
-def _about_arm(comparison: ComparisonFacts) -> str:
+def about_arm(comparison: ComparisonFacts) -> str:
     """Return `, on x86_64: says nothing about Arm` if a side was measured on a CPU that is not Arm."""
     sides = {name: side for name, side in (("A", comparison.a), ("B", comparison.b)) if side.is_arm is False}
     if not sides:
@@ -304,20 +304,20 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
         if found.end_to_end.ratio is not None
     )
     blocks += [doc.Paragraph(note) for note in notes]
-    reasons = not_compared(comparison)
+    reasons = _not_compared(comparison)
     blocks += doc.make_list((*reasons, *warnings(comparison)))
-    if comparison.differing_facts:
-        blocks += [
-            doc.Paragraph("What else differs:"),
-            doc.make_table(
-                ("what", "A", "B"), [(what, *map(doc.Code, of)) for what, *of in comparison.differing_facts]
-            ),
-        ]
+    blocks += differences_table(comparison.differing_facts)
     for found in comparison.series:
         if details := tuple(_details(found)):
             whose = f"{found.name}: c" if len(comparison.series) > 1 else "C"
             blocks.append(doc.Folded(f"{whose}ategories and operators", details))
     return blocks
+
+
+def differences_table(differing: Sequence[tuple[str, str, str]]) -> Iterator[doc.Block]:
+    if differing:
+        yield doc.Paragraph("What else differs:")
+        yield doc.make_table(("what", "A", "B"), [(what, *map(doc.Code, of)) for what, *of in differing])
 
 
 def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
@@ -338,14 +338,23 @@ def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
     return title, list(with_terms([*blocks, parts_bars(bars, shares=False)] if bars else blocks))
 
 
-def not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
+def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
+    return tuple(line.text for line in warning_lines(_incomparable(comparison), _known(comparison)))
+
+
+def _incomparable(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
     if _only_apart_from_time(comparison):
-        return (f"No times are compared: {comparison.not_comparable[0].end_to_end.reason}",)
-    told = (
-        Diagnostic(found.after, "not_comparable", found.end_to_end.reason)
-        for found in comparison.not_comparable
-    )
-    return tuple(line.text for line in warning_lines(told, _known(comparison)))
+        reason = comparison.not_comparable[0].end_to_end.reason
+        yield Diagnostic(None, "not_comparable", f"No times are compared: {reason}")
+        return
+    for found in comparison.not_comparable:
+        yield Diagnostic(found.after, "not_comparable", found.end_to_end.reason)
+
+
+def remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
+    """Yield what is not compared, and what a reader must know before trusting the answer."""
+    yield from _incomparable(comparison)
+    yield from _remarks(comparison)
 
 
 def _only_apart_from_time(comparison: ComparisonFacts) -> bool:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from model_profiling.core.formatting import capitalized, listing, plural
 from model_profiling.report import document as doc
-from model_profiling.report.comparison import Answer
+from model_profiling.report.comparison import Answer, SeriesComparison
 from model_profiling.report.comparison_document import (
     Comparison,
+    about_arm,
     comparison_document,
     comparison_facts,
+    differences_table,
     end_to_end_table,
     headline,
-    not_compared,
-    warnings,
+    remarks,
 )
+from model_profiling.run import Series
+from model_profiling.run.remarks import warning_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class LanguageComparison:
     cases: tuple[tuple[str, Comparison], ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
+    programs: tuple[str, str] = ("", "")
 
     @property
     def answer(self) -> Answer | None:
@@ -41,13 +46,35 @@ class LanguageComparison:
     @property
     def headline(self) -> str:
         """What failed or has no answer; if nothing did, or no gate was given, one sentence about all."""
+        if self.answer is None:
+            return self._changes
         if self.answer == "passed":
             return f"{plural(len(self.cases), 'case')}: {headline(self.cases[0][1])}"
-        if self.answer is not None:
-            told = [(name, each) for name, each in self.cases if each.answer == self.answer]
-        else:
-            told = [max(self.cases, key=lambda case: _largest(case[1]))]
+        told = [(name, each) for name, each in self.cases if each.answer == self.answer]
         return " ".join(f"{capitalized(name)}: {headline(each)}" for name, each in told)
+
+    @property
+    def _changes(self) -> str:
+        """In how many cases B is faster and slower, and where most: the prompt may gain, the answer lose."""
+        rows = [
+            (f"{name}, {row.name}" if len(each.series) > 1 else name, row)
+            for name, each in self.cases
+            for row in each.series
+        ]
+        faster = [(name, row) for name, row in rows if row.faster == "B"]
+        slower = [(name, row) for name, row in rows if row.faster == "A"]
+        if not faster and not slower and not all(row.comparable for _, row in rows):
+            return next(headline(each) for _, each in self.cases if each.not_comparable)
+        of = f"of {plural(len(rows), 'case' if len(rows) == len(self.cases) else 'comparison')}"
+        said = [
+            f"{word} in {len(found)} {of} ({_largest(found)})"
+            for word, found in (("faster", faster), ("slower", slower))
+            if found
+        ]
+        about = about_arm(self.cases[0][1])
+        if not said:
+            return f"No significant difference in any {of}{about}."
+        return f"B is {' and '.join(said)}{about}."
 
     def facts(self) -> dict[str, object]:
         return {
@@ -62,9 +89,9 @@ class LanguageComparison:
         }
 
 
-def _largest(found: Comparison) -> tuple[bool, float]:
-    """The size of its largest change; a significant one is larger than any other."""
-    return max((each.faster is not None, abs(each.slowdown or 0.0)) for each in found.series)
+def _largest(found: Sequence[tuple[str, SeriesComparison]]) -> str:
+    name, row = max(found, key=lambda each: abs(each[1].slowdown or 0.0))
+    return f"{'most in ' if len(found) > 1 else ''}{name}, {row.end_to_end.ratio:.2f}x"
 
 
 def language_comparison_document(found: LanguageComparison) -> list[doc.Block]:
@@ -75,15 +102,21 @@ def language_comparison_document(found: LanguageComparison) -> list[doc.Block]:
         rows = tables.setdefault(table.headers, [])
         rows += [(name, *row) for row in table.rows]
         right[table.headers] = [place + 1 for place in table.numbers]
-    lines = [
-        f"{name}: {line}" for name, each in found.cases for line in (*not_compared(each), *warnings(each))
-    ]
+    told = (replace(remark, series=Series(name)) for name, each in found.cases for remark in remarks(each))
+    lines = [line.text for line in warning_lines(told)]
     for side, only in (("A", found.only_a), ("B", found.only_b)):
         lines += [f"only {side} has {listing(only)}: not compared"] if only else []
+    programs = ("program", *found.programs)
+    differing = dict.fromkeys(
+        row for _, each in found.cases for row in each.differing_facts if row[0] != programs[0]
+    )
+    if len({*found.programs}) > 1:
+        differing = {programs: None, **differing}
     return [
         doc.Heading(found.headline),
         doc.Paragraph(("A is ", doc.Code(found.a), ", B is ", doc.Code(found.b), ".")),
         *(doc.make_table(("case", *headers), rows, right[headers]) for headers, rows in tables.items()),
         *doc.make_list(lines),
+        *differences_table(tuple(differing)),
         *(doc.Folded(name, tuple(comparison_document(each))) for name, each in found.cases),
     ]

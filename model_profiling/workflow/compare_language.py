@@ -15,13 +15,12 @@ from model_profiling.report.language_comparison import LanguageComparison
 from model_profiling.run import names
 from model_profiling.workflow.compare import compare
 
+_FIX = "profile it again with `sme2prof llm`"
+
 
 def language_folders(a: Path, b: Path) -> tuple[Path, Path] | None:
     """Return the folders of `llm.json` if both are profiles of a language model; None if neither is."""
-    found = [
-        next((home for home in (path, path / "runs") if (home / names.LANGUAGE).is_file()), None)
-        for path in (a, b)
-    ]
+    found = [_home(path) for path in (a, b)]
     if found[0] is None or found[1] is None:
         known = next((path for path, home in zip((a, b), found, strict=True) if home), None)
         if known is not None:
@@ -34,6 +33,12 @@ def language_folders(a: Path, b: Path) -> tuple[Path, Path] | None:
     return found[0], found[1]
 
 
+def _home(path: Path) -> Path | None:
+    if path.name == names.LANGUAGE and path.is_file():
+        return path.parent
+    return next((home for home in (path, path / "runs") if (home / names.LANGUAGE).is_file()), None)
+
+
 def compare_language(
     a: Path,
     b: Path,
@@ -43,10 +48,16 @@ def compare_language(
     fail_on: Iterable[Aspect] = (),
 ) -> LanguageComparison:
     """Judge each case of the `llm` profile in B against the same case in A."""
-    ours, theirs = _language_cases(a), _language_cases(b)
+    (ours, before), (theirs, after) = _language_cases(a), _language_cases(b)
     both = [name for name in ours if name in theirs]
     if not both:
         raise InputError(f"{a} and {b} have no case in common", "give both the same --prompt and --context")
+    for home, runs in ((a, ours), (b, theirs)):
+        if gone := next((runs[name] for name in both if not runs[name].is_dir()), None):
+            raise InputError(
+                f"{home / names.LANGUAGE} names {gone.relative_to(home)}, which is not there",
+                f"copy it, too, or {_FIX}",
+            )
     gated = tuple(fail_on)
     return LanguageComparison(
         str(a),
@@ -62,20 +73,21 @@ def compare_language(
         ),
         tuple(name for name in ours if name not in theirs),
         tuple(name for name in theirs if name not in ours),
+        (before, after),
     )
 
 
-def _language_cases(home: Path) -> dict[str, Path]:
-    """The run of each case, by the case's name."""
+def _language_cases(home: Path) -> tuple[dict[str, Path], str]:
+    """Return the run of each case, by the case's name, and the name of the program."""
     path = home / names.LANGUAGE
-    fix = "profile it again with `sme2prof llm`"
     try:
-        cases: Any = read_json_object(path, fix)["cases"]
-        return {
+        profile: Any = read_json_object(path, _FIX)
+        cases = {
             case_name(case["phase"], case["tokens"], case["position"]): inside(
                 home, case["run"], f"{path}: run"
             )
-            for case in cases
+            for case in profile["cases"]
         }
     except (KeyError, TypeError) as problem:
-        raise FormatError(f"{path} is damaged ({problem})", fix) from problem
+        raise FormatError(f"{path} is damaged ({problem})", _FIX) from problem
+    return cases, str(profile.get("program", ""))

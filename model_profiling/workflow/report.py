@@ -13,7 +13,6 @@ from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
-from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, charts_in
 from model_profiling.report.html import render_html
@@ -170,8 +169,8 @@ def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block
     return "; ".join(filter(None, problems)) or None
 
 
-def tell_of_comparison(comparison: Comparison) -> str | None:
-    return _add(comparison_summary(comparison))
+def tell_of_comparison(blocks: Iterable[Block]) -> str | None:
+    return _add(comparison_summary(blocks))
 
 
 def _add(blocks: Iterable[Block]) -> str | None:

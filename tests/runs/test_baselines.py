@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import ARM, EMULATED, SME2, Json, edit, rename_launches, slow_down
+from recorded_runs import ARM, EMULATED, SME2, Json, edit, put, rename_launches, slow_down
 from said import says
 
 from model_profiling.core.errors import FormatError, InputError
@@ -165,12 +165,12 @@ def test_phases_of_a_language_model_are_told_in_tokens_and_other_cases_refused(t
     assert row["tokens_per_s"] == pytest.approx(1e3 / row["median_ms"])
 
 
-def profile_of(home: Path, *runs: tuple[Path, int]) -> Path:
+def profile_of(home: Path, *runs: tuple[Path, int], program: str = "small.pte") -> Path:
     """A folder of `sme2prof llm` with these runs of one token at these positions."""
     cases = [
         {"phase": "answer", "tokens": 1, "position": at, "run": run.name} for run, at in runs
     ]  # fmt: skip
-    (home / "llm.json").write_text(json.dumps({"cases": cases}))
+    (home / "llm.json").write_text(json.dumps({"cases": cases, "program": program}))
     return home
 
 
@@ -195,6 +195,33 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
         done = sme2prof("compare", profile_of(a, made[0][1]), other)
         assert done.returncode == 2
         says(done.stderr, said or "no case in common")
+
+
+def test_a_change_of_a_language_model_is_told_for_all_cases(tmp_path, sme2prof, monkeypatch) -> None:
+    homes = tmp_path / "a", tmp_path / "b"
+    made = [
+        [(phase(SME2, home / f"at{at}", 8 + side, at), at) for at in (5, 6, 7)]
+        for side, home in enumerate(homes)
+    ]
+    for side, at, factor, load in ((0, 1, 1, 0.2), (0, 2, 1, 0.3), (1, 1, 1.5, 4.5), (1, 2, 0.5, 4.6)):
+        slow_down(made[side][at][0], factor)
+        put(made[side][at][0] / "manifest.json", "machine.before.load_average", load)
+    a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], program="other.pte")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "job.md"))
+    done = sme2prof("compare", a / "llm.json", b)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    says(last, "B is faster in 2 of 6 comparisons (most in answer after 7 tokens", "2.00x")
+    says(last, "slower in 2 of 6 comparisons (most in answer after 6 tokens", "0.67x")
+    says(done.stdout, "load was 0.2 to 0.3 before A and 4.5 to 4.6 before B", "other.pte")
+    assert done.stdout.count("the machine's load") == 1
+    assert "B is faster in 2 of 6" in (tmp_path / "job.md").read_text()
+    same = sme2prof("compare", a, a)
+    says(same.stdout.splitlines()[-1], "No significant difference in any of 6 comparisons")
+    shutil.rmtree(made[1][0][0])
+    done = sme2prof("compare", a, b)
+    assert done.returncode == 2
+    says(done.stderr, "llm.json names at5, which is not there; copy it, too, or profile it again")
 
 
 def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: dict[str, Path]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from model_profiling.core.formatting import milliseconds
-from model_profiling.report.comparison_document import Comparison, comparison_document
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Folded, Heading, Paragraph, Table, Text
 from model_profiling.report.run_report import speedups
@@ -66,8 +66,8 @@ def run_summary(data: ReportData, report: Path) -> list[Block]:
     return [Heading(data.title, 3), *answers(data).opening(), *table, Paragraph(files)]
 
 
-def comparison_summary(comparison: Comparison) -> list[Block]:
-    return [_short(block) for block in comparison_document(comparison) if not isinstance(block, Folded)]
+def comparison_summary(blocks: Iterable[Block]) -> list[Block]:
+    return [_short(block) for block in blocks if not isinstance(block, Folded)]
 
 
 def _short(block: Block) -> Block:
