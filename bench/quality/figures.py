@@ -20,6 +20,8 @@ THRESHOLD = 0.003
 FALSE_ALLOWED = 0.05
 NOISY = 0.20
 """From this spread of processes' medians on a machine counts as noisy."""
+REFUSED = 0.95
+"""From this share of trials on a condition counts as refused."""
 NOISY_WANTED = {0.01: 0.80, 0.02: 0.95, 0.03: 0.95}
 QUIET_WANTED = {0.01: 0.95}
 
@@ -33,6 +35,7 @@ class Figures:
     claimed: dict[float, float]
     false_without_threshold: float
     wrong_way: float
+    refused: float
 
 
 def judge(pool: Pool, method: Method, trials: int, seed: str) -> Figures:
@@ -45,7 +48,8 @@ def judge(pool: Pool, method: Method, trials: int, seed: str) -> Figures:
     claimed = {work: share(work, -1) if work else share(work, -1, 1) for work in EFFECTS}
     wrong_way = float(np.mean([share(work, 1) for work in EFFECTS if work]))
     seconds = float(np.mean([answer.seconds for each in answers.values() for answer in each]))
-    return Figures(seconds, claimed, share(0.0, -1, 1, threshold=0.0), wrong_way)
+    refused = float(np.mean([answer.refused for each in answers.values() for answer in each]))
+    return Figures(seconds, claimed, share(0.0, -1, 1, threshold=0.0), wrong_way, refused)
 
 
 def judge_all(campaign: Campaign, trials: int, seed: int) -> dict[str, dict[str, Figures]]:
@@ -107,10 +111,15 @@ class Outcome:
 
 def outcomes(campaign: Campaign, figures: dict[str, dict[str, Figures]]) -> list[Outcome]:
     """The promises: on a noisy machine 2% and 3% nearly always and 1% mostly, on a quiet one 1% nearly
-    always, and hardly ever something that is not there."""
+    always, and hardly ever something that is not there; or a refusal within two launches."""
     found = []
     for name, pool in campaign.pools.items():
-        claimed = figures[name][ADAPTIVE].claimed
+        method = figures[name][ADAPTIVE]
+        claimed = method.claimed
+        if method.refused >= REFUSED:
+            why = f"refused after {method.seconds:.1f} s in {method.refused:.0%} of trials"
+            found.append(Outcome(name, why, claimed[0.0] <= FALSE_ALLOWED))
+            continue
         if spread(pool) >= NOISY:
             wanted = NOISY_WANTED
         elif not CONDITIONS[name].neighbours.count:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling.statistics.latency import CROWDED_LOOK, crowded
 from model_profiling.statistics.lockstep import (
     FIRST_LOOK,
     Launches,
@@ -39,6 +40,8 @@ class Answer:
     ratio: float
     sure: bool
     seconds: float
+    refused: bool = False
+    """Whether it ended because the threads had too few cores."""
 
     def claims(self, threshold: float) -> int:
         """-1 for slower, 1 for faster, 0 for neither; what matters less than `threshold` is not claimed."""
@@ -153,6 +156,8 @@ def adaptive(pool: Pool, pair: Pair, draw: random.Random) -> Answer:
     taken: list[Launch] = []
     spent = 0.0
     for launch in draw.sample(pool.launches, len(pool.launches)):
+        if len(taken) >= CROWDED_LOOK and _crowded(taken, pair, pool.threads):
+            return Answer(1.0, False, spent, refused=True)
         if len(taken) >= EXACT_ROUNDS and spent >= BUDGET_S:
             break
         if len(taken) >= FIRST_LOOK and precise_enough_launches(*_sides(taken, pair), resolution=CLOCK_NS):
@@ -160,6 +165,11 @@ def adaptive(pool: Pool, pair: Pair, draw: random.Random) -> Answer:
         taken.append(launch)
         spent += launch.pair_seconds
     return _judged(taken, pair)
+
+
+def _crowded(taken: Sequence[Launch], pair: Pair, threads: int) -> bool:
+    uses = ([launch.used_ns[name] for launch in taken] for name in pair)
+    return any(crowded(sum(cpu for cpu, _ in use), sum(wait for _, wait in use), threads) for use in uses)
 
 
 def _sides(taken: Sequence[Launch], pair: Pair) -> tuple[Launches, Launches]:

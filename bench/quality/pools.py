@@ -58,6 +58,7 @@ CONDITIONS = {
     "changing": Condition("a changing load", Neighbours(2, changing=True), 1, 7),
     "threads": Condition("two threads, quiet", Neighbours(), 2, 4),
     "threads-one": Condition("two threads, one neighbour", Neighbours(1), 2, 7),
+    "threads-two": Condition("two threads, two neighbours", Neighbours(2), 2, 4),
 }
 
 
@@ -67,6 +68,8 @@ class Launch:
 
     seconds: float
     turns_ns: dict[str, tuple[tuple[int, ...], ...]]
+    used_ns: dict[str, tuple[int, int]]
+    """Of each program's threads: CPU time, and how long they waited for a core."""
 
     @property
     def pair_seconds(self) -> float:
@@ -198,9 +201,11 @@ class _Bench:
             order_seed=self.draw.getrandbits(32),
         )
         began = time.monotonic()
-        turns = self.target.execute_lockstep(asked, self.scratch, "launch").turns
+        outcome = self.target.execute_lockstep(asked, self.scratch, "launch")
+        turns, uses = outcome.turns, outcome.machine.children
         seconds = time.monotonic() - began
         own: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
         for child, times in zip(turns.child, turns.iterations_ns, strict=True):
             own[names[child]].append(times)
-        return Launch(seconds, {name: tuple(taken) for name, taken in own.items()})
+        used = {name: (use.cpu_ns, use.waited_ns or 0) for name, use in zip(names, uses, strict=True)}
+        return Launch(seconds, {name: tuple(taken) for name, taken in own.items()}, used)

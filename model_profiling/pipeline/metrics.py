@@ -40,6 +40,7 @@ from model_profiling.run.remarks import Diagnostic
 from model_profiling.statistics.latency import (
     Conditions,
     LatencySummary,
+    StabilityWarning,
     latency_warnings,
     launch_warnings,
     machine_warnings,
@@ -137,9 +138,12 @@ def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Ite
     for series in known:
         found = timed(journal, series)
         in_turns = _in_turns(journal.ended_well("untraced", series))
-        warnings = (
-            launch_warnings(list(found.launches.values())) if in_turns else latency_warnings(found.rounds)
-        )
+        if found.crowded:
+            warnings: tuple[StabilityWarning, ...] = (found.crowded,)  # all others follow from it
+        elif in_turns:
+            warnings = launch_warnings(list(found.launches.values()))
+        else:
+            warnings = latency_warnings(found.rounds)
         for warning in warnings:
             yield Diagnostic(series, warning.code, warning.seen, warning.advice)
 

@@ -23,12 +23,13 @@ from model_profiling.core.errors import RunError
 from model_profiling.core.formatting import listing
 from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
 from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
-from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
+from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches, timed
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH, variant_of, with_method
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
+from model_profiling.statistics.latency import CROWDED_LOOK
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets.command import LOG
@@ -325,15 +326,24 @@ class Rounds:
         settings = self._settings
         if rounds >= (settings.most_rounds if self._in_turns else self._most_alone):
             return "rounds"
+        if self._in_turns and rounds >= CROWDED_LOOK and self._crowded:
+            return "busy"
         if rounds < settings.min_rounds:
             return None
         if self._precise(rounds):
             return "precision"
         if (limit := self._limit) is not None and self._spent >= limit:
             return "budget"
-        if self._in_turns and settings.rounds is None and not self._compared:
-            return "nothing compared"
-        return None
+        uncompared = self._in_turns and settings.rounds is None and not self._compared
+        return "nothing compared" if uncompared else None
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether every pair has threads with too few cores: then more launches tell no more."""
+        pairs = self._compared
+        return bool(pairs) and all(
+            any(timed(run.journal, series).crowded for run, series in pair) for pair in pairs
+        )
 
     def _precise(self, rounds: int) -> bool:
         pairs = self._compared

@@ -90,6 +90,8 @@ def _ending(part: Part) -> str:
         return f" It ended{took} because every speedup was known to plus or minus {percent(facts.precision)}."
     if facts.ended == "budget" and facts.budget_s is not None:
         return f" It ended{took} because the budget of {facts.budget_s:g} s was spent."
+    if facts.ended == "busy":
+        return f" It ended{took} because other programs kept the cores busy."
     if facts.ended == "nothing compared":
         return f" It ended{took}: nothing is compared, so the fewest launches are enough."
     return ""

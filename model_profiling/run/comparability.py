@@ -14,6 +14,7 @@ from model_profiling.run.manifest import Manifest
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.runner.features import SME2_ONLY
+from model_profiling.statistics.latency import StabilityWarning, crowded
 from model_profiling.statistics.lockstep import Launches, Turns, compare_launches
 from model_profiling.statistics.speedup import Rounds, compare_rounds, compare_separate
 from model_profiling.statistics.verdict import (
@@ -136,15 +137,22 @@ class Timed:
     """Whole turns, by launch."""
     sessions: Sequence[int] = ()
     """The session of each round; 0 or missing if unknown."""
+    crowded: StabilityWarning | None = None
+    """Why its launches say little: its threads had too few cores."""
 
 
 def timed(journal: Journal, series: Series, rounds: int | None = None) -> Timed:
     count = journal.rounds_of(series) if rounds is None else rounds
-    sessions = {entry.round: entry.session for entry in journal.ended_well("untraced", series)}
+    entries = journal.ended_well("untraced", series)
+    sessions = {entry.round: entry.session for entry in entries}
+    uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
     return Timed(
         rounds=journal.latencies_ms(series, count),
         launches=journal.turns_ms(series),
         sessions=[sessions.get(number, 0) for number in range(count)],
+        crowded=crowded(
+            sum(use.cpu_ns for use in uses), sum(use.waited_ns or 0 for use in uses), series.threads or 1
+        ),
     )
 
 
@@ -182,13 +190,16 @@ def compare_timed(
     """Return how many times faster `after` is than `before`, and how certain that is."""
     way = way_of(before, after, same_run=same_run)
     if way == "lockstep":
-        return compare_launches(
+        found = compare_launches(
             *shared_launches(before.launches, after.launches),
             confidence=confidence,
             practical_threshold=practical_threshold,
             resolution=CLOCK_STEP_MS,
             not_comparable=not_comparable,
         )
+        if (busy := before.crowded or after.crowded) and found.ratio is not None and found.low is None:
+            return replace(found, reason=str(busy))  # why there are too few launches for an answer
+        return found
     compare = compare_rounds if way == "rounds" else compare_separate
     return compare(
         before.rounds,

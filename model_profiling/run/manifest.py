@@ -80,9 +80,9 @@ class Runner:
     compiler: str | None = None
 
 
-Ended = Literal["rounds", "precision", "budget", "nothing compared"]
-"""Why measuring ended: all rounds are done, every interval is narrow enough, the time budget is spent, or
-nothing is compared and the minimum number of launches is done."""
+Ended = Literal["rounds", "precision", "budget", "nothing compared", "busy"]
+"""Why measuring ended: all rounds are done, every interval is narrow enough, the time budget is spent,
+nothing is compared and the minimum number of launches is done, or other programs keep the cores busy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,14 @@ class Turns {
   // The numbers of a Word::kTimes.
   std::vector<int64_t> take() {
     idle_cpu_ns_ += process_cpu_ns() - settled_cpu_ns_;
+    const int64_t waited = waited_for_core_ns();
     const ProcessUse before = process_use();
     const int64_t started = now_ns();
     session_.execute(length_);
     const int64_t cpu = current_cpu();
     used_ += process_use() - before;
     const IdleWait wait = settle();
+    waited_ns_ = waited < 0 ? -1 : waited_ns_ + waited_for_core_ns() - waited;
     std::vector<int64_t> numbers(kTurnNumbers);
     numbers[kStartedNs] = started;
     numbers[kCpu] = cpu;
@@ -46,6 +48,7 @@ class Turns {
     return json::Object()
         .add("cpu_ns", std::to_string(used_.cpu_ns))
         .add("idle_cpu_ns", std::to_string(idle_cpu_ns_))
+        .add("waited_ns", waited_ns_ < 0 ? "null" : std::to_string(waited_ns_))
         .add("voluntary_switches", std::to_string(used_.voluntary_switches))
         .add("involuntary_switches", std::to_string(used_.involuntary_switches))
         .add("minor_faults", std::to_string(used_.minor_faults))
@@ -65,6 +68,7 @@ class Turns {
   ProcessUse used_;
   int64_t settled_cpu_ns_ = 0;
   int64_t idle_cpu_ns_ = 0;
+  int64_t waited_ns_ = 0; // for a core, during turns and until the threads were idle
 };
 
 std::string shapes_of(const std::vector<OutputFacts>& outputs) {

@@ -1,15 +1,19 @@
 #include "process_use.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #if defined(__linux__)
+#include <sched.h>
 #include <sys/syscall.h>
 #endif
 
@@ -32,34 +36,81 @@ void pause() {
   nanosleep(&time, nullptr);
 }
 
+#if defined(__linux__)
+std::string first_line(const std::string& path) {
+  std::string line;
+  if (FILE* file = std::fopen(path.c_str(), "r")) {
+    char found[512];
+    line.assign(found, std::fread(found, 1, sizeof(found), file));
+    std::fclose(file);
+  }
+  return line;
+}
+
+std::vector<long> own_threads() {
+  std::vector<long> found;
+  if (DIR* tasks = opendir("/proc/self/task")) {
+    while (const dirent* entry = readdir(tasks)) {
+      if (entry->d_name[0] != '.') {
+        found.push_back(std::atol(entry->d_name));
+      }
+    }
+    closedir(tasks);
+  }
+  return found;
+}
+
+std::string about_thread(long thread, const char* what) {
+  return first_line("/proc/self/task/" + std::to_string(thread) + "/" + what);
+}
+
+std::vector<int> allowed_cores() {
+  std::vector<int> found;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) {
+      found.push_back(core);
+    }
+  }
+  return found;
+}
+
+void allow(long thread, const std::vector<int>& cores) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  for (const int core : cores) {
+    CPU_SET(core, &allowed);
+  }
+  sched_setaffinity(static_cast<pid_t>(thread), sizeof(allowed), &allowed);
+}
+
+bool of_one_kind(const std::vector<int>& cores) {
+  std::set<std::string> kinds;
+  for (const int core : cores) {
+    kinds.insert(first_line("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cpu_capacity"));
+  }
+  return kinds.size() == 1;
+}
+#endif
+
 // Whether the scheduler has another thread of this process running or waiting for a core; nothing where it does
 // not say. A worker that spins but was robbed of its core uses no CPU time and would pass for an idle one.
 std::optional<bool> another_thread_runs() {
 #if defined(__linux__)
-  DIR* tasks = opendir("/proc/self/task");
-  if (tasks == nullptr) {
+  const std::vector<long> threads = own_threads();
+  if (threads.empty()) {
     return std::nullopt;
   }
   const long own = syscall(SYS_gettid);
-  bool runs = false;
-  while (const dirent* entry = readdir(tasks)) {
-    if (entry->d_name[0] == '.' || std::atol(entry->d_name) == own) {
-      continue;
-    }
-    char path[64];
-    std::snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", entry->d_name);
-    if (FILE* file = std::fopen(path, "r")) {
-      char line[512];
-      const size_t size = std::fread(line, 1, sizeof(line) - 1, file);
-      std::fclose(file);
-      line[size] = '\0';
-      // The name in brackets may hold anything; the state stands behind the last one.
-      const char* bracket = std::strrchr(line, ')');
-      runs = runs || (bracket != nullptr && (std::strncmp(bracket, ") R", 3) == 0 || std::strncmp(bracket, ") D", 3) == 0));
-    }
-  }
-  closedir(tasks);
-  return runs;
+  return std::any_of(threads.begin(), threads.end(), [own](long thread) {
+    // The name in brackets may hold anything; the state stands behind the last one.
+    const std::string line = thread == own ? "" : about_thread(thread, "stat");
+    const size_t bracket = line.rfind(')');
+    const std::string state = bracket == std::string::npos ? "" : line.substr(bracket, 3);
+    return state == ") R" || state == ") D";
+  });
 #else
   return std::nullopt;
 #endif
@@ -110,6 +161,44 @@ ProcessUse process_use() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return {process_cpu_ns(), usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_minflt, usage.ru_majflt};
+}
+
+int64_t waited_for_core_ns() {
+  int64_t waited = -1;
+#if defined(__linux__)
+  for (const long thread : own_threads()) {
+    long long ran = 0;
+    long long ready = 0;
+    if (std::sscanf(about_thread(thread, "schedstat").c_str(), "%lld %lld", &ran, &ready) == 2) {
+      waited = std::max<int64_t>(waited, 0) + ready;
+    }
+  }
+#endif
+  return waited;
+}
+
+ThreadsApart::ThreadsApart([[maybe_unused]] size_t threads) {
+#if defined(__linux__)
+  const std::vector<long> own = own_threads();
+  const std::vector<int> cores = allowed_cores();
+  if (threads < 2 || own.size() != threads || cores.size() != threads || !of_one_kind(cores)) {
+    return;
+  }
+  for (size_t i = 0; i < threads; ++i) {
+    allow(own[i], {cores[i]});
+  }
+  cores_ = cores;
+#endif
+}
+
+ThreadsApart::~ThreadsApart() {
+#if defined(__linux__)
+  if (!cores_.empty()) {
+    for (const long thread : own_threads()) {
+      allow(thread, cores_);
+    }
+  }
+#endif
 }
 
 IdleWait wait_for_other_threads() {

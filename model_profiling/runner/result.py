@@ -157,7 +157,8 @@ class MachineMoment:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What a child used in all its turns together; `idle_cpu_ns` is its CPU time between them."""
+    """What a child used in all its turns together; `idle_cpu_ns` is its CPU time between them. For
+    `waited_ns` its threads were ready to run, but others had the core."""
 
     cpu_ns: int
     idle_cpu_ns: int
@@ -165,6 +166,7 @@ class ProcessUse:
     involuntary_switches: int
     minor_faults: int
     major_faults: int
+    waited_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@
 #include "kernel_counts.h"
 #include "loaded_method.h"
 #include "output_file.h"
+#include "process_use.h"
 #include "sampler.h"
 #include "tensors.h"
 
@@ -94,6 +95,7 @@ struct Session::Parts {
   std::unique_ptr<LoadedMethod> loaded;
   std::vector<InputBuffer> inputs;
   std::unique_ptr<Sampler> sampler;
+  std::unique_ptr<ThreadsApart> apart;
 };
 
 Session::~Session() = default;
@@ -126,6 +128,10 @@ Session::Session(const Options& options, bool watch_outputs)
     const int64_t ns = execute_once();
     measured_.first_ns = i == 0 ? ns : measured_.first_ns;
   }
+  // Now: the first execution is what makes the threads of the pool. A sampler is a thread more.
+  if (options.sample.empty()) {
+    parts_->apart = std::make_unique<ThreadsApart>(measured_.threads);
+  }
   // The trace, its boundaries and the counts are of the measured executions alone.
   if (parts_->tracer) {
     parts_->tracer->reset();
@@ -136,7 +142,6 @@ Session::Session(const Options& options, bool watch_outputs)
   if (parts_->counts) {
     parts_->counts->reset();
   }
-  // Now: the first execution is what makes the threads of the pool.
   if (!options.sample.empty()) {
     parts_->sampler = std::make_unique<Sampler>(options.sample_hz);
   }
@@ -180,6 +185,7 @@ void Session::execute(uint32_t count) {
 }
 
 void Session::finish() {
+  parts_->apart.reset(); // threads of later work inherit what the first thread may use
   if (options_.warmup == 0) {
     measured_.first_ns = measured_.iterations_ns.front();
   }

@@ -319,6 +319,23 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
         yield StabilityWarning("threads", f"{threads} threads share {cores} cores", "use fewer threads")
 
 
+CROWDED_LOOK = 2
+"""Launches after which a comparison ends whose threads have too few cores."""
+_ROOM = 0.15
+"""Threads that all have a core for less of the time seldom keep them for a whole inference, so their times
+say more about other programs (bench/measurement_quality.py, two threads)."""
+
+
+def crowded(cpu_ns: int, waited_ns: int, threads: int) -> StabilityWarning | None:
+    """Warn of several threads that used `cpu_ns` and were ready to run for `waited_ns` more, while other
+    programs had the cores. A single thread has its core often enough."""
+    had = cpu_ns / (cpu_ns + waited_ns) if waited_ns else 1.0
+    if threads < 2 or had**threads >= _ROOM:
+        return None
+    seen = f"{threads} threads need {threads} idle cores, but waited for one {1 - had:.0%} of the time"
+    return StabilityWarning("crowded", seen, "measure with 1 thread, or stop other programs")
+
+
 def latency_warnings(rounds: Rounds) -> tuple[StabilityWarning, ...]:
     return tuple(_warnings(rounds, "round", "set runs to 10 or more", ", or measure more rounds"))
 

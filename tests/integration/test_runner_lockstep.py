@@ -202,6 +202,46 @@ def test_a_child_is_idle_while_another_has_its_turn(launch: Launch, toy: Path) -
         assert used.idle_cpu_ns < 10 * 500_000, "a wait for a message, no more"
 
 
+@pytest.fixture
+def two_cores() -> Iterator[set[int]]:
+    """All that this thread may use until the test is over, and what it starts."""
+    if sys.platform != "linux" or len(before := os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores to choose from")
+    os.sched_setaffinity(0, sorted(before)[:2])
+    yield os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before)
+
+
+def test_as_many_threads_as_cores_have_one_each(start: Start, toy: Path, two_cores: set[int]) -> None:
+    parent = start(*ENDLESS, "--child", "--model", toy, "--threads", 2)
+    (child,) = children_of(parent, 1)
+    for _ in range(500):
+        tasks = list(Path(f"/proc/{child}/task").iterdir())
+        allowed = {tuple(os.sched_getaffinity(int(task.name))) for task in tasks}
+        if allowed == {(core,) for core in two_cores}:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"the threads may use {allowed}")
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_threads_that_share_their_cores_are_told_so_after_two_launches(sme2prof, exported, tmp_path) -> None:
+    programs = [exported("toy_cnn", dtype).pte for dtype in ("fp32", "int8")]
+    words = ("--threads", 2, "--target", "host", "--outdir", tmp_path / "both", "--json")
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    try:
+        told = sme2prof("compare", *programs, *words)
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+    says(json.loads(told.stdout)["headline"], "Not comparable: 2 threads need 2 idle cores", "with 1 thread")
+    for side in ("a", "b"):
+        (run_dir,) = (tmp_path / "both").glob(f"{side}/*/")
+        schedule = json.loads((run_dir / "manifest.json").read_text())["schedule"]
+        assert (schedule["ended"], schedule["rounds_done"]) == ("busy", 2)
+
+
 def test_turns_under_an_emulator(emulated: EmulatedTarget, toy: Path, tmp_path: Path) -> None:
     """Forked, because a guest's exec would reach the host; each child has its own kernels."""
     jobs = (Job(toy, warmup=0), Job(toy, warmup=0, disable=("sme2",), threads=2))
