@@ -283,7 +283,7 @@ class Measuring:
             written = place.told_of_process(step.series, step.kind, step.round)
             entry = replace(entry, told=self._move(outcome.told, written))
         if outcome.samples is not None:
-            write_record(place.to_write(place.of_series(step.series, SAMPLES)), outcome.samples)
+            write_record(place.of_series(step.series, SAMPLES), outcome.samples)
         if log := self._log_name(step):
             # Copied, because all processes of a launch share one log.
             entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))
@@ -312,7 +312,7 @@ class Measuring:
     def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
         step, place = entry.step, self.place
         # A repeated step must not keep the boundaries of its earlier dump.
-        place.to_write(place.boundaries(step.series, step.round)).unlink(missing_ok=True)
+        place.boundaries(step.series, step.round).unlink(missing_ok=True)
         entry = replace(entry, etdump=self._move(dump, place.dump(step.series, step.round)))
         if boundaries is None:
             return entry
@@ -338,11 +338,11 @@ class Measuring:
         )
 
     def _move(self, source: Path, name: Path) -> str:
-        files.move(source, self.place.to_write(name))
+        files.move(source, name)
         return self.place.relative(name)
 
     def _copy(self, source: Path, name: Path) -> str:
-        with files.replacing(self.place.to_write(name)) as part:
+        with files.replacing(name) as part:
             shutil.copyfile(source, part)
         return self.place.relative(name)
 

@@ -295,7 +295,7 @@ def refresh(measured: Measured, state: State | None = None, *, again: bool = Tru
         for result in manifest.results:
             if latency := found.get(result.series):
                 stats = robust_stats(result, latency, journal, manifest.model)
-                write_record(place.to_write(place.of_series(result.series, names.ROBUST_STATS)), stats)
+                write_record(place.of_series(result.series, names.ROBUST_STATS), stats)
         manifest = with_results(manifest, config, journal, place)  # with the files just written
         metrics = compute_metrics(manifest, journal, place.path, found)
     write_record(place.path / names.METRICS, metrics)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.number_formats import IN_NAMES
 from model_profiling.core.records import read_json_object
@@ -114,10 +113,6 @@ class RunFiles:
     def boundaries(self, series: Series, number: int) -> Path:
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
-
-    def to_write(self, path: Path) -> Path:
-        """Return `path` if only real folders lead to it: nothing is written through links."""
-        return files.real_folder(self.path, path.parent) / path.name
 
     def told_of_process(self, series: Series, kind: str, number: int) -> Path:
         named = self.of_series(series, f"_r{number}_{kind}{RUNNER_JSON}")

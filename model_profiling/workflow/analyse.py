@@ -95,7 +95,7 @@ def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
     """Write the kernels in which operators were sampled, for each sampled series."""
     for found in gather_inside(analysis.run, analysis.series):
         place = names.RunFiles(home, analysis.run.model_name)
-        path = place.to_write(place.of_series(found.series, names.INSIDE_CSV))
+        path = place.of_series(found.series, names.INSIDE_CSV)
         write_inside_csv(path, found)
         yield path
 
@@ -110,7 +110,7 @@ def write_kernel_lists(place: names.RunFiles, manifest: Manifest, journal: Journ
         dump = place.path / result.dumps[0] if result.dumps else None
         if entry is not None or dump is not None:
             uses = kernels_of_process(entry, dump, place.path)
-            path = place.to_write(place.of_series(result.series, names.KERNELS_CSV))
+            path = place.of_series(result.series, names.KERNELS_CSV)
             write_kernels_csv(path, manifest.model_stem, uses)
 
 

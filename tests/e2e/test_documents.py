@@ -131,6 +131,37 @@ def test_every_link_of_a_page_resolves(page: str) -> None:
         assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
 
 
+_GUARD = re.compile(
+    "O_NOFOLLOW|setrlimit|S_IWOTH|weights_only=|allow_pickle=|trust_remote_code|--require-hashes"
+    "|require_encryption|enable_external_access|tarfile|zipfile"
+)
+_NO_GUARD = {"workflow/bundle.py", "workflow/new_model/model.py", "targets/emulated.py"}
+"""What writes an archive, shows how weights are loaded, or unpacks a wheel that pip has checked."""
+
+
+@pytest.mark.quick
+def test_every_promise_names_what_decides_it_and_every_guard_has_a_promise() -> None:
+    page = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    decided = set()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 16
+    for who, _, modules, tests in rows:
+        for column, folder, start in ((modules, "model_profiling", ""), (tests, "tests", "test_")):
+            named = re.findall(r"`([\w/]+\.py)`", column)
+            assert named, f"{who} names no {folder}"
+            for name in named:
+                assert (ROOT / folder / name).is_file(), f"{who}: there is no {folder}/{name}"
+                assert Path(name).name.startswith(start)
+        decided |= set(re.findall(r"`([\w/]+\.py)`", modules))
+    package = ROOT / "model_profiling"
+    guarding = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if _GUARD.search(path.read_text(encoding="utf-8"))
+    }
+    assert guarding - decided == _NO_GUARD, "a guard belongs to a row of docs/explanation/security.md"
+
+
 def test_lists_and_tables_follow_a_blank_line() -> None:
     """Else the site shows them as a part of the sentence above."""
     run_on = re.compile(r"^[^\s#|<*-][^\n]*\n(?=(?:-|\d+\.) |\|)", re.MULTILINE)

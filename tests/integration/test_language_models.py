@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from said import refused
 
 from model_profiling.analysis.causes.language import smaller_weights
 from model_profiling.core.errors import InputError
@@ -212,6 +215,31 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"needs the Python package 'transformers'.* pip install"):
         export_model(str(_folder(tmp_path, "llama")), outdir=tmp_path)
+
+
+class Trap:
+    """Unpickled, it would leave a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_pickles_in_weights_and_inputs_are_not_run(tmp_path: Path) -> None:
+    weights, inputs, mark = tmp_path / "weights.pth", tmp_path / "inputs.npz", tmp_path / "ran"
+    torch.save({"model": {"tok_embeddings.weight": Trap(mark)}}, weights)
+    np.savez(inputs, np.array([Trap(mark)], object))
+    with refused(InputError, weights, "cannot be loaded"):
+        _eager(f"smollm2@layers=1,prompt=8,context=8,checkpoint={weights}")
+    for damaged in (b"", b"garbage" * 100, b"PK\3\4" + bytes(100)):
+        weights.write_bytes(damaged)
+        with refused(InputError, weights, "cannot be loaded"):
+            _eager(f"smollm2@layers=1,prompt=8,context=8,checkpoint={weights}")
+    with refused(InputError, inputs, "cannot be read"):
+        export_model("toy_cnn", dtype="int8", calibration=str(inputs), outdir=tmp_path)
+    assert not mark.exists()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")

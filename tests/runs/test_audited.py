@@ -84,6 +84,7 @@ def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> 
         ["view", str(first), "--no-browser"],
         ["bundle", str(hostile), str(out / "run.zip")],
         ["ask", str(other)],
+        ["ask", str(hostile)],
     ]
     not_read = [
         ["analyze", str(wrong)],
@@ -91,7 +92,6 @@ def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> 
         ["validate", str(wrong)],
         ["compare", str(wrong), str(other)],
         ["view", str(wrong), "--out", str(out / "page.html"), "--no-browser"],
-        ["ask", str(hostile)],
     ]
     plan = tmp_path / "plan.json"
     own, readable = (first, out, scratch, wrong), (second, KIT, cache_root())

@@ -388,6 +388,22 @@ def test_a_client_is_cut_off_and_its_output_bounded() -> None:
         client.call(["/nowhere/ssh"], timeout=1)
 
 
+def test_a_host_that_complains_without_end_fills_no_disk(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    talking = command(tmp_path, "talking", "echo ready; exec yes 'a machine with much to say' >&2")
+    link = SshLink("board", ssh=str(talking))
+    link.connect()
+    try:
+        time.sleep(0.5)
+        assert sum(path.stat().st_size for path in (tmp_path / "tmp").rglob("*") if path.is_file()) < 1 << 20
+    finally:
+        link.close()
+    refusing = command(tmp_path, "refusing", "echo 'Permission denied (publickey).' >&2; exit 255")
+    with refused(SetupError, "does not let you in"):
+        SshLink("board", ssh=str(refusing)).connect()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF programs")
 def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
     facts = read_elf(Path(sys.executable).resolve())

@@ -41,7 +41,7 @@ def write_for(tool: str, data: ReportData, folder: Path) -> tuple[Path, ...]:
     """Write a tool's files into `folder`; raises NothingToShow if the run has nothing for it."""
     module = importlib.import_module(f"{__name__}.{tool.replace('-', '_')}")
     writer = cast("Callable[[ReportData, Path], tuple[Path, ...]]", module.write)
-    return writer(data, files.real_folder(folder.parent, folder))
+    return writer(data, folder)
 
 
 def whole_text(text: str) -> str:

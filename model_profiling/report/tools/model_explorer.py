@@ -16,7 +16,6 @@ from model_profiling.analysis.event_views import instruction_ms
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core import files
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.tools import NothingToShow, file_word, no_dumps, write_json
@@ -60,7 +59,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
         raise NothingToShow(
             f"no program (.pte) explains the dumps of {data.run.path}", "put it beside them and analyse again"
         )
-    home = files.real_folder(folder, folder / FOLDER)
+    home = folder / FOLDER
     written = {home / f"{file}.json": content for file, content in _sets(data, explained)}
     for path, content in written.items():
         write_json(path, content)

@@ -11,11 +11,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 import weakref
 from pathlib import Path
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.process import Child, end, start
+from model_profiling.core.process import BoundedOutput, Child, end, start
 from model_profiling.runner.machine import TargetChoice
 from model_profiling.targets.remote.facts import Machine
 from model_profiling.targets.remote.shell import last_line, meaning_of
@@ -97,22 +98,24 @@ class SshLink:
             return
         self.close()
         self._folder = Path(tempfile.mkdtemp(prefix="sme2prof-"))
-        complaints = self._folder / "complaints"
         script = "echo ready; exec cat >/dev/null"
-        with complaints.open("wb") as stream:
-            holding = (*self._words(), "-M", "-o", "ControlPersist=no", *self._there(script))
-            try:
-                child = start(holding, fed=True, stderr=stream)
-            except SetupError as problem:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                raise SetupError(
-                    problem.problem, "install OpenSSH's client, or correct SME2PROF_SSH"
-                ) from problem
+        holding = (*self._words(), "-M", "-o", "ControlPersist=no", *self._there(script))
+        try:
+            child = start(holding, fed=True)
+        except SetupError as problem:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise SetupError(
+                problem.problem, "install OpenSSH's client, or correct SME2PROF_SSH"
+            ) from problem
+        complaints = BoundedOutput()
+        listening = threading.Thread(target=_listen, args=(child, complaints), daemon=True)
+        listening.start()
         self._connection = child
         self._end = weakref.finalize(self, _end, child, self._folder)
         if not _says_ready(child):
-            said = complaints.read_text(encoding="utf-8", errors="replace")
             self.close()
+            listening.join(timeout=2)
+            said = complaints.text()
             raise self.complaint(said) or SetupError(
                 f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
                 f"make this work without a password: {shlex.join(self.shown)} true",
@@ -135,6 +138,14 @@ class SshLink:
         options = [word for option in _OPTIONS for word in ("-o", option)]
         shared = ("-S", str(self._folder / "s")) if self._folder else ("-S", "none")
         return (*self._ssh, "-T", *options, *shared)
+
+
+def _listen(child: Child, complaints: BoundedOutput) -> None:
+    """Keep the beginning and the end of what the client complains of: the other machine writes there too."""
+    assert child.stderr is not None
+    with child.stderr as pipe:
+        while block := os.read(pipe.fileno(), 1 << 16):
+            complaints.add(block)
 
 
 def _says_ready(child: Child) -> bool:
