@@ -14,7 +14,7 @@ from model_profiling.core.formatting import listing, plural
 from model_profiling.program import read_program
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import record_beside
-from model_profiling.program.language import phase_of, position_input
+from model_profiling.program.language import Phase, phase_of, position_input
 from model_profiling.program.pte import lengths_at
 from model_profiling.program.records import Method, Program, Tensor
 
@@ -59,12 +59,14 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
         if _check_sizes(name, wanted, tensor, variable=variable)
     }
     values = {_input(method, names, name)[0]: given for name, given in inputs.values.items()}
+    phase = phase_of(program, method) if names else None  # a phase has a cache
+    if phase is not None and not inputs.sizes and not inputs.files:
+        sizes = _longest(phase)
     if names and not inputs.files:
         values = {**_first_position(program, method, names, sizes), **values}
     lengths = lengths_at(method, sizes)
     state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)
     fed = Feed(method, tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
-    phase = phase_of(program, method) if names else None  # a phase has a cache
     if phase is None:
         return fed
     shape = method.inputs[method.input_numbers.index(phase.tokens)].shape
@@ -72,6 +74,15 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
     return replace(
         fed, tokens=sizes.get(phase.tokens, shape)[-1], position=int(at[0]) if at and at[0] >= 0 else None
     )
+
+
+def _longest(phase: Phase) -> dict[int, tuple[int, ...]]:
+    """The most tokens that the program says it takes, where it was traced for more (`LanguageModel`)."""
+    tokens = phase.method.inputs[phase.method.input_numbers.index(phase.tokens)]
+    if not phase.variable or phase.most == tokens.shape[1]:
+        return {}
+    sizes: dict[int, tuple[int, ...]] = {phase.tokens: (1, phase.most)}
+    return {**sizes, phase.position: (phase.most,)} if phase.positions > 1 else sizes
 
 
 def _first_position(

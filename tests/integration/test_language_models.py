@@ -14,6 +14,7 @@ import torch
 from said import refused
 
 from model_profiling.analysis.causes.language import smaller_weights
+from model_profiling.config.settings import Inputs
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import quietly
@@ -21,6 +22,7 @@ from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
 from model_profiling.models.transformers_folder import TransformersModel
+from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.dtypes import profile_dtypes
@@ -85,6 +87,11 @@ def test_prompts_of_any_length_and_tokens_after_them_give_the_scores_of_pytorch(
         expected = _eager(TINY)(tokens, torch.tensor([0]))
     for pieces in ([("prefill", 12)], [("prefill", 9), ("prefill", 2), ("decode", 1)], [("decode", 1)] * 12):
         assert torch.allclose(_scores(made.pte, tokens, pieces), expected, atol=1e-5)
+
+    # Traced for up to 17 tokens, a prime number; without a length the 16 that were asked for are run.
+    usual, most = (feed(made.pte, "prefill", Inputs(sizes=each)) for each in ({}, {"tokens": [1, 17]}))
+    assert (usual.tokens, usual.sizes, usual.lengths) == (16, ((0, (1, 16)),), {17: 16})
+    assert (most.tokens, most.sizes) == (17, ())
 
     record = json.loads(made.summary.read_text())
     assert [each["name"] for each in record["methods"]] == ["prefill", "decode"]
