@@ -17,6 +17,7 @@ from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Method, read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named
+from model_profiling.program.delegates.portable import operators as portable
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 
@@ -55,6 +56,14 @@ def views(warm_words: list[str], exported) -> dict[tuple[str, str], dict[str, li
     assert done.ok, done.tail(30)
     seen = json.loads(done.stdout)
     return {case: seen[word] for case, word in words.items()}
+
+
+def test_every_operator_of_the_installed_executorch_has_a_category() -> None:
+    from executorch.extension.pybindings import portable_lib  # loads torch
+
+    names = portable_lib._get_operator_names()
+    assert {"aten::_local_scalar_dense", "executorch_prim::et_copy_index.tensor"} < {*names}
+    assert not [name for name in names if not portable.describe(name).known]
 
 
 @pytest.mark.parametrize("case", MODELS)
