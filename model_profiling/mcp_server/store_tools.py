@@ -67,6 +67,7 @@ class HistoryOfSeries(Chosen):
     last_ms: float = fact(path="points.-1.median_ms")
     last_low_ms: Number = fact(path="points.-1.low_ms")
     last_high_ms: Number = fact(path="points.-1.high_ms")
+    last_tokens_per_s: Number = fact("Of a language model; null for any other.", "points.-1.tokens_per_s")
     too_few_to_tell: bool = fact("Whether there are too few runs to see a change.")
     false_alarm_rate: float = fact(
         "One in at least this many histories without a change shows a false one.", "false_alarms"

@@ -21,7 +21,7 @@ from conftest import ROOT
 from documents import blocks_of, missing_line
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from recorded_runs import ARM, EMULATED, SME2
+from recorded_runs import ARM, EMULATED, SME2, put
 from said import says
 
 from model_profiling.core import process
@@ -120,6 +120,13 @@ def test_a_store_is_asked_within_the_root_and_within_bounds(client: Assistant, r
     assert long["left_out"].startswith("there are more than 200 rows") and "too long" in long["left_out"]
     told = client.ask("history", model="small_cnn", device="made SME2", since="2020-01-01")
     assert {(series["runs"], series["too_few_to_tell"]) for series in told["series"]} == {(1, True)}
+    assert {series["last_tokens_per_s"] for series in told["series"]} == {None}
+    shutil.copytree(root / WITH_SME2, root / "step")
+    put(root / "step" / "manifest.json", "method", "decode")
+    put(root / "step" / "manifest.json", "tokens", 2)
+    store.add([root / "step"])
+    (step,) = client.ask("history", model="small_cnn_decode", experiment="linux_sme2_on", threads=1)["series"]
+    assert step["last_tokens_per_s"] == pytest.approx(2e3 / step["last_ms"])
     assert "did you mean 'small_cnn'?" in client.refused("history", model="smal_cnn")
     refused = client.refused("query_store", sql="FROM lattencies")
     assert "did you mean 'latencies'?" in refused
