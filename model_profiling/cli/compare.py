@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     "Programs: continue an unfinished measurement.",
     "Programs: replace an unfinished measurement.",
 )
+@frame.no_wait_option
 def compare_command(
     *,
     a: Path,
@@ -199,7 +200,7 @@ def _write_summaries(told: _Told, markdown: Path | None, junit: Path | None) -> 
         files.write_out(junit, comparison_junit(*told.cases))
 
 
-_OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input"}
+_OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input", "no_wait": "no-wait"}
 """Options whose value has another name."""
 
 
@@ -266,13 +267,14 @@ def _measured(
     threads: tuple[int, ...] | None,
     resume: bool,
     force: bool,
+    no_wait: bool,
     **asked: Any,
 ) -> tuple[Comparison, int, Path]:
     """Return the comparison, exit code 2 if a program failed, and the folder of the runs."""
     from model_profiling.workflow.measure import RunOptions
     from model_profiling.workflow.profile import compare_programs
 
-    with measuring(frame.KEPT, quiet=quiet) as progress:
+    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         found = compare_programs(
             a,
             b,

@@ -215,6 +215,9 @@ evidence_option = click.option(
     help="For a CPU without SME2: an emulated run of the same .pte file that shows what runs on SME2, or a "
     "Linux machine with the kit to make one. It is kept in the run. May be given several times.",
 )
+no_wait_option = click.option(
+    "--no-wait", is_flag=True, help="If others use this machine for measuring, exit with 2 and do not wait."
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and where the report is.")
 budget_option = click.option(
     "--budget",

@@ -61,6 +61,7 @@ def _said(numbers: Sequence[int]) -> str:
 )
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
 @frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")
+@frame.no_wait_option
 @frame.quiet_option
 def llm_command(
     *,
@@ -70,6 +71,7 @@ def llm_command(
     target: str,
     resume: bool,
     force: bool,
+    no_wait: bool,
     quiet: bool,
     as_json: bool,
     **asked: Any,  # fields of ProfileOptions, typed by click
@@ -82,7 +84,7 @@ def llm_command(
     """
     options = ProfileOptions(target=parse_target(target), **asked)
     run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
-    with measuring(frame.KEPT, quiet=quiet) as progress:
+    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         done = profile_language(model, options, run, prompts=prompts, positions=positions, progress=progress)
     code = for_tools.print_warnings(done.warnings, quiet=quiet or as_json)
     if as_json:

@@ -202,10 +202,9 @@ def _reported(problem: Exception, text: str) -> int:
 
 def _warn_of_settings() -> None:
     """Print notes about a phone's settings: they may have been restored before something else failed."""
-    if "model_profiling.targets.power_mode" in sys.modules:  # otherwise no phone was used
-        from model_profiling.targets.power_mode import take_pending_notes
-
-        for note in take_pending_notes():
+    power_mode = sys.modules.get("model_profiling.targets.power_mode")
+    if power_mode is not None and power_mode.NOTES:  # otherwise no phone was used
+        for note in power_mode.take_pending_notes():
             warn(note)
 
 

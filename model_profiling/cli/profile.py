@@ -50,6 +50,7 @@ from model_profiling.workflow.profile import (
     "--analysis-only", is_flag=True, help="Measure nothing; analyse and report the run of CONFIG again."
 )
 @frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
+@frame.no_wait_option
 @frame.quiet_option
 @click.option(
     "--precision",
@@ -72,6 +73,7 @@ def run_command(
     force: bool,
     factors: Factors | None,
     evidence: tuple[Path, ...],
+    no_wait: bool,
     quiet: bool,
     as_json: bool,
     **asked: Any,  # parameters of run_file, typed by click
@@ -96,7 +98,7 @@ def run_command(
         evidence=evidence,
     )
     kept = f"everything measured so far is kept; continue with: sme2prof run {config} --resume"
-    with measuring(kept, quiet=quiet) as progress:
+    with measuring(kept, quiet=quiet, no_wait=no_wait) as progress:
         where = parse_target(target) if target else None
         outcome = run_file(config, options, target=where, **asked, progress=progress)
     if factors is not None:
@@ -218,6 +220,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option("--ladder", is_flag=True, help="Switch CPU features off one by one, to see what each brings.")
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
 @frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
+@frame.no_wait_option
 @frame.factor_option
 @frame.evidence_option
 @frame.quiet_option
@@ -231,6 +234,7 @@ def profile_command(
     force: bool,
     factors: Factors | None,
     evidence: tuple[Path, ...],
+    no_wait: bool,
     quiet: bool,
     as_json: bool,
     **asked: Any,  # fields of ProfileOptions, typed by click
@@ -254,7 +258,7 @@ def profile_command(
     frame.warn_of_limits(options.mode, options.rounds, precision=options.precision, budget_s=options.budget_s)
     if not model.endswith(".pte"):
         frame.warn_of_skipped_models(model)
-    with measuring(frame.KEPT, quiet=quiet) as progress:
+    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         if len(dtypes) > 1:
             several = profile_dtypes(model, dtypes, options, run, progress=progress)
             profiled = tuple(several.outcomes.values())

@@ -114,10 +114,13 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
 
 
 @contextlib.contextmanager
-def measuring(kept: str, *, quiet: bool) -> Iterator[Progress]:
-    """Show progress of a measurement; on Ctrl-C, say what is `kept` and how to continue."""
+def measuring(kept: str, *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
+    """Show progress of a measurement; on Ctrl-C, say what is `kept` and how to continue. With `no_wait`,
+    refuse if somebody else measures on this machine."""
+    from model_profiling.targets.machine_lock import may_wait
+
     try:
-        with shown_progress(lines=True, quiet=quiet) as progress:
+        with may_wait(not no_wait), shown_progress(lines=True, quiet=quiet) as progress:
             yield progress
     except KeyboardInterrupt:
         warn(kept)

@@ -42,6 +42,7 @@ from model_profiling.workflow.try_change import (
     help="Folder for the patched copy, both programs and their runs.",
 )
 @frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")
+@frame.no_wait_option
 @click.option("--quiet", is_flag=True, help="Print only what the change brought.")
 def try_command(
     *,
@@ -50,6 +51,7 @@ def try_command(
     target: str,
     resume: bool,
     force: bool,
+    no_wait: bool,
     quiet: bool,
     as_json: bool,
     **asked: Any,  # parameters of try_change, typed by click
@@ -67,7 +69,7 @@ def try_command(
     if advice.why_not:
         return _print_advice(advice, as_json=as_json)
     kept = f"your files are as they were; {frame.KEPT}"
-    with measuring(kept, quiet=quiet) as progress:
+    with measuring(kept, quiet=quiet, no_wait=no_wait) as progress:
         tried = try_change(
             advice,
             **asked,

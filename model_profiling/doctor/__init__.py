@@ -99,6 +99,7 @@ def examine() -> Diagnosis:
         emulator,
         adb,
         *checks.phone_settings(),
+        *checks.in_use(),
         checks.ndk(),
         checks.cmake(),
         checks.git(),

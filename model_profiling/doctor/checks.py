@@ -28,7 +28,8 @@ from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.source_build import toolchain
 from model_profiling.targets import power_mode
-from model_profiling.targets.power_mode import MachineLock, unfinished_work
+from model_profiling.targets.machine_lock import MachineLock, holders
+from model_profiling.targets.power_mode import unfinished_work
 from model_profiling.targets.remote import shell
 from model_profiling.targets.remote.android import AdbLink, find_adb
 from model_profiling.targets.remote.folder import HOME
@@ -151,6 +152,11 @@ def phone_settings() -> tuple[Check, ...]:
         for left in unfinished_work()
         if not MachineLock(left.device, (left.device,)).is_held()
     )
+
+
+def in_use() -> tuple[Check, ...]:
+    """One check per process that measures here, or works beside others, now."""
+    return tuple(Check("in use", "pass", f"{who}: measurements wait for it") for who in holders())
 
 
 def program_checks(pte: Path) -> tuple[Check, ...]:

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import listing
 from model_profiling.core.hints import document
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
@@ -37,6 +38,9 @@ from model_profiling.run.journal import Step
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.cache import take_repair_notes
 from model_profiling.targets import MachineFacts, Target, TunedTarget
+from model_profiling.targets.emulated import EmulatedTarget
+from model_profiling.targets.host import HostTarget
+from model_profiling.targets.machine_lock import measuring_alone, working_beside
 from model_profiling.targets.protocol import MeteredTarget
 
 
@@ -122,8 +126,9 @@ class OpenRun:
         progress: Progress | None = None,
     ) -> None:
         """Begin or continue the run of each config in its own output_root, locked until `close`. Several must
-        have like schedules. A `ReadyTarget` may have more runs open; any other is prepared for these alone.
-        Nothing is touched before the target is ready."""
+        have like schedules. A `ReadyTarget` may have more runs open, and its owner takes turns with others
+        who measure on this machine; any other is prepared for these alone, and this machine kept until
+        `close`. Nothing is touched before the target is ready."""
         progress = progress or Silent()
         asked = [
             (config.model_copy(update={"method": one_method(config.model, config.method)}), way)
@@ -144,14 +149,33 @@ class OpenRun:
             self._ready = target if isinstance(target, ReadyTarget) else ReadyTarget(target, progress)
             self._ready.runs.append(self)
             with self._kept():
+                without = self._keep_machine(locks, asked, progress) if self._own else []
                 for (config, way), fed in zip(asked, feeds, strict=True):
                     before = self._ready.before
                     self._runs.append(begin(config, bare, before, way, fed=fed, progress=progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
-                self._remark(self._ready.remade())
+                self._remark([*self._ready.remade(), *without])
                 self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)
                 self._pieces = self._measure()
             self._held = locks.pop_all()
+
+    def _keep_machine(
+        self, until: contextlib.ExitStack, asked: Sequence[tuple[ProfileConfig, Start]], progress: Progress
+    ) -> list[Diagnostic]:
+        """Wait until nobody else measures on this machine, and let nobody disturb what is measured here;
+        return why that cannot be had, if so. Other machines are held by their target."""
+        target = self._ready.target
+        if not isinstance(target, HostTarget | EmulatedTarget):
+            return []
+        alone, words = target.timings_are_latency, asked[0][1].command_line
+        programs = listing(dict.fromkeys(config.model.stem for config, _ in asked))
+        command = f" ({' '.join(words)})" if words else ""
+        what = f"{'measures' if alone else 'emulates'} {programs}{command}"
+        lock = measuring_alone if alone else working_beside
+        if problem := until.enter_context(lock(what, waiting=progress.stage, needed=False)):
+            seen = f"other measurements on this machine are not noticed: {problem.problem}"
+            return [Diagnostic(None, "unlocked", seen, problem.fix)]
+        return []
 
     def _measure(self) -> Iterator[Piece]:
         for run in self._runs:

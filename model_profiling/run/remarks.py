@@ -72,8 +72,8 @@ _KINDS = {
     Weight.FAILED: "failed not_tested nothing",
     Weight.WRONG: "unlike misfit wrong_program features damaged_dump missing_dump damaged_journal "
     "unknown_machine hidden structure cut_short outside overlap longest_input",
-    Weight.UNSTABLE: "quick settings threads governor battery load heat hot crowded rounds runs warmup "
-    "spread processes drift bimodal outliers unusual",
+    Weight.UNSTABLE: "quick settings unlocked threads governor battery load heat hot crowded rounds runs "
+    "warmup spread processes drift bimodal outliers unusual",
 }
 _WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
 _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}

@@ -24,8 +24,8 @@ from model_profiling.pipeline.start import Start
 from model_profiling.run.folders import holds_run
 from model_profiling.sweep import messages
 from model_profiling.sweep.exporting import Exporters
-from model_profiling.sweep.machine_lock import measuring_alone, working_beside
 from model_profiling.targets import open_target
+from model_profiling.targets.machine_lock import measuring_alone, working_beside
 from model_profiling.targets.remote.target import RemoteTarget
 
 NAME = "sme2prof"
@@ -155,7 +155,7 @@ class DeviceServer:
             return self._other_versions(ask.versions)
         home = self._home(ask.sweep) / "exports" / ask.program.name
         try:
-            with working_beside():
+            with working_beside(f"exports {ask.program.name} (sme2prof sweep)"):
                 pte = self._exporters.export(ask.program, home)
         except ProfilingError as problem:
             return messages.Failed(self.name, problem.problem, problem.fix)
@@ -228,7 +228,8 @@ class DeviceServer:
         self, bench: _Bench, ask: messages.VisitAsk, program: Path, run_dir: Path
     ) -> messages.Visited:
         on_this_machine = ask.device.startswith(messages.HOST)
-        with measuring_alone(self.quiet_cores) if on_this_machine else working_beside():
+        what = f"measures {ask.job.program.name} on {ask.device} (sme2prof sweep)"
+        with measuring_alone(what, self.quiet_cores) if on_this_machine else working_beside(what):
             run = self._opened(bench, ask, program, run_dir)
             piece = run.step()
             left = run.left()

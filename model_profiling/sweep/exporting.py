@@ -20,8 +20,8 @@ from model_profiling.core import process
 from model_profiling.core.errors import ExportError, InputError, ProfilingError
 from model_profiling.core.process import Child
 from model_profiling.sweep.cells import Program
-from model_profiling.sweep.machine_lock import allowed_cpus
 from model_profiling.targets.host import available_memory
+from model_profiling.targets.machine_lock import allowed_cpus
 
 _MOST_AT_ONCE = 4
 _MEMORY = 4 << 30

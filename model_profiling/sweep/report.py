@@ -49,7 +49,7 @@ from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep.cells import CellRecord, Job, Program, SweepRecord
 from model_profiling.sweep.folder import CellOutcome, bring_home, cell_outcomes, results_of
-from model_profiling.sweep.machine_lock import working_beside
+from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
 from model_profiling.workflow.report import write_combined_report, write_page
 
@@ -414,7 +414,7 @@ def publish(
 ) -> dict[str, CellOutcome]:
     """Analyse and report the run of `job`, add it to `store`, and return how each cell ended. A store that
     cannot be written now is tried again when the sweep ends."""
-    with working_beside():
+    with working_beside(f"analyses {job.program.name} (sme2prof sweep)"):
         manifest = bring_home(run_dir, program)
         config = checked_config(manifest.settings, folder=run_dir)
         run_config(config, RunOptions(analysis_only=True))
@@ -427,7 +427,7 @@ def publish(
 
 def add_to_store(store: Store, runs: Sequence[Path], sweep: str, progress: Progress | None = None) -> Added:
     """Add runs of a sweep while nothing is measured here; runs that are in the store are not added twice."""
-    with working_beside():
+    with working_beside("stores runs (sme2prof sweep)"):
         return store.add(runs, Labels(sweep=sweep), progress)
 
 

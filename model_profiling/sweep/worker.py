@@ -26,8 +26,8 @@ from model_profiling.core.formatting import ranges
 from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
 from model_profiling.sweep.device_server import NAME, DeviceServer
-from model_profiling.sweep.machine_lock import keep_off
 from model_profiling.sweep.messages import EMULATED, HOST
+from model_profiling.targets.machine_lock import keep_off
 
 EXTRA = "sweep"
 LOOPBACK = "127.0.0.1"

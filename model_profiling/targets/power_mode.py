@@ -12,57 +12,13 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
-from model_profiling.core.files import LockFile
 from model_profiling.core.formatting import listing
 from model_profiling.core.process import Completed
 from model_profiling.core.records import read_record, write_record
 from model_profiling.core.stdio import defer_signals
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
-
-# Locks are per user and on this machine; a run from another machine is not noticed.
-
-
-def file_name(machine: str) -> str:
-    """Return a machine's name as a valid file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", machine)
-
-
-@dataclass(frozen=True, slots=True)
-class MachineLock:
-    """Allows one run at a time on the machine that the user calls `title`: two would disturb each other's
-    times and power modes. A machine can be reached by several names, so each name has a lock."""
-
-    title: str
-    names: tuple[str, ...]
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the machine during the block, or raise an error that names the holder."""
-        with contextlib.ExitStack() as locks:
-            for lock in self._locks:
-                locks.enter_context(lock.held())
-            yield
-
-    def check_free(self) -> None:
-        for lock in self._locks:
-            lock.check_free()
-
-    def is_held(self) -> bool:
-        try:
-            self.check_free()
-        except InputError:
-            return True
-        return False
-
-    @property
-    def _locks(self) -> list[LockFile]:
-        folder = state_root() / "devices"
-        fix = "wait for it to end (two at once would disturb each other's times), or use another machine"
-        names = sorted({file_name(name) for name in self.names if name})
-        elsewhere = "set XDG_STATE_HOME to a folder of yours that can be written to"
-        return [LockFile(folder / f".{name}.lock", self.title, fix, elsewhere) for name in names]
-
+from model_profiling.targets.machine_lock import MachineLock, file_name
 
 _FIX = "remove the file after setting the phone's settings by hand"
 
@@ -155,13 +111,13 @@ def _shown(value: str | None) -> str:
 
 
 # Settings are restored by the first command that reaches a phone; these notes are shown later.
-_NOTES: dict[str, list[str]] = {}
+NOTES: dict[str, list[str]] = {}
 
 
 def take_pending_notes() -> tuple[str, ...]:
     """Return and clear all notes that were not shown yet; a command that fails shows them last."""
-    said = tuple(note for notes in _NOTES.values() for note in notes)
-    _NOTES.clear()
+    said = tuple(note for notes in NOTES.values() for note in notes)
+    NOTES.clear()
     return said
 
 
@@ -176,7 +132,7 @@ class PowerSettings:
     @property
     def notes(self) -> list[str]:
         """What was done to the settings and not yet shown to the user."""
-        return _NOTES.setdefault(self.device, [])
+        return NOTES.setdefault(self.device, [])
 
     @property
     def _journal(self) -> Path:

@@ -40,6 +40,7 @@ from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.statistics.verdict import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
+from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.analyse import keep_evidence
 from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import (
@@ -87,15 +88,17 @@ def find_or_export(
     if not own and (found := current_export(str(model), dtype, backend, artifacts)):
         progress.stage(f"using {found}")
         return found
-    return export_model(
-        model,
-        dtype=dtype,
-        backend=backend,
-        outdir=artifacts,
-        calibration=calibration,
-        keep=keep,
-        progress=progress,
-    ).pte
+    what = f"exports {model if isinstance(model, str) else model.name}"
+    with working_beside(what, waiting=progress.stage, needed=False):
+        return export_model(
+            model,
+            dtype=dtype,
+            backend=backend,
+            outdir=artifacts,
+            calibration=calibration,
+            keep=keep,
+            progress=progress,
+        ).pte
 
 
 def current_export(

@@ -27,6 +27,7 @@ from model_profiling.core.progress import Progress
 from model_profiling.models.catalog import given_model
 from model_profiling.run.evidence import parse_factors
 from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, target_kinds
+from model_profiling.targets.machine_lock import may_wait
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.language import LanguageOutcome, profile_language
 from model_profiling.workflow.measure import RunOptions
@@ -74,6 +75,7 @@ class CommonSettings(TypedDict, total=False):
     outdir: SkipValidation[StrPath | None]
     resume: Flag | None
     force: Flag | None
+    wait: Flag | None
 
 
 class Settings(CommonSettings, total=False):
@@ -137,9 +139,10 @@ def profile(
     "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
     options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
     power_mode, backend, calibration, keep, method, lengths, values, runs, warmup, threads, budget_s,
-    precision, mode, rounds, sample, ladder, quick, sme2_factor, evidence, outdir, resume, force. `method`,
-    `lengths` ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256}) choose
-    what of the program runs.
+    precision, mode, rounds, sample, ladder, quick, sme2_factor, evidence, outdir, resume, force, wait.
+    `method`, `lengths` ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256})
+    choose what of the program runs. If others measure on this machine, it waits; with `wait=False` that is an
+    `InputError`.
 
     A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
     of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that
@@ -153,11 +156,12 @@ def profile(
     dtypes = _asked_dtypes(dtype)
     given = _checked(settings, Settings, "profile")
     given["lengths"] = {name: (sizes,) for name, sizes in given.pop("lengths", {}).items()}
-    options, run = _options(given)
-    if dtypes is not None:
-        return profile_dtypes(named, dtypes, options, run, progress=progress)
-    one = replace(options, dtype=dtype if isinstance(dtype, str) else None)
-    return profile_one(named, one, run, progress=progress)
+    with may_wait(given.pop("wait", True)):
+        options, run = _options(given)
+        if dtypes is not None:
+            return profile_dtypes(named, dtypes, options, run, progress=progress)
+        one = replace(options, dtype=dtype if isinstance(dtype, str) else None)
+        return profile_one(named, one, run, progress=progress)
 
 
 def profile_llm(
@@ -183,10 +187,10 @@ def profile_llm(
     parse_format(dtype or "fp32")
     given = _checked(settings, LanguageSettings, "profile_llm")
     asked = {name: given.pop(name, None) for name in ("prompts", "positions")}
-    options, run = _options(given)
-    return profile_language(
-        given_model(model), replace(options, dtype=dtype), run, **asked, progress=progress
-    )
+    with may_wait(given.pop("wait", True)):
+        options, run = _options(given)
+        options = replace(options, dtype=dtype)
+        return profile_language(given_model(model), options, run, **asked, progress=progress)
 
 
 def _options(given: dict[str, Any]) -> tuple[ProfileOptions, RunOptions]:

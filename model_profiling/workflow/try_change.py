@@ -31,6 +31,7 @@ from model_profiling.models.options import is_user_code
 from model_profiling.program.graph_file import ModelSource, Rewrite
 from model_profiling.run import Run
 from model_profiling.targets import TargetChoice, open_target, plan_targets
+from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProgramsCompared, compare_programs
 
@@ -182,16 +183,17 @@ def _unchanged(rewrites: Sequence[Rewrite], root: Path) -> set[tuple[Path, tuple
 
 
 def _export(source: ModelSource, outdir: Path, progress: Progress) -> ExportResult:
-    return export_model(
-        source.source,
-        dtype=source.dtype,
-        backend=source.backend,
-        outdir=outdir,
-        calibration=source.calibration_file,
-        keep=source.keep,
-        seed=source.seed,
-        progress=progress,
-    )
+    with working_beside(f"exports {source.source}", waiting=progress.stage, needed=False):
+        return export_model(
+            source.source,
+            dtype=source.dtype,
+            backend=source.backend,
+            outdir=outdir,
+            calibration=source.calibration_file,
+            keep=source.keep,
+            seed=source.seed,
+            progress=progress,
+        )
 
 
 def _write_copies(chosen: Sequence[Rewrite], root: Path, home: Path) -> tuple[str, dict[Path, Path]]:

@@ -13,8 +13,8 @@ from model_profiling.pipeline.metrics import conclude
 from model_profiling.pipeline.open_run import ReadyTarget, open_run
 from model_profiling.run.journal import Entry, Journal
 from model_profiling.sweep.device_queue import Interleaved
-from model_profiling.sweep.machine_lock import keep_off, measuring_alone
 from model_profiling.targets.host import HostTarget
+from model_profiling.targets.machine_lock import keep_off, measuring_alone
 
 QUIET = sorted(os.sched_getaffinity(0))[-1:] if sys.platform == "linux" else []
 """Nothing else is pinned."""
@@ -51,7 +51,7 @@ def test_launches_of_two_runs_alternate_on_a_quiet_core(exported, tmp_path: Path
             }
             order.join(runs)
             while name := order.next():
-                with measuring_alone(QUIET):
+                with measuring_alone("measures", QUIET):
                     piece = runs[name].step()
                 assert piece is not None and piece.seconds > 0
                 pieces.append((name, piece.what, len(launched(tmp_path / name))))

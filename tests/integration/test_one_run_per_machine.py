@@ -1,5 +1,5 @@
-"""Two runs on one machine would disturb each other: the second is refused in one line. Two machines are
-two."""
+"""Two runs on one machine would disturb each other: on this one the second waits, on another it is refused in
+one line. Two machines are two."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, missing
+from said import says, says_together
 from ssh_server import SshServer
 
 from model_profiling.core.errors import InputError, SetupError
+from model_profiling.run.journal import Journal
 from model_profiling.targets import TargetChoice, open_target, parse_target
+from model_profiling.targets.machine_lock import holders, measuring_alone
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
@@ -39,6 +43,59 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
         patch.setenv("SME2PROF_SSH", server.ssh)
         yield server
     server.stop()
+
+
+@pytest.mark.usefixtures("own_state")
+def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: Path) -> None:
+    pte = exported("toy_cnn").pte
+    brief = ("profile", pte, "--target", "host", "--quick", "--rounds", "3", "--budget", "2", "--outdir")
+    words = sys.executable, "-m", "model_profiling", *brief
+    env, said = {**os.environ, "PYTHONPATH": str(ROOT)}, ["", ""]
+    with ExitStack() as started:
+        both = [
+            started.enter_context(
+                subprocess.Popen([*words, tmp_path / name], stderr=subprocess.PIPE, env=env, text=True)
+            )
+            for name in "ab"
+        ]
+        with measuring_alone("measures something (a test)"):
+            for number, each in enumerate(both):
+                while "waiting" not in said[number]:
+                    line = each.stderr.readline() if each.stderr else ""
+                    assert line, said
+                    said[number] += line
+                says(said[number], f"waiting: process {os.getpid()} measures something (a test)")
+            refused = sme2prof(*brief, tmp_path / "c", "--no-wait")
+            assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 2, refused.stderr
+            says(refused.stderr, "in use", f"process {os.getpid()} measures something", "--no-wait")
+            refused = sme2prof(
+                "compare", pte, pte, "--target", "host", "--outdir", tmp_path / "d", "--no-wait"
+            )
+            assert refused.returncode == 2 and "in use" in refused.stderr
+        said = [each.communicate(timeout=200)[1] for each in both]
+        assert [each.returncode for each in both] == [0, 0], said
+    second = 0 if "waiting" in said[0] else 1
+    says(said[second], f"waiting: process {both[1 - second].pid} measures {pte.stem} (sme2prof profile {pte}")
+    spans = sorted(span_of(tmp_path / name) for name in "ab")
+    assert spans[0][1] < spans[1][0], "they measured at the same time"
+    assert not holders() and not list((tmp_path / "c").rglob("manifest.json"))
+
+
+def span_of(home: Path) -> tuple[float, float]:
+    """When a run's first process began and its last one ended."""
+    (manifest,) = home.rglob("manifest.json")
+    entries = list(Journal(manifest.parent).entries())
+    began = [datetime.fromisoformat(entry.started).timestamp() for entry in entries]
+    return min(began), max(start + entry.seconds for start, entry in zip(began, entries, strict=True))
+
+
+def test_without_a_place_for_locks_it_measures_and_says_so(sme2prof, exported, tmp_path, monkeypatch) -> None:
+    (tmp_path / "state").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    words = ("--target", "host", "--rounds", 3, "--budget", 1, "--outdir", tmp_path / "o")
+    done = sme2prof("profile", exported("toy_cnn").pte, *words)
+    assert done.returncode == 0
+    says_together(done.stderr, "warning", "other measurements", tmp_path / "state")
 
 
 def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monkeypatch, tmp_path) -> None:

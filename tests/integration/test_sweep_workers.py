@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import threading
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import Artifact
 
+from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
@@ -40,6 +42,7 @@ from model_profiling.sweep.messages import (
     Visited,
 )
 from model_profiling.sweep.worker import parse_scheduler, worker_settings
+from model_profiling.targets.machine_lock import holders
 
 distributed = pytest.importorskip("distributed")
 HERE = "host@here"
@@ -186,6 +189,38 @@ def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(exported, tmp_pa
     while session_of(server, asks[0])[0] == "running" and time.monotonic() < until:
         time.sleep(0.05)
     assert session_of(server, asks[0]) == ("put aside", None)
+    server.close()
+
+
+@pytest.mark.usefixtures("own_state")
+def test_a_sweep_and_a_run_wait_for_each_other(exported, host, tmp_path, monkeypatch) -> None:
+    server, pte = DeviceServer("one", tmp_path / "worker", (HERE,), exports=False), exported("toy_cnn").pte
+    (job,) = jobs(made_sweep(tmp_path, pte))
+    ask, go_on, heard, step = asked_of(server, job), threading.Event(), Heard(), open_run.OpenRun.step
+    raw: dict[str, object] = {"model": str(pte), "target": {"name": "host"}, "experiments": [{"name": "one"}]}
+
+    def to(folder: str) -> ProfileConfig:
+        return checked_config(raw | {"output_root": str(tmp_path / folder)}, folder=tmp_path)
+
+    with ThreadPoolExecutor(1) as worker:
+        with open_run.open_run(to("first"), host) as run:
+            visit = worker.submit(server.visit, ask)
+            run.step()
+            assert holders() == (f"process {os.getpid()} measures {pte.stem}",) and not visit.done()
+        assert isinstance(visit.result(timeout=60), Visited)
+
+        def slow_step(run: open_run.OpenRun) -> object:
+            assert go_on.wait(60)
+            return step(run)
+
+        monkeypatch.setattr(open_run.OpenRun, "step", slow_step)
+        monkeypatch.setattr(heard, "stage", lambda text: "sme2prof sweep" in text and go_on.set())
+        done = Hashes().listing(server.folder / "sweeps" / ask.sweep / job.run_dir)
+        visit = worker.submit(server.visit, replace(ask, run=done))
+        while not holders():
+            time.sleep(0.05)
+        with open_run.open_run(to("second"), host, progress=heard):
+            assert isinstance(visit.result(timeout=60), Visited) and go_on.is_set()
     server.close()
 
 

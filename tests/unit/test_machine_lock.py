@@ -17,9 +17,16 @@ from said import refused, says
 
 from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
-from model_profiling.sweep import machine_lock
-from model_profiling.sweep.machine_lock import keep_off, measuring_alone, working_beside
-from model_profiling.targets.power_mode import MachineLock
+from model_profiling.doctor.checks import in_use
+from model_profiling.targets import machine_lock
+from model_profiling.targets.machine_lock import (
+    MachineLock,
+    holders,
+    keep_off,
+    may_wait,
+    measuring_alone,
+    working_beside,
+)
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins to CPUs")
 CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
@@ -35,13 +42,18 @@ class Other:
 
     def __init__(self, lock: Callable[..., AbstractContextManager[None]], *words: object) -> None:
         self.waits, self.inside, self.leave = threading.Event(), threading.Event(), threading.Event()
+        self.told: list[str] = []
         self._thread = threading.Thread(target=self._run, args=(lock, words))
         self._thread.start()
 
     def _run(self, lock: Callable[..., AbstractContextManager[None]], words: tuple[object, ...]) -> None:
-        with lock(*words, waiting=self.waits.set):
+        with lock("works", *words, waiting=self._told):
             self.inside.set()
             self.leave.wait(20)
+
+    def _told(self, text: str) -> None:
+        self.told.append(text)
+        self.waits.set()
 
     def __enter__(self):
         return self
@@ -60,7 +72,7 @@ def test_a_moment_at_the_door_is_no_wait(monkeypatch):
             raise problem
 
     monkeypatch.setattr(machine_lock, "_try", busy_at_first)
-    with working_beside(waiting=lambda: told.append(True)):
+    with working_beside("works", waiting=told.append):
         assert not told
 
 
@@ -120,23 +132,53 @@ def test_keeping_off_holds_for_this_thread_and_what_it_starts() -> None:
 
 def test_a_measurement_that_is_killed_leaves_nothing_locked(tmp_path: Path) -> None:
     code = (
-        "import time; from model_profiling.sweep.machine_lock import measuring_alone\n"
-        "with measuring_alone():\n  print(flush=True); time.sleep(60)"
+        "import time; from model_profiling.targets.machine_lock import measuring_alone\n"
+        "with measuring_alone('measures toy_cnn'):\n  print(flush=True); time.sleep(60)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as other:
         assert other.stdout is not None and other.stdout.readline()
         with Other(working_beside) as work:
             assert work.waits.wait(30) and not work.inside.is_set()
+            assert work.told == [f"waiting: process {other.pid} measures toy_cnn"]
+            says(in_use()[0].found, f"process {other.pid} measures toy_cnn")
             os.kill(other.pid, signal.SIGKILL)
             assert work.inside.wait(30)
+            assert holders() == (f"process {os.getpid()} works",)
+    assert not holders() and not in_use()
     lock = tmp_path / "sme2prof" / "devices" / ".this-machine.lock"
     assert lock.is_file(), list(tmp_path.rglob("*"))
     lock.unlink()
     lock.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="set XDG_STATE_HOME"), measuring_alone():
+    with pytest.raises(InputError, match="set XDG_STATE_HOME"), measuring_alone("measures"):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_who_may_not_wait_is_told_who_is_there(tmp_path: Path) -> None:
+    hostile = "\x1b[2J exports\n" + "x" * 5000
+    told = refused(InUseError, str(os.getpid()), "exports")
+    with measuring_alone(hostile), may_wait(False), told as said, working_beside("works"):
+        pass
+    assert "\x1b" not in said.value.problem and len(said.value.problem) < 300
+    with may_wait(False), Other(measuring_alone) as other:
+        assert other.inside.wait(30), "nobody is there"
+    with measuring_alone("measures"):
+        for note in (tmp_path / "sme2prof" / "devices").glob(".*-note-*"):
+            note.unlink()
+        with may_wait(False), refused(InUseError, "this machine"), working_beside("works"):
+            pass
+
+
+@pytest.mark.parametrize("lock", [measuring_alone, working_beside])
+def test_where_no_lock_can_be_had(lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with refused(InputError, fix="XDG_STATE_HOME"), lock("works"):
+        pass
+    with lock("works", needed=False) as problem:
+        says(str(problem), "XDG_STATE_HOME")
+    assert not holders()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import RunnerReport, read_report
 from model_profiling.targets.execution import Route, RunnerTarget
-from model_profiling.targets.power_mode import MachineLock
+from model_profiling.targets.machine_lock import MachineLock
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle
