@@ -67,7 +67,7 @@ MODES: Mapping[PowerMode, Mapping[str, str]] = {
 """The settings of each mode, all in the namespace `global`."""
 
 NAMES = ("low_power", "stay_on_while_plugged_in", *_ANIMATIONS)
-READ = "; ".join(f'echo "{name}=$(settings get global {name})"' for name in NAMES)
+READ = f'for name in {" ".join(NAMES)}; do echo "$name=$(settings get global $name)"; done'
 """Prints a line for each setting of a mode."""
 _TIMEOUT_S = 60.0
 
