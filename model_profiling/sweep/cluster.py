@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import pickle
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.hints import needed
 from model_profiling.sweep.device_server import DeviceServer
-from model_profiling.sweep.messages import EMULATED, HOST, Offer, Versions, own_versions
+from model_profiling.sweep.messages import EMULATED, HOST, Offer, Versions, is_ours, own_versions, resource_of
 from model_profiling.sweep.worker import (
     EXTRA,
     LOOPBACK,
@@ -30,6 +31,11 @@ from model_profiling.sweep.worker import (
 _CONNECT_S = 20
 _ANSWER_S = 60
 """How long an answer that is ready may take to arrive."""
+_SILENT_S = 30.0
+"""The longest silence of a worker. Dask's workers report every second or so, whatever they measure."""
+_SHORTEST_SILENT_S = 5.0
+_LOOKS = 10
+"""How many times within that silence to look for a new report."""
 
 
 class WorkerLost(Exception):
@@ -49,6 +55,48 @@ class Cluster:
     own: bool
     _call: Callable[..., bytes | None] = field(default_factory=remote_call)
     _offers: dict[str, Offer | None] = field(default_factory=dict)
+    _silent: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    """By name, workers that were given up: since when they are silent, and what they offered."""
+
+    @contextlib.contextmanager
+    def watched(self, launch_s: float) -> Iterator[None]:
+        """Give up workers that hang, within the time limit of a launch. A sweep on its own has none."""
+        if self.own:
+            yield
+            return
+        silent_s = max(_SHORTEST_SILENT_S, min(_SILENT_S, launch_s))
+        watching = asyncio.run_coroutine_threadsafe(self._watch(silent_s), self.client.loop.asyncio_loop)
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    async def _watch(self, silent_s: float) -> None:
+        """Take silent workers of the kit from the scheduler, which by itself waits five minutes (its
+        `worker-ttl`, for everybody's workers). All that waits for them then ends. Looks are counted, not
+        seconds, because this process or the scheduler may have been asleep."""
+        last: dict[str, tuple[float, int, str]] = {}
+        while True:
+            await asyncio.sleep(silent_s / _LOOKS)
+            with contextlib.suppress(OSError):  # no scheduler: `check` tells
+                for worker, facts in (await self.client.scheduler.identity())["workers"].items():
+                    report, looks, since = last.get(worker, (0.0, 0, ""))
+                    if report != facts["last_seen"]:
+                        looks, since = 0, time.strftime("%H:%M:%S")
+                    last[worker] = facts["last_seen"], looks + 1, since
+                    offered = frozenset(filter(is_ours, facts["resources"]))
+                    if looks + 1 >= _LOOKS and offered:
+                        self._silent[facts["name"]] = since, offered
+                        await self.client.scheduler.restart_workers(
+                            workers=[worker], wait_for_workers=False, stimulus_id="sme2prof-silent"
+                        )
+
+    def silent(self, target: str = "") -> str:
+        """Which worker, of those that offered `target`, was given up, and since when it is silent."""
+        for name, (since, offered) in tuple(self._silent.items()):
+            if not target or any(f"{each}@".startswith(f"{resource_of(target)}@") for each in offered):
+                return f"worker {name} has not answered since {since}"
+        return ""
 
     def check(self) -> None:
         """Raise if the scheduler is gone. One that comes back knows nothing of earlier tasks."""
@@ -126,7 +174,8 @@ class Cluster:
                     self._call, "offer", pickle.dumps(()), workers=new, on_error="ignore"
                 )
             for worker, packed in answers.items():
-                self._offers[worker] = pickle.loads(packed) if packed else None  # noqa: S301
+                self._offers[worker] = offer = pickle.loads(packed) if packed else None  # noqa: S301
+                self._silent.pop(offer.name if offer else "", None)  # it is back
         return tuple(offer for worker in there if (offer := self._offers.get(worker)) is not None)
 
 

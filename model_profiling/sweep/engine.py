@@ -80,7 +80,10 @@ class SweepOutcome:
 def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepOutcome:
     """Measure every cell of `sweep` into `options.outdir`. Each ends done, or failed with a reason. Only
     problems of the whole sweep are errors: no scheduler, workers of another version, a folder in use."""
-    with connected(options.scheduler, sweep.targets) as cluster:
+    with (
+        connected(options.scheduler, sweep.targets) as cluster,
+        cluster.watched(sweep.schedule.timeout_s),
+    ):
         check_versions(cluster.offers())
         for target in () if options.resume else sweep.targets:  # a continued sweep knows its devices
             device_of(target, cluster.offers())
@@ -183,12 +186,13 @@ class _Coordinator:
                 future.add_done_callback(self._wake)
             else:
                 self.programs.export_here(program, self._wake)
-        if self.programs.under_way:
-            self.progress.stage("exporting")
 
     def _take_exports(self) -> None:
+        somebody = any(offer.exports for offer in self.cluster.offers())
         for future, program in list(self.programs.under_way.items()):
-            if not future.done():
+            if not somebody and not isinstance(future, Future):
+                future.cancel()  # or it waits until another worker comes
+            elif not future.done():
                 continue
             del self.programs.under_way[future]
             try:
@@ -228,8 +232,7 @@ class _Coordinator:
             offers = self.cluster.offers()
             device = device_of(queue.target, offers, queue.device)
             if device is None:
-                named = queue.device or queue.target
-                queue.lost(f"no worker offers {named}", how_to_offer(self.options.scheduler, named))
+                queue.lost(*self._missing(queue))
                 continue
             queue.workers = workers_for(device, offers, self.versions, queue.workers)
             if not queue.workers:
@@ -402,17 +405,25 @@ class _Coordinator:
                 continue
             if queue.future is not None and there.isdisjoint(queue.workers):
                 queue.drop()
-                why = f"the worker that offered {queue.target} is gone"
-                queue.lost(why, how_to_offer(self.options.scheduler, queue.device or queue.target))
+                queue.lost(*self._missing(queue))
             if queue.future is None and queue.waited_s() > self.options.device_wait_s:
                 self._give_up(queue)
+
+    def _missing(self, queue: DeviceQueue) -> tuple[str, str]:
+        """Why no worker offers a queue's device, and what to do."""
+        device = queue.device or queue.target
+        fix = how_to_offer(self.options.scheduler, device)
+        if silent := self.cluster.silent(device):
+            return silent, f"wake its machine, look at its network, or end it and {fix}"
+        return f"no worker offers {device}", fix
 
     def _show(self) -> None:
         waiting = next((queue for queue in self.queues if queue.left and queue.waited_s()), None)
         if waiting is not None:
-            self._stage(f"waiting for {waiting.target}: {waiting.why}")
-        elif not self.programs.under_way:
-            self._stage("measuring")
+            self._stage(f"waiting for {waiting.target}: {waiting.why}; {waiting.fix}")
+        else:
+            stage, silent = "exporting" if self.programs.under_way else "measuring", self.cluster.silent()
+            self._stage(f"{stage}; {silent}" if silent else stage)
         works = [work for queue in self.queues for work in queue.works]
         visited = [queue.visiting.job for queue in self.queues if queue.visiting is not None]
         self._shown.show(self.folder.record, works, visited, self.programs.exported)

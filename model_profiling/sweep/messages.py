@@ -89,8 +89,16 @@ HOST = "host@"
 EMULATED = "emulated"
 
 
+_DEVICE = "device:"
+
+
 def resource_of(device: str) -> str:
-    return f"device:{device}"
+    return f"{_DEVICE}{device}"
+
+
+def is_ours(resource: str) -> bool:
+    """Whether only workers of the kit have this Dask resource."""
+    return resource.startswith(_DEVICE) or resource in (EXPORTS, QUIET)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.config.sweep import choice_of
+from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import LockFile
 from model_profiling.core.formatting import ranges
@@ -114,6 +115,7 @@ _FIRST_CONNECTION_S = 20
 _MOST_WORKERS = 64
 """The most unnamed workers of one user on one machine."""
 _AGAIN_S = 600
+_CLOSE_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,7 @@ async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[s
         try:
             await worker
         except Exception as problem:
-            with contextlib.suppress(Exception):
-                await worker.close(timeout=1, executor_wait=False)
+            await _close(worker)
             why = "no scheduler answers" if isinstance(problem, TimeoutError | OSError) else str(problem)
             raise SetupError(
                 f"cannot join {address}: {why.splitlines()[0] if why else type(problem).__name__}",
@@ -232,10 +233,16 @@ async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[s
         try:
             await worker.finished()
         finally:
-            with contextlib.suppress(Exception):
-                await worker.close(timeout=2, executor_wait=False)
-        said(f"the scheduler {address} is gone; waiting for it")
+            await _close(worker)
+        process.kill_running()  # nobody waits for it any more, and the device is soon asked for again
+        said(f"the connection to {address} is gone; waiting for it")
         patience = _AGAIN_S
+
+
+async def _close(worker: Any) -> None:
+    """Close, but do not wait long: an interrupt may have cut short a close that Dask began and waits for."""
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(worker.close(timeout=2, executor_wait=False), _CLOSE_S)
 
 
 def dask_worker(server: DeviceServer, scheduler: Scheduler, host: str, patience_s: float) -> Any:

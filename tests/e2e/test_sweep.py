@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -268,6 +270,48 @@ def end_scheduler(child: process.Child) -> None:
     for pipe in (child.stdout, child.stderr):
         assert pipe is not None
         pipe.close()
+
+
+def test_a_worker_that_hangs_is_given_up_and_does_no_harm_when_it_is_back(
+    workers: Workers, exported, tmp_path: Path
+) -> None:
+    """Its connection stays open and says nothing. It is named within a launch's time limit; once it goes on,
+    it drops the launch that nobody waits for, joins again, and the sweep ends with each launch once."""
+    workers.start("stuck", "--host", "--machine", "here", "--no-exports")
+    assert "serves" in workers.said("stuck")
+    schedule = {"mode": "rounds", "rounds": 3, "timeout_s": 8}
+    model = str(exported("toy_cnn").pte)
+    write_sweep(tmp_path / "hang.json", 3, models=[model], targets=["host"], runs=50, schedule=schedule)
+    outdir, pid = tmp_path / "out", workers.running["stuck"].pid
+    stopped: list[float] = []
+    named: list[float] = []
+    rescue = threading.Timer(20, os.kill, (pid, signal.SIGCONT))
+
+    def stop() -> None:
+        os.kill(pid, signal.SIGSTOP)
+        stopped.append(time.monotonic())
+        rescue.start()
+
+    def go_on() -> None:
+        named.append(time.monotonic())
+        os.kill(pid, signal.SIGCONT)
+
+    breaking = Breaking([])
+    breaking.harms += [
+        (lambda: len(lines(outdir, "host")) >= 2, stop),
+        (lambda: "has not answered since" in breaking.stages[-1], go_on),
+    ]
+    try:
+        options = SweepOptions(outdir, parse_scheduler(workers.address), device_wait_s=60)
+        outcome = run_sweep(load_sweep(tmp_path / "hang.json"), options, breaking)
+    finally:
+        rescue.cancel()
+        os.kill(pid, signal.SIGCONT)
+    assert outcome.record.counts() == {"done": 1}, (outcome.record.cells[0].reason, breaking.stages)
+    assert set(steps(outdir, "host").values()) == {1}
+    assert named and named[0] - stopped[0] < 12, breaking.stages
+    (said,) = [stage for stage in breaking.stages if "has not answered" in stage]
+    assert "waiting for host: worker stuck has not answered since " in said
 
 
 def test_a_scheduler_that_dies_costs_no_launch_that_ended(exported, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_worker_that_lies_costs_its_own_cells(exported: Callable[..., Artifact
         outcome = run_sweep(made_sweep(tmp_path, *models), options, heard)
     found = {each.cell.program.name: each for each in outcome.record.cells}
     assert found.pop("good").state == "done"
-    assert f"waiting for {HERE}: it is in use" in heard.stages
+    assert f"waiting for {HERE}: it is in use; wait" in heard.stages
     reasons = {name: each.reason for name, each in found.items()}
     assert all(each.state == "failed" for each in found.values()), found
     assert all("was damaged on the way" in reasons[name] for name in ("forged", "missing"))
