@@ -17,11 +17,16 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 from attack.finds import PartResult, as_json, as_text  # noqa: E402
+
+if TYPE_CHECKING:
+    from attack.verbs import Verb
 
 PARTS = ("fuzz", "kills", "disks", "caches", "clocks", "downloads")
 
@@ -42,13 +47,19 @@ def _fuzz(options: argparse.Namespace, work: Path) -> PartResult:
 def _kills(options: argparse.Namespace, work: Path) -> PartResult:
     from attack.kills import kill
 
-    return kill(options.kills, options.seed, work)
+    return kill(options.kills, options.seed, work, _chosen(options))
+
+
+def _chosen(options: argparse.Namespace) -> list[Verb]:
+    from attack.verbs import VERBS
+
+    return [verb for verb in VERBS if not options.verbs or verb.name in options.verbs]
 
 
 def _disks(options: argparse.Namespace, work: Path) -> PartResult:
     from attack.disks import fill
 
-    return fill(options.sizes, work)
+    return fill(options.sizes, work, _chosen(options))
 
 
 def _caches(options: argparse.Namespace, work: Path) -> PartResult:
@@ -87,12 +98,14 @@ def _parts(text: str) -> list[str]:
     return _names(text)
 
 
-def _readers(text: str) -> list[str]:
-    from attack.readers import BY_NAME
+def _named(kind: str) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        known = import_module(f"attack.{kind}s").BY_NAME
+        if wrong := set(_names(text)) - set(known):
+            raise argparse.ArgumentTypeError(f"no {kind} {', '.join(wrong)}; choose from {', '.join(known)}")
+        return _names(text)
 
-    if wrong := set(_names(text)) - set(BY_NAME):
-        raise argparse.ArgumentTypeError(f"no reader {', '.join(wrong)}; choose from {', '.join(BY_NAME)}")
-    return _names(text)
+    return names
 
 
 def _options() -> argparse.Namespace:
@@ -104,7 +117,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", type=_parts, default=list(PARTS), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inputs", type=int, default=1_000_000, help="damaged files (default %(default)s)")
-    parser.add_argument("--readers", type=_readers, default=[], help="damage files of these only")
+    parser.add_argument("--readers", type=_named("reader"), default=[], help="damage files of these only")
+    parser.add_argument("--verbs", type=_named("verb"), default=[], help="kill and starve these only")
     parser.add_argument("--workers", type=int, default=1, help="processes that read (default %(default)s)")
     parser.add_argument(
         "--engine",

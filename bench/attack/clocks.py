@@ -39,7 +39,7 @@ def step(seed: int, work: Path) -> PartResult:
     chance = random.Random(seed)
     modes: tuple[Mode, ...] = ("rounds", "lockstep")
     cases = [(period, mode) for period in PERIODS_MS for mode in modes]
-    whole = {mode: undisturbed(work / f"whole-{mode}", mode) for mode in modes}
+    whole = {mode: undisturbed(LiveRun(work / f"whole-{mode}", mode=mode), "run", "c.json") for mode in modes}
     for period, mode in cases:
         environment = {"LD_PRELOAD": str(library), "SME2PROF_ATTACK_STEP_MS": str(period)}
         run = LiveRun(work / f"{period}-{mode}", mode=mode, environment=environment)
@@ -60,7 +60,7 @@ def _jumps(library: Path) -> bool:
 def _measured(run: LiveRun, whole: Whole, part: float) -> Iterator[str]:
     """What is wrong after a run that was interrupted once, so far on its way, and resumed."""
     lines = 1 + int(part * (whole.lines - 1))
-    child = run.start()
+    child = run.start("run", "c.json")
     until = time.monotonic() + LIMIT_S
     while child.poll() is None and run.journal_lines() < lines and time.monotonic() < until:
         time.sleep(0.01)
@@ -81,5 +81,5 @@ def _measured(run: LiveRun, whole: Whole, part: float) -> Iterator[str]:
         times = [*entry.iterations_ns, *(ns for turn in entry.turns_ns for ns in turn)]
         if any(not 0 < ns < LONGEST_NS for ns in times):
             yield f"{entry.step.key} has a latency of {max(times)} ns"
-    yield from run.wrong(whole.planned)
+    yield from run.wrong(whole, files=False)
     yield from (f"orphan: {words}" for words in run.end_orphans())

@@ -50,7 +50,8 @@ _NUMBERS = (
     *(0.1, -0.0, 1e-320, 1e30, 1e308, float("nan"), float("inf"), -float("inf")),
 )
 _NUMBER_TEXTS = ("0", "-1", "1.2.3", "0.0", "1e400", "nan", "9" * 30, "9" * 400, "0x10", "٣", "1_000", "")
-_RAW = {"@deep lists@": "[" * 3000 + "]" * 3000, "@deep objects@": '{"a":' * 3000 + "1" + "}" * 3000}
+_RAW = {f"@{deep} lists@": "[" * deep + "]" * deep for deep in (70, 900, 3000)}
+_RAW |= {f"@{deep} objects@": '{"a":' * deep + "1" + "}" * deep for deep in (70, 900, 3000)}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 

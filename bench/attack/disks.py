@@ -1,26 +1,24 @@
-"""File systems that fill up in the middle of a run, an analysis or a report: one clear line, nothing half
-written, and with room again the run goes on where it was."""
+"""File systems that fill up in the middle of a command: one clear line, nothing half written, and with room
+again the command goes on where it was."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from attack.finds import Find, PartResult
-from attack.live_run import LiveRun, Whole, undisturbed
-from attack.readers import DATA
+from attack.kills import prepared
+from attack.live_run import Whole, used
+from attack.verbs import Verb
 from model_profiling.core import process
 
-RECORDED = DATA / "runs" / "emulated_sme2"
-LARGEST, SMALLEST = 1024, 8
-"""In KiB; a run with its analysis takes some 600."""
-ENOUGH = "64m"
+SMALLEST = 8
+"""In KiB."""
+ENOUGH = 256 * 1024
 
 
 @contextmanager
@@ -35,82 +33,68 @@ def disk(place: Path, kibibytes: int) -> Iterator[None]:
         process.run(["umount", "-l", place], timeout=20)
 
 
-def sizes(count: int) -> list[int]:
-    """From one that is large enough down, each by the same factor."""
-    step = (SMALLEST / LARGEST) ** (1 / max(1, count - 1))
-    return [round(LARGEST * step**number) for number in range(count)]
+def sizes(count: int, largest: int) -> list[int]:
+    """From one that is nearly large enough down, each by the same factor."""
+    step = (SMALLEST / max(largest, SMALLEST)) ** (1 / max(1, count - 1))
+    return [round(0.97 * max(largest, SMALLEST) * step**number) for number in range(count)]
 
 
-def fill(count: int, work: Path) -> PartResult:
+def fill(count: int, work: Path, verbs: Sequence[Verb]) -> PartResult:
     if sys.platform != "linux" or os.geteuid() != 0:
         return PartResult("disks", skipped="only root mounts a small file system")
-    began, finds, tried = time.monotonic(), [], 0
-    whole = undisturbed(work / "whole", "rounds")
+    began, finds, figures = time.monotonic(), [], {}
+    made = work / "made"
+    made.mkdir()
     try:
-        for kibibytes in sizes(count):
-            for name, attack in (("run", partial(_run, whole)), ("analyze", _analyze), ("report", _analyze)):
-                place = work / f"{name}-{kibibytes}"
-                with disk(place, kibibytes):
-                    case = f"{name} on {kibibytes} KiB"
-                    finds += [
-                        Find("disks", case, what)
-                        for what in attack(place, work / f"c-{name}-{kibibytes}", name)
-                    ]
-                tried += 1
+        for verb in verbs:
+            whole = prepared(verb, made, work / f"whole {verb.name}")
+            figures[verb.name] = sizes(max(1, count * min(verb.weight, 4) // 4), whole.kibibytes)
+            for kibibytes in figures[verb.name]:
+                place = work / f"{verb.name} {kibibytes}"
+                with disk(place, ENOUGH):
+                    what = list(filled(verb, made, place, kibibytes, whole))
+                case = f"{verb.name} with {kibibytes} KiB left"
+                finds += [Find("disks", case, one) for one in what]
+                print(f"{case}: {what or 'nothing'}", file=sys.stderr, flush=True)
     except PermissionError as problem:
         return PartResult("disks", skipped=f"this root may not mount: {problem}")
-    return PartResult("disks", tried, time.monotonic() - began, tuple(finds))
+    tried = sum(map(len, figures.values()))
+    return PartResult("disks", tried, time.monotonic() - began, tuple(finds), figures=figures)
 
 
-def _run(whole: Whole, place: Path, folder: Path, name: str) -> Iterator[str]:
-    """Measure onto the small disk; then give it room and resume."""
-    del name
-    run = LiveRun(folder, output=place / "run")
-    ended = run.call("run", "c.json")
-    if ended is None or not ended.is_clear:
-        yield f"no clear answer: {ended.tail() if ended else 'it did not end'}"
-    yield from (f"orphan: {words}" for words in run.end_orphans())
-    before = set(run.steps_done())
-    _resize(place, ENOUGH)
-    resumed = run.call("run", "c.json", "--resume")
-    if resumed is None or resumed.code != 0:
-        yield f"--resume with room failed: {resumed.tail() if resumed else 'it did not end'}"
-        return
-    if lost := before - set(run.steps_done()):
-        yield f"rounds that were there before are lost: {sorted(lost)}"
-    yield from run.wrong(whole.planned)
-
-
-def _analyze(place: Path, folder: Path, name: str) -> Iterator[str]:
-    """Analyse or report a run on a disk that has what is left over beside it; what was there stays whole."""
-    run = LiveRun(folder, output=place / "run")
-    room = shutil.disk_usage(place).total
-    _resize(place, ENOUGH)
-    shutil.copytree(RECORDED, run.run_dir)
-    used = shutil.disk_usage(place).used
-    _resize(place, f"{(used + room) // 1024}k")
-    before = _contents(run.run_dir)
-    ended = run.call(name, str(run.run_dir))
-    if ended is None or not ended.is_clear:
-        yield f"no clear answer: {ended.tail() if ended else 'it did not end'}"
-    left = _contents(run.run_dir)
-    yield from run.untidy()
-    _resize(place, ENOUGH)
-    again = run.call(name, str(run.run_dir))
-    if again is None or again.code != 0:
+def filled(verb: Verb, made: Path, place: Path, kibibytes: int, whole: Whole) -> Iterator[str]:
+    """What is wrong when there is only so much room left for what it writes, and then enough."""
+    live = verb.live(made, place)
+    before, rounds = _contents(place), set(live.steps_done())
+    with verb.beside(place):
+        _resize(place, used(place) + kibibytes)
+        ended = live.call(*verb.words)
+        if ended is None or not ended.is_clear:
+            yield f"no clear answer: {ended.tail() if ended else 'it did not end'}"
+        yield from (f"orphan: {words}" for words in live.end_orphans())
+        yield from live.untidy()
+        left, rounds = _contents(place), rounds | set(live.steps_done())
+        _resize(place, ENOUGH)
+        again = live.call(*verb.second())
+    if again is None or again.code != whole.code:
         yield f"with room it failed: {again.tail() if again else 'it did not end'}"
-    after = _contents(run.run_dir)
+        return
+    if lost := rounds - set(live.steps_done()):
+        yield f"rounds that were there before are lost: {sorted(lost)}"
+    after = _contents(place)
     # Each file is as it was, or as it is when there is room: nothing between.
     torn = [path.name for path, data in left.items() if data not in (before.get(path), after.get(path))]
-    if torn or before.keys() - left.keys():
+    if verb.same and (torn or before.keys() - left.keys()):
         yield f"half written or lost: {torn} {[path.name for path in before.keys() - left.keys()]}"
+    yield from live.wrong(whole, exactly=verb.rounds)
+    yield from verb.holds(live)
 
 
 def _contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def _resize(place: Path, size: str) -> None:
-    done = process.run(["mount", "-o", f"remount,size={size}", place], timeout=20)
+def _resize(place: Path, kibibytes: int) -> None:
+    done = process.run(["mount", "-o", f"remount,size={kibibytes}k", place], timeout=20)
     if not done.ok:
         raise PermissionError(done.tail(1))

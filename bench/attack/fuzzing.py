@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import multiprocessing
+import os
 import random
 import re
 import resource
@@ -34,7 +35,7 @@ from attack.seen_lines import Line, SeenLines, by_module
 
 MEMORY = 2**30
 """Bytes a worker may grow by."""
-SECONDS, WAIT = 10.0, 6
+SECONDS, WAIT = 5.0, 6
 """Of processor time for one input, which a busy machine does not change; by the clock it is so many times."""
 ROUND, BATCH = 20_000, 250
 KEPT, KEPT_BYTES = 120, 60_000
@@ -142,8 +143,8 @@ def _try(reader: Reader, data: bytes, case: int, desk: Desk, answer: Answer) -> 
         new = f"{reader.name} {re.sub('[0-9]+|/[^ ]*', '#', refusal.problem[:300])}"
         if starved(refusal):
             answer.finds.append((case, f"takes more than {MEMORY >> 20} MB", _where(refusal), data))
-        elif not refusal.problem.strip() or len(str(refusal)) > LONGEST_MESSAGE:
-            told = f"a refusal of {len(str(refusal)):,} characters"
+        elif not refusal.problem.strip() or len(str(refusal)) > LONGEST_MESSAGE or "\n" in str(refusal):
+            told = f"a refusal of {len(str(refusal)):,} characters, {str(refusal).count(chr(10)) + 1} lines"
             answer.finds.append((case, told, _where(refusal), data))
     except TooSlow as problem:
         answer.outcomes["FOUND"] += 1
@@ -213,6 +214,8 @@ class Worker:
     """A process that works, and what it is doing."""
 
     def __init__(self, seed: int, corpus: Corpus) -> None:
+        # Addresses that allocators reserve for each thread, and never use, count as memory.
+        os.environ.update(ARROW_DEFAULT_MEMORY_POOL="system", MALLOC_ARENA_MAX="2")
         context = multiprocessing.get_context("spawn")  # it starts small, so the limit means what it says
         self.now = context.RawArray("q", 2)
         self.link, other = context.Pipe()

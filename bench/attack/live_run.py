@@ -1,21 +1,24 @@
-"""A real run of a small program in a process of its own, and what must be true of it after an accident."""
+"""Commands of the kit in processes of their own, and what must be true of their folder after an accident."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attack.readers import DATA, ROOT
+from attack.reader import DATA, ROOT
 from model_profiling.core.errors import ProfilingError
 from model_profiling.run.journal import Journal
 from model_profiling.validation.validate import validate
@@ -36,7 +39,8 @@ class Ended:
     @property
     def is_clear(self) -> bool:
         """Whether it says what is wrong in the kit's own way, if anything is."""
-        return self.code in (0, 1, 2, 130) and self.is_calm
+        errors = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        return self.code in (0, 1, 2, 130) and self.is_calm and len(errors) == (self.code == 2)
 
     @property
     def is_calm(self) -> bool:
@@ -47,42 +51,23 @@ class Ended:
         return f"exit {self.code}: {self.err[-600:] or self.out[-300:]}"
 
 
-class LiveRun:
-    """A folder with a config; `output` is where its run directory goes, beside it unless told otherwise."""
+class Live:
+    """Commands in `folder`; whatever they start carries a mark."""
 
-    def __init__(
-        self, folder: Path, *, mode: Mode = "rounds", target: str = "host", rounds: int = 2,
-        output: Path | None = None, environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.run_dir = folder, output or folder / "run"
+        self.folder = folder
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
-        self._environment = {**(environment or {}), MARK: self.mark, "PYTHONPATH": str(ROOT)}
-        emulated = target == "emulated"
-        names = ("emulated_sme2_on", "emulated_sme2_off") if emulated else ("one", "two")
-        experiments = [{"name": name, "runs": 1 if emulated else 2, "warmup": 0} for name in names]
-        if emulated:
-            for experiment in experiments:
-                experiment["sme2"] = str(experiment["name"]).rpartition("_")[2]
-        schedule: dict[str, object] = (
-            {} if emulated else {"mode": mode, "rounds": rounds, "seed": 1, "budget_s": 2}
-        )
-        config = {
-            "model": str(PROGRAM),
-            "output_root": str(self.run_dir),
-            "target": {"name": target},
-            "experiments": experiments,
-            "schedule": schedule,
-            "analysis": {"compare_pairs": [{"baseline": names[1], "candidate": names[0]}]},
-        }
-        (folder / "c.json").write_text(json.dumps(config))
+        # Locks of its own: what else is measured on this machine neither waits for it nor makes it wait.
+        own = {"XDG_STATE_HOME": str(folder), MARK: self.mark, "PYTHONPATH": str(ROOT)}
+        self._environment = {**own, **(environment or {})}
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        return self.start_command("run", "c.json", *words)
+        return self.python("-m", "model_profiling", *words)
 
-    def start_command(self, *words: str) -> subprocess.Popen[bytes]:
+    def python(self, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "model_profiling", *words],
+            [sys.executable, *words],
             cwd=self.folder,
             env={**os.environ, **self._environment},
             stdin=subprocess.DEVNULL,
@@ -102,7 +87,7 @@ class LiveRun:
         return Ended(child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
     def call(self, *words: str) -> Ended | None:
-        return self.finish(self.start_command(*words))
+        return self.finish(self.start(*words))
 
     def processes(self) -> Iterator[tuple[int, str]]:
         """Every process of this run that is alive, with its command line."""
@@ -120,7 +105,7 @@ class LiveRun:
                     yield int(entry.name), words.decode("utf-8", "replace")
 
     def end_orphans(self, patience: float = 10.0) -> list[str]:
-        """What still lives some time after the run is over; it is killed then."""
+        """What still lives some time after the command is over; it is killed then."""
         until = time.monotonic() + patience
         while (left := list(self.processes())) and time.monotonic() < until:
             time.sleep(0.1)
@@ -129,13 +114,65 @@ class LiveRun:
         return [words for _, words in left]
 
     def steps_done(self) -> list[str]:
-        """The lines of the journal that count."""
-        try:
-            return sorted(
-                entry.step.key for entry in Journal(self.run_dir).entries() if entry.state == "done"
-            )
-        except ProfilingError:
-            return []
+        """The lines of all journals that count."""
+        done = []
+        for path in self.folder.rglob("journal.jsonl"):
+            with contextlib.suppress(ProfilingError):
+                run = path.parent.relative_to(self.folder).as_posix()
+                entries = Journal(path.parent).entries()
+                done += [f"{run}: {entry.step.key}" for entry in entries if entry.state == "done"]
+        return sorted(done)
+
+    def files(self) -> dict[str, int]:
+        """Kinds of files, and how many of each: names of launches are drawn anew each time. Not what a
+        process that was killed had said, which is kept for whoever wants to look, nor what a worker has."""
+        paths = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*"))
+        ends = ("_failed.log", "failed_launch.log", ".pyc", "__pycache__")
+        kept = (path for path in paths if not path.endswith(ends) and not path.startswith("lab"))
+        return dict(Counter(re.sub("[0-9a-f]{16,}", "*", path) for path in kept))
+
+    def wrong(self, whole: Whole, *, exactly: bool = True, files: bool = True) -> Iterator[str]:
+        """What is not as it was after the same command to which nothing happened. Without `exactly`, it may
+        have measured more or fewer rounds."""
+        done = self.steps_done()
+        if exactly and done != list(whole.planned):
+            lost, more = set(whole.planned) - set(done), set(done) - set(whole.planned)
+            yield f"rounds lost: {sorted(lost)}; more than planned: {sorted(more)}"
+        for manifest in self.folder.rglob("manifest.json"):
+            if not (found := validate(manifest.parent)).ok:
+                yield f"not valid: {found.as_text()[-500:]}"
+        mine, theirs = self.files(), whole.files
+        if not exactly:
+            mine, theirs = ({re.sub(r"_r\d+", "", name): 1 for name in each} for each in (mine, theirs))
+        if files and mine != theirs:
+            yield f"other files than if nothing had happened: {sorted(mine.items() ^ theirs.items())[:12]}"
+        yield from self.untidy()
+
+    def untidy(self) -> Iterator[str]:
+        """Locks that are held and files that were left half written."""
+        for path in self.folder.rglob("*"):
+            if path.name.startswith(".") and path.name.endswith("lock"):
+                with path.open() as stream:
+                    try:
+                        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        yield f"{path.name} is still held"
+            elif path.name == ".work" or path.name.endswith((".tmp", ".part", "~")):
+                if "month=" in path.parent.name and ".parquet." in path.name:
+                    continue  # a store removes it a day later, because somebody may still write it
+                yield f"{path.name} is left over"
+
+
+class LiveRun(Live):
+    """A folder with a config of a small program."""
+
+    def __init__(
+        self, folder: Path, *, mode: Mode = "rounds", target: str = "host",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(folder, environment)
+        self.run_dir = folder / "run"
+        write_config(folder, mode, target)
 
     def journal_lines(self) -> int:
         try:
@@ -143,54 +180,47 @@ class LiveRun:
         except OSError:
             return 0
 
-    def files(self) -> set[str]:
-        """All but what a process that was killed had said, which is kept for whoever wants to look."""
-        names = sorted(
-            path.relative_to(self.run_dir).as_posix()
-            for path in self.run_dir.rglob("*")
-            if not path.name.endswith(("_failed.log", "failed_launch.log"))
-        )
-        # Launches have names that are drawn anew each time.
-        launches = [name for name in names if name.startswith("launches/")]
-        return {*(set(names) - set(launches)), f"{len(launches)} launches"}
 
-    def wrong(self, planned: Sequence[str], files: set[str] | None = None) -> Iterator[str]:
-        """What is not as it must be of a run that is complete."""
-        done = self.steps_done()
-        if done != sorted(planned):
-            lost, more = set(planned) - set(done), set(done) - set(planned)
-            yield f"rounds lost: {sorted(lost)}; more than planned: {sorted(more)}"
-        found = validate(self.run_dir)
-        if not found.ok:
-            yield f"not valid: {found.as_text()[-500:]}"
-        if files is not None and self.files() != files:
-            yield f"other files than in a run that nothing happened to: {sorted(self.files() ^ files)}"
-        yield from self.untidy()
-
-    def untidy(self) -> Iterator[str]:
-        """Locks that are held and files that were left half written."""
-        for lock in self.run_dir.rglob(".*lock"):
-            with lock.open() as stream:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    yield f"{lock.name} is still held"
-        for path in self.run_dir.rglob("*"):
-            if path.name == ".work" or path.name.endswith((".tmp", ".part", "~")):
-                yield f"{path.name} is left over"
+def write_config(folder: Path, mode: Mode = "rounds", target: str = "host") -> None:
+    emulated = target == "emulated"
+    names = ("emulated_sme2_on", "emulated_sme2_off") if emulated else ("one", "two")
+    experiments = [{"name": name, "runs": 1 if emulated else 2, "warmup": 0} for name in names]
+    if emulated:
+        for experiment in experiments:
+            experiment["sme2"] = str(experiment["name"]).rpartition("_")[2]
+    config = {
+        "model": str(PROGRAM),
+        "output_root": "run",
+        "target": {"name": target},
+        "experiments": experiments,
+        "schedule": {} if emulated else {"mode": mode, "rounds": 2, "seed": 1, "budget_s": 2},
+        "analysis": {"compare_pairs": [{"baseline": names[1], "candidate": names[0]}]},
+    }
+    (folder / "c.json").write_text(json.dumps(config))
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A run to which nothing happens."""
+    """What is there after a command to which nothing happens."""
 
     planned: tuple[str, ...]
-    files: frozenset[str]
-    lines: int
+    files: Mapping[str, int]
+    code: int = 0
+    seconds: float = 0.0
+    lines: int = 0
+    kibibytes: int = 0
+    """What it wrote."""
 
 
-def undisturbed(folder: Path, mode: Mode, target: str = "host") -> Whole:
-    run = LiveRun(folder, mode=mode, target=target)
-    ended = run.call("run", "c.json")
-    assert ended is not None and ended.code == 0, ended and ended.tail()
-    return Whole(tuple(run.steps_done()), frozenset(run.files()), run.journal_lines())
+def undisturbed(live: Live, *words: str) -> Whole:
+    before, began = used(live.folder), time.monotonic()
+    ended = live.call(*words)
+    assert ended is not None and ended.is_clear, ended and ended.tail()
+    lines = live.journal_lines() if isinstance(live, LiveRun) else 0
+    seconds, kibibytes = time.monotonic() - began, used(live.folder) - before
+    return Whole(tuple(live.steps_done()), live.files(), ended.code, seconds, lines, kibibytes)
+
+
+def used(folder: Path) -> int:
+    """In KiB, as a disk counts it."""
+    return sum(path.lstat().st_blocks for path in folder.rglob("*")) // 2

@@ -1,7 +1,6 @@
 """Everything of the kit that reads what others wrote, each with real files to damage and its share of inputs.
 
-A reader gets bytes and a folder of its own in memory, and uses what it read as the kit would. It may refuse
-with one of the kit's errors; anything else is a find.
+Those of run directories and programs are here, those of stores, sweeps and caches in `verb_readers`.
 """
 
 from __future__ import annotations
@@ -9,89 +8,42 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
-import sys
 import zipfile
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "tests" / "data"
-sys.path.insert(0, str(ROOT / "tests"))
+from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
+from attack.verb_readers import OF_VERBS
+from model_profiling.analysis.input_files import analyse_timeline, read_latencies
+from model_profiling.analysis.kernels import read_kernels_csv
+from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
+from model_profiling.config.reading import check_config
+from model_profiling.core.records import read_record
+from model_profiling.etdump import read_boundaries, read_etdump
+from model_profiling.program import read_etrecord, read_program
+from model_profiling.program.delegates import delegate_named
+from model_profiling.program.flow import flow_of, input_independent
+from model_profiling.program.graph_file import Undelegated, read_export_facts, read_graph_file
+from model_profiling.report.data import report_data
+from model_profiling.report.html import render_html
+from model_profiling.report.run_report import run_document
+from model_profiling.report.text import render_markdown
+from model_profiling.run import Run, names
+from model_profiling.run.evidence import read_evidence, read_factors
+from model_profiling.run.journal import Journal
+from model_profiling.run.manifest import read_manifest, read_summary_0
+from model_profiling.run.metrics import read_metrics, read_robust_stats
+from model_profiling.runner.result import read_lockstep_result, read_report, read_result
+from model_profiling.runner.samples import Samples, read_samples
+from model_profiling.targets.command import read_own_times
+from model_profiling.targets.protocol import Job
+from model_profiling.targets.state import energy_of, read_metered, readings_csv
+from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse
 
-from attack.damage import Kind  # noqa: E402
-from model_profiling.analysis.input_files import analyse_timeline, read_latencies  # noqa: E402
-from model_profiling.analysis.kernels import read_kernels_csv  # noqa: E402
-from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace  # noqa: E402
-from model_profiling.config.reading import check_config  # noqa: E402
-from model_profiling.core.errors import InputError  # noqa: E402
-from model_profiling.core.records import read_record  # noqa: E402
-from model_profiling.etdump import read_boundaries, read_etdump  # noqa: E402
-from model_profiling.program import read_etrecord, read_program  # noqa: E402
-from model_profiling.program.delegates import delegate_named  # noqa: E402
-from model_profiling.program.flow import flow_of, input_independent  # noqa: E402
-from model_profiling.program.graph_file import Undelegated, read_export_facts, read_graph_file  # noqa: E402
-from model_profiling.report.data import report_data  # noqa: E402
-from model_profiling.report.html import render_html  # noqa: E402
-from model_profiling.report.run_report import run_document  # noqa: E402
-from model_profiling.report.text import render_markdown  # noqa: E402
-from model_profiling.run import Run, names  # noqa: E402
-from model_profiling.run.evidence import read_evidence, read_factors  # noqa: E402
-from model_profiling.run.journal import Journal  # noqa: E402
-from model_profiling.run.manifest import read_manifest, read_summary_0  # noqa: E402
-from model_profiling.run.metrics import read_metrics, read_robust_stats  # noqa: E402
-from model_profiling.runner.result import read_lockstep_result, read_report, read_result  # noqa: E402
-from model_profiling.runner.samples import Samples, read_samples  # noqa: E402
-from model_profiling.targets.command import read_own_times  # noqa: E402
-from model_profiling.targets.protocol import Job  # noqa: E402
-from model_profiling.targets.state import energy_of, read_metered, readings_csv  # noqa: E402
-from model_profiling.validation.validate import validate  # noqa: E402
-from model_profiling.workflow.analyse import analyse  # noqa: E402
-
-RUN = DATA / "runs" / "emulated_sme2"
 PROGRAM = DATA / "runs" / "programs" / "small_cnn_xnnpack_fp16.pte"
 PROGRAM_SHA256 = hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
 EVENTS = ["Convolution (NHWC, F32) IGEMM #1", "Clamp (NC) #1"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """`share` is how many of each 10,000 inputs it gets; those that take long get few."""
-
-    name: str
-    kind: Kind
-    share: int
-    seeds: Callable[[], list[bytes]]
-    read: Callable[[bytes, Path], object]
-
-
-def found(*patterns: str) -> Callable[[], list[bytes]]:
-    """The content of every file under tests/data that fits, each once."""
-
-    def seeds() -> list[bytes]:
-        paths = [path for pattern in patterns for path in sorted(DATA.glob(pattern)) if path.is_file()]
-        whole = dict.fromkeys(path.read_bytes() for path in paths)
-        assert whole, patterns
-        return list(whole)
-
-    return seeds
-
-
-def at(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
-    """A reader of a file with that name."""
-
-    def reading(data: bytes, folder: Path) -> object:
-        path = folder / name
-        path.write_bytes(data)
-        return read(path)
-
-    return reading
-
-
-def beside(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:
-    """A reader of the folder that holds a file with that name."""
-    return at(name, lambda path: read(path.parent))
 
 
 def _dump(data: bytes, folder: Path) -> None:
@@ -136,37 +88,19 @@ def _features(data: bytes, folder: Path) -> None:
     read_report(data.decode("utf-8", "replace"))
 
 
-def _in_run(data: bytes, folder: Path) -> Path:
-    """A recorded run in which the file that `data` names is replaced; whatever came before is undone."""
-    run, undo = folder / "emulated_sme2", folder / "undo"
-    if not run.exists():
-        shutil.copytree(RUN, run)
-    if undo.exists():
-        name = undo.read_text()
-        shutil.copyfile(RUN / name, run / name)
-    name, _, content = data.partition(b"\0")
-    inside = name.decode("ascii", "replace")
-    if not (RUN / inside).is_file() or inside.startswith("/") or ".." in inside:
-        raise InputError("no file of the run", "name one")  # damage met the name itself
-    undo.write_text(inside)
-    (run / inside).write_bytes(content)
-    return run
-
-
 def _validate(data: bytes, folder: Path) -> None:
-    validate(_in_run(data, folder)).as_text()
+    validate(replaced(data, RUN, folder)).as_text()
 
 
 def _report(data: bytes, folder: Path) -> None:
-    run = Run.open(_in_run(data, folder))
+    run = Run.open(replaced(data, RUN, folder))
     blocks = run_document(report_data(run, analyse(run) if run.dumps else None, None))
     render_markdown(blocks, "pictures")
     render_html(blocks, "damaged")
 
 
-def _files_of_run() -> list[bytes]:
-    paths = [path for path in sorted(RUN.rglob("*")) if path.suffix in (".json", ".jsonl", ".csv", ".etdump")]
-    return [path.relative_to(RUN).as_posix().encode() + b"\0" + path.read_bytes() for path in paths]
+def files_of_run() -> list[bytes]:
+    return named(RUN, ".json", ".jsonl", ".csv", ".etdump")
 
 
 def _made_dumps() -> list[bytes]:
@@ -349,7 +283,8 @@ READERS: tuple[Reader, ...] = (
         found("xnntrace/*.log"),
         at("x.log", lambda path: kernel_uses(read_xnntrace(path))),
     ),
-    Reader("validate", "named", 10, _files_of_run, _validate),
-    Reader("report", "named", 10, _files_of_run, _report),
+    Reader("validate", "named", 10, files_of_run, _validate),
+    Reader("report", "named", 10, files_of_run, _report),
+    *OF_VERBS,
 )
 BY_NAME = {reader.name: reader for reader in READERS}

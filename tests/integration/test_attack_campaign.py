@@ -16,7 +16,7 @@ from said import says
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from attack import caches, disks, downloads, fuzzing, kills
+from attack import caches, disks, downloads, fuzzing, kills, verbs
 from attack.damage import damaged
 from attack.finds import PartResult, as_json, as_text
 from attack.live_run import Ended
@@ -24,7 +24,6 @@ from attack.readers import BY_NAME, READERS
 
 from model_profiling.config.reading import check_config
 from model_profiling.core.errors import FormatError
-from model_profiling.run.journal import TIMED
 from model_profiling.runner.samples import read_samples
 
 INPUTS = 2000
@@ -49,9 +48,10 @@ def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
 
 
 def test_what_an_export_left_outside_is_read_from_its_seed(tmp_path: Path) -> None:
-    """That reader answers None for whatever it does not know: such a seed would prove nothing."""
-    reader = BY_NAME["undelegated"]
-    assert reader.read(reader.seeds()[0], tmp_path)
+    """These readers answer nothing for whatever they do not know: such a seed would prove nothing."""
+    for name in ("undelegated", "try"):
+        reader = BY_NAME[name]
+        assert reader.read(reader.seeds()[0], tmp_path)
 
 
 def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path) -> None:
@@ -109,25 +109,35 @@ def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path
     assert json.loads(kept[0].read_text())["reader"] == "bad"
 
 
-def test_kills_of_the_parent_and_of_a_runner_lose_nothing(tmp_path: Path) -> None:
+def test_kills_of_a_command_and_of_a_runner_lose_nothing(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("the processes of a run are found in /proc")
-    steps = [f"evidence/0/{name}/t1" for name in ("one", "two")]
-    steps += [f"{kind}/{n}/{name}/t1" for kind in TIMED for n in (0, 1) for name in ("one", "two")]
-    whole = kills.Whole(tuple(steps), frozenset(), len(steps))
-    for number, (victim, sent) in enumerate((("parent", signal.SIGHUP), ("runner", signal.SIGKILL))):
-        drawn = kills.Kill(number, victim, sent, "rounds", 0.4, 0.0)
-        run = kills.LiveRun(tmp_path / str(number), mode="rounds")
-        wrong, landed = kills._killed_and_resumed(run, drawn, whole)
+    (tmp_path / "made").mkdir()
+    run, onboard = verbs.BY_NAME["run"], verbs.BY_NAME["onboard"]
+    drawn = (
+        (run, "parent", signal.SIGHUP),
+        (run, "child", signal.SIGKILL),
+        (onboard, "parent", signal.SIGKILL),
+    )
+    whole = {
+        verb.name: kills.prepared(verb, tmp_path / "made", tmp_path / verb.name) for verb in (run, onboard)
+    }
+    for number, (verb, victim, sent) in enumerate(drawn):
+        each = kills.Kill(number, verb, victim, sent, 0.3)
+        wrong, landed = kills.killed_and_tried_again(
+            each, tmp_path / "made", tmp_path / str(number), whole[verb.name]
+        )
         assert not wrong, wrong
         assert landed
 
 
 def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
-    place = tmp_path / "disk"
+    verb, place = verbs.BY_NAME["analyze"], tmp_path / "disk"
+    (tmp_path / "made").mkdir()
+    whole = kills.prepared(verb, tmp_path / "made", tmp_path / "whole")
     try:
-        with disks.disk(place, 40):
-            assert not list(disks._analyze(place, tmp_path / "config", "analyze"))
+        with disks.disk(place, disks.ENOUGH):
+            assert not list(disks.filled(verb, tmp_path / "made", place, 40, whole))
     except PermissionError:
         missing("the right to mount a small file system (root)")
 

@@ -1,0 +1,351 @@
+"""Readers of what is not a run: stores, sweeps, language models, caches, phones, builds."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
+from model_profiling.config.sweep import SweepConfig, load_sweep
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.records import read_record, record_json
+from model_profiling.doctor.checks import phone_settings
+from model_profiling.export.records import (
+    Accuracy,
+    Coverage,
+    Deviation,
+    ExportedMethod,
+    ExportResult,
+    read_export,
+)
+from model_profiling.models.transformers_folder import choose_folder
+from model_profiling.program.graph_file import ModelSource, Rewrite, Undelegated, read_graph_file
+from model_profiling.report.data import report_data
+from model_profiling.report.dtypes import read_on_sme2
+from model_profiling.report.language import Language, LanguageCase, LayerTime, PhaseLatency, ReadPerToken
+from model_profiling.report.language_document import language_document
+from model_profiling.report.text import render_markdown
+from model_profiling.run import Run, names
+from model_profiling.runner import apt, cache, features
+from model_profiling.runner.source_build import build, presets
+from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
+from model_profiling.runner.source_build.stand_ins import build_record
+from model_profiling.store.store import Store, list_runs
+from model_profiling.sweep.cells import (
+    SweepRecord,
+    all_cells,
+    jobs,
+    read_sweep_record,
+    sweep_cost,
+    write_sweep_record,
+)
+from model_profiling.sweep.folder import open_sweep
+from model_profiling.sweep.messages import Hashes, SentFiles
+from model_profiling.sweep.report import gather, sweep_document
+from model_profiling.targets.power_mode import parse_settings
+from model_profiling.targets.state import COMMANDS, FILES, device_id, gauge_of, read_device
+from model_profiling.workflow import compare, skills, try_change
+from model_profiling.workflow.analyse import analyse
+from model_profiling.workflow.compare_language import _language_cases
+from model_profiling.workflow.report import parse_tools, write_for_tools
+from model_profiling.workflow.scrubbed_copy import copy_runs, make_scrubber
+
+_SWEEP = {
+    "name": "s",
+    "models": ["toy_cnn", "tiny_llama"],
+    "targets": ["emulated", "host@lab"],
+    "dtypes": ["fp16", "int8"],
+    "threads": [1, 2],
+    "rungs": ["on", {"name": "own", "disable": ["sme2"]}],
+    "cases": {"tiny_llama": [{"method": "prefill", "sizes": {"tokens": [1, 4]}}]},
+    "exclude": [{"dtype": "int8", "target": "emulated", "why": "known"}],
+    "schedule": {"mode": "rounds", "rounds": 2},
+}
+
+
+def _json(content: object) -> list[bytes]:
+    return [json.dumps(content).encode()]
+
+
+@lru_cache
+def _home() -> Path:
+    """Where whole folders are made, once for each process; `bench` leaves nothing behind."""
+    import atexit
+
+    home = Path(tempfile.mkdtemp(prefix="attack-whole-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return home
+
+
+# A store, of which any file is damaged, and the index says that it was always so.
+
+
+@lru_cache
+def _whole_store() -> Path:
+    store = Store.open(_home() / "store", make=True)
+    for run in (RUN, DATA / "runs" / "x86_64"):
+        store.add([run])
+    return store.root
+
+
+def _files_of_store() -> list[bytes]:
+    """The first file of each table, by names that are the same each time."""
+    whole = _whole_store()
+    tables = sorted({path.parts[-3] for path in whole.rglob("*.parquet")})
+    first = [(name, next((whole / "data" / name).rglob("*.parquet"))) for name in tables]
+    return [name.encode() + b"\0" + path.read_bytes() for name, path in (*first, ("", whole / "store.json"))]
+
+
+def _store(data: bytes, folder: Path) -> None:
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    root = shutil.copytree(_whole_store(), folder / "store")
+    index = root / "store.json"
+    name, _, content = data.partition(b"\0")
+    if name:
+        listed = json.loads(index.read_text())
+        one = next((one for one in listed["files"] if one["path"].split("/")[1].encode() == name), None)
+        if one is None:
+            raise InputError("no table of the store", "name one")  # damage met the name itself
+        one |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        (root / one["path"]).write_bytes(content)
+        content = json.dumps(listed).encode()
+    index.write_bytes(content)
+    store = Store.open(root)
+    problems = []
+    for use in (
+        store.check,
+        lambda: list_runs(store, model=None, device=None, tag=None, last=5),
+        store.compact,
+        store.repair,
+        store.check,
+    ):
+        try:
+            use()
+        except ProfilingError as problem:
+            problems.append(problem)
+    if problems:
+        raise problems[0]
+
+
+def _added(data: bytes, folder: Path) -> None:
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    Store.open(folder / "store", make=True).add([replaced(data, RUN, folder)])
+
+
+# A sweep: its file, its folder, and what a worker sends.
+
+
+@lru_cache
+def _whole_sweep() -> Path:
+    folder = _home() / "sweep"
+    shutil.copytree(RUN, folder / "runs" / "one" / "emulated")
+    sweep = SweepConfig.model_validate(_SWEEP)
+    cells = [replace(each, state="done", run_dir="runs/one/emulated") for each in all_cells(sweep)[:3]]
+    cells += [replace(each, reason="no worker offers it", fix="start one") for each in all_cells(sweep)[3:]]
+    write_sweep_record(folder, SweepRecord(name="s", began="2026-11-17T19:00:00+0000", cells=tuple(cells)))
+    (folder / "sweep.json").write_text(json.dumps(sweep.model_dump(mode="json", exclude_none=True)))
+    return folder
+
+
+def _sweep_files() -> list[bytes]:
+    whole = _whole_sweep()
+    return [f"{name}\0".encode() + (whole / name).read_bytes() for name in ("cells.json", "sweep.json")]
+
+
+def _sweep_file(path: Path) -> None:
+    sweep = load_sweep(path)
+    sweep_cost(jobs(sweep), path.parent)
+
+
+def _sweep_folder(data: bytes, folder: Path) -> None:
+    path = replaced(data, _whole_sweep(), folder)
+    render_markdown(sweep_document(gather(path, read_sweep_record(path)), None), "pictures")
+    with open_sweep(path, SweepConfig.model_validate(_SWEEP), resume=True) as opened:
+        opened.end()
+
+
+def _sent() -> list[bytes]:
+    kept = {path.name: path.read_bytes() for path in (RUN / names.MANIFEST, RUN / names.JOURNAL)}
+    listing = {name: hashlib.sha256(content).hexdigest() for name, content in kept.items()}
+    return _json([listing, {name: base64.b64encode(content).decode() for name, content in kept.items()}])
+
+
+def _laid_out(data: bytes, folder: Path) -> None:
+    try:
+        listing, contents = json.loads(data)
+        known = {str(name): base64.b64decode(content) for name, content in contents.items()}
+        sent = SentFiles({str(name): str(sha256) for name, sha256 in listing.items()}, known)
+    except (ValueError, TypeError, AttributeError, RecursionError) as problem:
+        raise InputError("pickle would refuse it", "send it again") from problem
+    (folder / "run").mkdir(exist_ok=True)
+    sent.lay_out(folder / "run", Hashes(), "worker")
+
+
+# Records that one command leaves for another.
+
+
+def _languages() -> list[bytes]:
+    latency, layer = PhaseLatency("linux", 1, True, 3.0, 2.9, 3.1), LayerTime(1.0, 0.3, 0.9, 1.1)
+    prompt = LanguageCase(
+        "prompt", "prefill", 4, 0, "run", (latency,), parts={"GEMM": 0.7}, layers={"attention": layer}
+    )
+    steps = [replace(prompt, phase="answer", method="decode", tokens=1, position=at) for at in (0, 9)]
+    whole = Language(
+        model="m", program="m.pte", sha256="", size_bytes=1, cpu="CPU", has_sme2=None, is_arm=True,
+        context=32, vocabulary=512, cases=(prompt, *steps), read=ReadPerToken(400_000, 10, {"int4": 100_000}),
+        bandwidth=4e10, warnings=("busy",),
+    )  # fmt: skip
+    return _json(whole.facts())
+
+
+def _language(path: Path) -> None:
+    known = read_record(Language, path, "profile it again")
+    known.facts()
+    render_markdown(language_document(known), "pictures")
+    _language_cases(path.parent)
+
+
+_OUTSIDE = Undelegated(
+    *("aten.mean.dim", "mean", "", "no rule", "no rule"),
+    call="mean",
+    source="net.py:2",
+    replacement="x.flatten(1)",
+)
+
+
+@lru_cache
+def _advised() -> Path:
+    """The recorded run, as if its model were a file here whose first call outside can be rewritten."""
+    folder, model = _home() / "advised", _home() / "net.py"
+    model.write_text("def forward(x):\n    return x.mean((2, 3))\n\n\ndef net(): ...\n")
+    shutil.copytree(RUN, folder)
+    graph = read_graph_file(folder / names.GRAPH)
+    (method,) = graph.program.methods
+    call = Rewrite(str(model), 2, 11, 2, 25, "x.mean((2, 3))", "x.flatten(1)")
+    outside = [
+        replace(_OUTSIDE, rewrite=call, instruction=number) for number in range(len(method.instructions))
+    ]
+    changed = replace(graph, undelegated=tuple(outside), origin=ModelSource(f"{model}:net"))
+    (folder / names.GRAPH).write_text(json.dumps(record_json(changed)))
+    return folder
+
+
+def _tried(data: bytes, folder: Path) -> object:
+    advice = try_change.find_advice(replaced(data, _advised(), folder), "outside")
+    if advice.source is not None and advice.source.file is not None:
+        root = try_change._root_of(advice.source.file, advice)
+        return try_change._unchanged(advice.rewrites, root)
+    return None
+
+
+def _for_tools(data: bytes, folder: Path) -> None:
+    run = Run.open(replaced(data, RUN, folder))
+    tools = parse_tools("perfetto,speedscope,parquet,model-explorer,badge")
+    write_for_tools(report_data(run, analyse(run) if run.dumps else None, None), tools)
+
+
+def _shared(data: bytes, folder: Path) -> None:
+    shutil.rmtree(folder / "shared", ignore_errors=True)
+    copy_runs([replaced(data, RUN, folder)], folder / "shared", make_scrubber())
+
+
+def _exports() -> list[bytes]:
+    close = Deviation(1e-7, 1e-7, 1.0, 1e-4, 2.0)
+    whole = ExportResult(
+        model="m", source="/m.py:m", dtype="fp32", backend="xnnpack", seed=0, pte=Path("m.pte"),
+        etrecord=Path("m.pte.etrecord"), graph=None, summary=Path("m.pte.json"), sha256="0", size_bytes=1,
+        inputs=("1x3 float32",), outputs=("1x3 float32",), coverage=Coverage(3, 1, (_OUTSIDE,), 0),
+        accuracy=Accuracy(close, close), seconds=1.0, versions={"torch": "2"}, calibration="",
+        warnings=("w",), methods=(ExportedMethod("forward", {"x": "1x3 float32"}, 3, 4, 1),),
+    )  # fmt: skip
+    return _json(whole.as_dict())
+
+
+def _built(folder: Path) -> None:
+    build_record(folder / "runner")
+    build._inputs(build._read_record(folder))
+
+
+def _cached(data: bytes, folder: Path) -> None:
+    home = folder / "of" / "own" / "entry"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "runner").write_bytes(b"runner")
+    (home / cache.RECORD).write_bytes(data)
+    cache.damage_of(home)
+
+
+def _entries() -> list[bytes]:
+    home = _home() / "entry"
+    home.mkdir(exist_ok=True)
+    (home / "runner").write_bytes(b"runner")
+    cache.write_record(home, "a runner")
+    return [(home / cache.RECORD).read_bytes()]
+
+
+def _left_set(data: bytes, folder: Path) -> None:
+    """What a run that was killed left set on a phone, as the doctor tells it."""
+    devices = folder / "sme2prof" / "devices"
+    devices.mkdir(parents=True, exist_ok=True)
+    (devices / "one.json").write_bytes(data)
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    phone_settings()
+
+
+_CHANGES = [{"name": "low_power", "before": None, "value": "0"}]
+_LEFT = {"device": "one", "mode": "boost", "since": "2026-11-17", "changes": _CHANGES, "schema_version": 1}
+
+
+def _machine(data: bytes, folder: Path) -> None:
+    """What a system, its packages and a phone say of themselves."""
+    del folder
+    text = data.decode("utf-8", "replace")
+    known = apt.read_os_release(text)
+    apt.listed_archive(text)
+    apt.configured_archive(text, known)
+    features.from_proc_cpuinfo(text)
+    features.from_sysctl(text)
+    parse_settings(text)
+    texts = {name: dict.fromkeys((FILES | COMMANDS).values(), text) for name in (FILES | COMMANDS)}
+    for use in (read_device, device_id, gauge_of):
+        use(texts)
+
+
+_PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: false\nlow_power=0
+Temperature{mValue=41.5, mType=0, mName=cpu0, mStatus=0}\n1805000\n-350000\n"""
+_FOUND_OF_MACHINES = found("cpuinfo/*.txt", "distributions/*", "macos/*/*.txt")
+_BUILD = [{"file": "a.c", "output": "a.o", "command": "cc -c a.c"}]
+_CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "max_position_embeddings": 64}
+OF_VERBS: tuple[Reader, ...] = (
+    Reader("store", "named", 10, _files_of_store, _store),
+    Reader("store add", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv"), _added),
+    Reader("sweep", "json", 100, lambda: _json(_SWEEP), at("s.json", _sweep_file)),
+    Reader("sweep folder", "named", 20, _sweep_files, _sweep_folder),
+    Reader("sent", "json", 50, _sent, _laid_out),
+    Reader("llm", "json", 100, _languages, at(names.LANGUAGE, _language)),
+    Reader("try", "named", 10, lambda: named(_advised(), ".json", ".etdump"), _tried),
+    Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),
+    Reader("share", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv", ".log"), _shared),
+    Reader("compare", "json", 50, found("runs/*/*/*_robust_stats.json", "runs/*/metrics.json"),
+           at("m.json", lambda path: compare._of_json(path, None))),
+    Reader("coverage", "json", 50, found("runs/*/analysis_summary.json"),
+           beside(names.ANALYSIS, read_on_sme2)),
+    Reader("export", "json", 50, _exports, at("m.pte.json", lambda path: read_export(path.with_suffix("")))),
+    Reader("folder", "json", 30, lambda: _json(_CONFIG),
+           at("config.json", lambda path: choose_folder(str(path.parent)))),
+    Reader("skills", "json", 50, lambda: _json({"files": {"sme2prof-a/SKILL.md": "0" * 64}}),
+           beside(skills.RECORD, skills._recorded)),
+    Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(BUILD_RECORD, _built)),
+    Reader("commands", "json", 50, lambda: _json(_BUILD), beside("compile_commands.json", build._comparable)),
+    Reader("presets", "json", 50, found("executorch_standin/checkout/CMakePresets.json"),
+           beside(presets.USER_PRESETS, presets.merge_presets)),
+    Reader("cache", "json", 100, _entries, _cached),
+    Reader("power mode", "json", 50, lambda: _json(_LEFT), _left_set),
+    Reader("machine", "text", 50, lambda: [_PHONE, *_FOUND_OF_MACHINES()], _machine),
+)  # fmt: skip
