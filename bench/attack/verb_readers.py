@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -47,7 +46,6 @@ from model_profiling.sweep.cells import (
     write_sweep_record,
 )
 from model_profiling.sweep.folder import open_sweep
-from model_profiling.sweep.messages import Hashes, SentFiles
 from model_profiling.sweep.report import gather, sweep_document
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.state import COMMANDS, FILES, device_id, gauge_of, read_device
@@ -139,7 +137,7 @@ def _added(data: bytes, folder: Path) -> None:
     Store.open(folder / "store", make=True).add([replaced(data, RUN, folder)])
 
 
-# A sweep: its file, its folder, and what a worker sends.
+# A sweep: its file and its folder. What workers send is not damaged: Dask runs their code anyway.
 
 
 @lru_cache
@@ -169,23 +167,6 @@ def _sweep_folder(data: bytes, folder: Path) -> None:
     render_markdown(sweep_document(gather(path, read_sweep_record(path)), None), "pictures")
     with open_sweep(path, SweepConfig.model_validate(_SWEEP), resume=True) as opened:
         opened.end()
-
-
-def _sent() -> list[bytes]:
-    kept = {path.name: path.read_bytes() for path in (RUN / names.MANIFEST, RUN / names.JOURNAL)}
-    listing = {name: hashlib.sha256(content).hexdigest() for name, content in kept.items()}
-    return _json([listing, {name: base64.b64encode(content).decode() for name, content in kept.items()}])
-
-
-def _laid_out(data: bytes, folder: Path) -> None:
-    try:
-        listing, contents = json.loads(data)
-        known = {str(name): base64.b64decode(content) for name, content in contents.items()}
-        sent = SentFiles({str(name): str(sha256) for name, sha256 in listing.items()}, known)
-    except (ValueError, TypeError, AttributeError, RecursionError) as problem:
-        raise InputError("pickle would refuse it", "send it again") from problem
-    (folder / "run").mkdir(exist_ok=True)
-    sent.lay_out(folder / "run", Hashes(), "worker")
 
 
 # Records that one command leaves for another.
@@ -240,7 +221,7 @@ def _advised() -> Path:
 def _tried(data: bytes, folder: Path) -> object:
     advice = try_change.find_advice(replaced(data, _advised(), folder), "outside")
     if advice.source is not None and advice.source.file is not None:
-        root = try_change._root_of(advice.source.file, advice)
+        root = try_change._root_of(advice.source, advice.source.file, advice)
         return try_change._unchanged(advice.rewrites, root)
     return None
 
@@ -327,7 +308,6 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("store add", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv"), _added),
     Reader("sweep", "json", 100, lambda: _json(_SWEEP), at("s.json", _sweep_file)),
     Reader("sweep folder", "named", 20, _sweep_files, _sweep_folder),
-    Reader("sent", "json", 50, _sent, _laid_out),
     Reader("llm", "json", 100, _languages, at(names.LANGUAGE, _language)),
     Reader("try", "named", 10, lambda: named(_advised(), ".json", ".etdump"), _tried),
     Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),

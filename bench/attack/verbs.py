@@ -28,7 +28,7 @@ def net():
 """
 MODEL = 'from model_profiling.models.registry import register_model\nregister_model("mine", "mine.net:Mine", '
 MODEL += 'inputs=["1x4x8 float32"], description="small", dtypes=["fp32"])\n'
-WRAPPER = "from model_profiling.models.base import EagerModelBase\nclass Mine(EagerModelBase):\n    def get_eager_model(self):\n        return Net()\n"
+WRAPPER = "class Mine:\n    def get_eager_model(self):\n        return Net()\n"
 WRAPPER += "    def get_example_inputs(self):\n        return net()[1]\n"
 SCHEDULER = f"127.0.0.1:{20_000 + os.getpid() % 20_000}"
 LAB = """import subprocess, sys, distributed

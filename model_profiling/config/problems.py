@@ -16,6 +16,7 @@ from model_profiling.config.settings import SYNONYMS, Experiment
 from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError, system_reason
 from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.safe_read import is_too_deep
 
 Location = tuple[int | str, ...]
 Parsed = typing.TypeVar("Parsed")
@@ -201,6 +202,8 @@ def _parse(text: str, maker: str) -> dict[str, object] | Problem:
         return Problem("", "the file is empty", f"make one with `{maker}`")
     try:
         parsed: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        if is_too_deep(text):
+            raise RecursionError
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         return Problem(where, f"is not JSON: {error.msg.lower()}", _cure(text, error))

@@ -32,6 +32,7 @@ from model_profiling.config.values import (
     each_once,
     refuse,
     shown,
+    usable,
 )
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
@@ -145,7 +146,7 @@ class SweepCase(ChosenInputs):
 
 
 USUAL = SweepCase()
-Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH)]
+Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH), AfterValidator(usable)]
 Target = Annotated[Word, AfterValidator(_as_target)]
 _WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 Words = Annotated[

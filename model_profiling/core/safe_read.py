@@ -158,7 +158,7 @@ def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endles
         raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix) from problem
     except ValueError as problem:
         raise FormatError(f"{where} is not JSON: {problem}", fix) from problem
-    if _depth(text) > DEEPEST_JSON:
+    if is_too_deep(text):
         raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix)
     return parsed
 
@@ -188,17 +188,17 @@ def _finite(text: str) -> float:
     return number
 
 
-def _depth(text: str) -> int:
-    """Return the nesting depth of the JSON `text`: 0 if it cannot be too deep, at most the limit plus one."""
+def is_too_deep(text: str) -> bool:
+    """Whether the JSON `text` is nested more deeply than `DEEPEST_JSON`."""
     if text.count("[") + text.count("{") <= DEEPEST_JSON:
-        return 0
+        return False
     outside_strings = text.replace("\\\\", "").replace('\\"', "").split('"')[::2]
     brackets = "".join(outside_strings).encode().translate(_ONE_KIND, _NO_BRACKETS)
     depth = 0
     while brackets and depth <= DEEPEST_JSON:
         brackets = brackets.replace(b"[]", b"")
         depth += 1
-    return depth
+    return depth > DEEPEST_JSON
 
 
 def inside(root: Path, name: str, where: str = "") -> Path:

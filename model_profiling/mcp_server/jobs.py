@@ -204,8 +204,8 @@ def _step(line: str) -> str | None:
     try:
         step = json.loads(line)
         stage = step["stage"]
+        amount = f" {step['done']}/{step['total']}" if "done" in step else ""
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    amount = f" {step['done']}/{step['total']}" if "done" in step else ""
     text = step.get("text")
     return f"{stage}{amount}: {text}" if text else f"{stage}{amount}"

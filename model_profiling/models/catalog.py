@@ -87,7 +87,7 @@ def load_model(spec: str, name: str | None = None) -> NamedModel:
     chosen = choose(spec)
     if chosen is not None:
         entry = discover()[chosen.model]
-        model = load_registered(chosen.model, chosen.values)
+        model = _as_model(entry.reference, load_registered(chosen.model, chosen.values), None)
         loaded = NamedModel(chosen.file_name, chosen.source, model, entry)
     elif ":" in spec or spec.endswith(".py"):
         loaded = _load_reference(spec)

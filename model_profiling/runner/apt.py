@@ -101,8 +101,8 @@ def read_os_release(text: str) -> Distribution:
     for line in text.splitlines():
         key, found, value = line.partition("=")
         if found and not key.startswith("#"):
-            words = shlex.split(value)
-            fields[key.strip()] = words[0] if words else ""
+            with contextlib.suppress(ValueError):  # a quotation that does not end
+                fields[key.strip()] = next(iter(shlex.split(value)), "")
     families = (fields.get("ID", ""), *fields.get("ID_LIKE", "").split())
     family = next((name for name in families if name in _FIXES), "")
     return Distribution(fields.get("NAME", "Linux"), fields.get("VERSION_ID", ""), family)

@@ -20,9 +20,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from model_profiling.core import files, safe_read
 from model_profiling.core.errors import ProfilingError, SetupError, system_reason
+from model_profiling.core.records import read_json_object
 from model_profiling.core.stdio import defer_signals
 
 RECORD = ".sme2prof-entry.json"
@@ -115,15 +117,14 @@ def damage_of(home: Path) -> str | None:
         return "it is not there"
     check_trusted(home)
     try:
-        record = json.loads(safe_read.read_text(home / RECORD, errors="strict"))["files"]
+        record: Any = read_json_object(home / RECORD, "")["files"]
         large = sum(facts[0] for facts in record.values() if len(facts) > 1) > _HASHED_EACH_TIME
         found = _contents(home, record if large else {})
-    except (ProfilingError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        # All but the inode and times.
+        changed = {name for name in {*record, *found} if record.get(name, [])[:3] != found.get(name, [])[:3]}
+    except (ProfilingError, OSError, KeyError, TypeError, AttributeError):
         return "its record is missing or cannot be read, or an earlier version wrote it"
-    for name in sorted(record.keys() | found.keys()):
-        if record.get(name, [])[:3] != found.get(name, [])[:3]:  # all but the inode and times
-            return f"{name} has changed since it was created"
-    return None
+    return f"{min(changed)} has changed since it was created" if changed else None
 
 
 def write_record(home: Path, what: str) -> None:

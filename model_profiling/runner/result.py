@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object
+from model_profiling.core.safe_read import parse_json
 from model_profiling.runner.features import features_of_flags
 
 
@@ -106,9 +106,9 @@ class RunnerReport:
 def read_report(text: str) -> RunnerReport:
     """Read the output of `--features-only`."""
     try:
-        said = json.loads(text)
+        said: Any = parse_json(text, "it", _FIX)
         return RunnerReport(features_of_flags(said["flags_present"]), frozenset(map(str, said["operators"])))
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (FormatError, KeyError, TypeError) as problem:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem
 
 

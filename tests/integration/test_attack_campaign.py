@@ -23,7 +23,7 @@ from attack.live_run import Ended
 from attack.readers import BY_NAME, READERS
 
 from model_profiling.config.reading import check_config
-from model_profiling.core.errors import FormatError
+from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.runner.samples import read_samples
 
 INPUTS = 2000
@@ -164,6 +164,28 @@ def test_a_cache_that_is_used_as_it_is_is_found(tmp_path: Path, monkeypatch: pyt
 def test_a_wheel_that_is_cut_or_forged_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with downloads._own_cache(tmp_path / "cache"):
         assert not list(downloads._wheel("cut", tmp_path))
+
+
+FOUND = [
+    ("cache", {"files": {"runner": {}}}),
+    ("commands", [{"file": "a.c", "command": True}]),
+    ("commands", "[" * 3000),
+    ("presets", {"configurePresets": [{"name": {}}]}),
+    ("sweep", {"name": "s", "models": ["9" * 400], "targets": ["host"]}),
+    ("sweep", {"name": "s", "models": [f"{'9' * 400}.py:net"], "targets": ["host"]}),
+    ("machine", 'ID="debian\nNAME=Debian'),
+    ("config", '{"model": ' + "[" * 900 + "]" * 900 + "}"),
+]
+"""Readers and contents that gave anything but an answer or one of the kit's errors."""
+
+
+@pytest.mark.parametrize(("reader", "content"), FOUND, ids=lambda value: str(value)[:24])
+def test_what_was_found_is_read_or_refused_in_one_line(reader: str, content: object, tmp_path: Path) -> None:
+    text = content if isinstance(content, str) else json.dumps(content)
+    try:
+        BY_NAME[reader].read(text.encode(), tmp_path)
+    except ProfilingError as refusal:
+        assert "\n" not in str(refusal)
 
 
 def test_an_error_is_never_as_long_as_the_file() -> None:

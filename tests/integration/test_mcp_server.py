@@ -522,3 +522,9 @@ def test_several_operators_of_one_call_are_told_under_its_name() -> None:
     alone = AdvisedOperator.model_validate({**one, "operator_count": 1})
     assert (alone.operator, alone.operator_count) == ("native_call_where.self_out", 1)
     assert AdvisedOperator.model_validate({"operator": "Transpose", **place}).operator_count == 1
+
+
+def test_a_line_that_is_no_progress_is_none() -> None:
+    """A model may print what looks like it: a KeyError ended the whole job."""
+    assert jobs._step('{"stage": "measuring", "done": 1}') is None
+    assert jobs._step('{"stage": "measuring", "done": 1, "total": 2}') == "measuring 1/2"

@@ -14,7 +14,7 @@ from said import refused, says
 from model_profiling import models
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
-from model_profiling.models import EagerModelBase, list_models, load_model, register_model
+from model_profiling.models import EagerModelBase, list_models, load_model, register_model, registry
 from model_profiling.models.registry import VARIABLE, XNNPACK_QUANTIZATION, discover, skipped_folders
 
 UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
@@ -32,6 +32,19 @@ class Small(EagerModelBase):
 def test_a_name_that_cannot_be_part_of_a_file_name_is_refused(name: str) -> None:
     with refused(InputError, repr(name)):
         register_model(name, Small)
+
+
+def test_a_registered_class_needs_only_the_methods_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `file.py:factory` does; it ended in an AttributeError, which asked the user to report it."""
+
+    class Bare:
+        get_eager_model, get_example_inputs = Small.get_eager_model, Small.get_example_inputs
+
+    discover()
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    register_model("bare", Bare)
+    assert load_model("bare").model.get_example_kwarg_inputs() is None
 
 
 def test_an_unknown_dtype_is_refused_at_registration() -> None:

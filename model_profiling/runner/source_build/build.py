@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,11 +13,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import JsonObject, read_json_object
+from model_profiling.core.safe_read import read_json
 from model_profiling.runner.source_build import toolchain
 from model_profiling.runner.source_build.presets import RunnerPreset, ask_git, merge_presets
 from model_profiling.runner.source_build.stand_ins import RECORD
@@ -104,11 +105,12 @@ def _check_machine(binary: Path) -> str:
 
 def _commands(build_dir: Path) -> dict[str, str]:
     path = build_dir / "compile_commands.json"
+    afresh = "configure afresh with --force"
+    entries: Any = read_json(path, fix=afresh)
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return {f"{entry['file']} {entry.get('output', '')}": entry["command"] for entry in entries}
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SetupError(f"cannot read {path}: {problem}", "configure afresh with --force") from problem
+        return {f"{entry['file']} {entry.get('output', '')}": entry["command"] + "" for entry in entries}
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise SetupError(f"cannot read {path}: {problem}", afresh) from problem
 
 
 def _comparable(build_dir: Path) -> dict[str, str]:

@@ -136,7 +136,7 @@ def _read(path: Path) -> dict[str, Any]:
     for kind in _LISTS:
         listed = content.get(kind, [])
         if not isinstance(listed, list) or not all(
-            isinstance(entry, dict) and "name" in entry for entry in listed
+            isinstance(entry, dict) and isinstance(entry.get("name"), str) for entry in listed
         ):
             raise FormatError(f"{path}: {kind} is not a list of named presets", fix)
     return content
