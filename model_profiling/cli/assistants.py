@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
-from model_profiling.core.errors import SetupError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import install_extra
 from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills, list_skills
@@ -38,7 +38,10 @@ def install(assistant: str | None, folder: Path | None, force: bool, as_json: bo
     """
     if assistant and folder:
         raise click.UsageError("--for and --dir both say where to write; give one")
-    done = install_skills(folder or Path(ASSISTANTS.get(assistant or "", STANDARD)), force=force)
+    usual = Path(ASSISTANTS.get(assistant or "", STANDARD))
+    if folder is None and not usual.resolve().is_relative_to(Path.cwd().resolve()):
+        raise InputError(f"{usual} leads out of this folder through a link", "name the folder with --dir")
+    done = install_skills(folder or usual, force=force)
     if as_json:
         frame.facts({"schema_version": 1, **asdict(done)})
         return

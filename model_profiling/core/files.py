@@ -180,19 +180,14 @@ def open_in_place(path: Path) -> int:
     """Open a file that is kept and changed in place, such as a lock or a journal; create it if missing. Only
     a regular file with a single name is accepted: through a symbolic or hard link, whoever made the link
     could have the kit change any file. Raises OSError if the system refuses."""
-    fix = "remove it, if it is not a file you need"
     if kind := _kind_at(path):
-        raise InputError(f"cannot write {path}: it is {kind}", fix)
-    # Do not follow or wait, in case it has just become a link or a pipe.
+        raise InputError(f"cannot write {path}: it is {kind}", "remove it, if it is not a file you need")
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    found = os.fstat(handle)
-    kind = kind_of(found.st_mode)
-    if not kind and found.st_nlink > 1:
-        # `cp -al` leaves hard links; the file may be a journal that must not be lost, so do not say "remove".
-        kind, fix = "a file with another name (a hard link)", "put a copy of the file in its place"
-    if kind:
+    if os.fstat(handle).st_nlink > 1:
         os.close(handle)
-        raise InputError(f"cannot write {path}: it is {kind}", fix)
+        # `cp -al` leaves hard links; the file may be a journal that must not be lost, so do not say "remove".
+        what = "a file with another name (a hard link)"
+        raise InputError(f"cannot write {path}: it is {what}", "put a copy of the file in its place")
     return handle
 
 

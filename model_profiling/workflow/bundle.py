@@ -213,7 +213,7 @@ def share_report(
         if straight:
             files.write_out(path, page.read_text(encoding="utf-8"))
             return Shared(path, tuple(data), scrubber.replaced)
-        pictures = files.real_folder(path.parent, path.with_name(path.stem + names.PICTURES))
+        pictures = path.with_name(path.stem + names.PICTURES)
         for old in pictures.glob("*.svg"):
             old.unlink()
         for found in written:

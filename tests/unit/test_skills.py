@@ -206,6 +206,17 @@ def test_a_link_or_a_record_cannot_lead_out_of_the_folder(tmp_path: Path) -> Non
         install_skills(folder)
 
 
+def test_a_repository_does_not_choose_another_folder(tmp_path, monkeypatch, sme2prof):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / ".claude").symlink_to(tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "clone")
+    done = sme2prof("skills", "install", "--for", "claude")
+    assert done.returncode == 2 and "leads out of this folder" in done.stderr
+    assert not list((tmp_path / "home").iterdir())
+    assert sme2prof("skills", "install", "--dir", ".claude/skills").returncode == 0  # the user's word
+
+
 def test_for_and_dir_together_and_unknown_assistants_are_refused(tmp_path, sme2prof):
     both = sme2prof("skills", "install", "--for", "claude", "--dir", str(tmp_path))
     assert both.returncode == 2 and "give one" in both.stderr
