@@ -57,6 +57,8 @@ def meant_run(named: Path) -> Path:
 
 
 _ALIKE = 0.35
+_DEEPEST = 64
+"""Folders in each other; a run has three. Python walks a thousand at most."""
 
 
 def no_run(named: Path) -> InputError:
@@ -76,13 +78,16 @@ def no_run(named: Path) -> InputError:
 
 def refuse_links_out(run_dir: Path) -> None:
     """Refuse a run directory with a link to a folder outside: files would be read and written there. Links in
-    place of files are refused when they are opened."""
+    place of files are refused when they are opened. Hidden folders are not read, only too deep ones named."""
     home = run_dir.resolve()
     for place, subfolders, _ in os.walk(run_dir):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        inside = Path(place).relative_to(run_dir).parts
+        if len(inside) > _DEEPEST:
+            raise FormatError(f"{run_dir} has folders {_DEEPEST} deep in each other", "remove them")
         for name in subfolders:
             path = Path(place, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(home):
+            hidden = any(part.startswith(".") for part in (*inside, name))
+            if not hidden and path.is_symlink() and not path.resolve().is_relative_to(home):
                 raise FormatError(
                     f"{path} is a link to a folder outside the run directory",
                     "copy the folder there, or remove the link",
@@ -97,9 +102,10 @@ def _is_summary(path: Path) -> bool:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Hidden folders are skipped: one may be a whole Python environment."""
+    """Hidden folders are skipped, one may be a whole Python environment, and those that are too deep."""
     for place, subfolders, held in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        deep = len(Path(place).relative_to(folder).parts) >= _DEEPEST
+        subfolders[:] = [name for name in subfolders if not (deep or name.startswith("."))]
         summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
         if names.MANIFEST in held or any(map(_is_summary, summaries)):
             yield Path(place)

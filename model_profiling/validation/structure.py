@@ -19,6 +19,7 @@ from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
 from model_profiling.run import Manifest, Run, Times, names
+from model_profiling.run.folders import refuse_links_out
 from model_profiling.run.journal import TIMED, Entry
 from model_profiling.run.manifest import MEASURE_AGAIN
 from model_profiling.run.metrics import COMPUTE_AGAIN
@@ -134,6 +135,7 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
 
 @question("JSON files", COMPUTE_AGAIN)
 def json_files(run: CheckedRun, wrong: list[str]) -> str:
+    refuse_links_out(run.path)  # also folders without end
     # Files for other tools have the formats of those tools.
     ours = (path for path in run.path.rglob("*.json") if run.path / names.FOR_TOOLS not in path.parents)
     # A JSON file beside a CSV file holds the same rows (`etdump_to_csv.py --json`).

@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import stat
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import _excerpts
 from model_profiling.program.records import EtRecord, SourceRef
 from model_profiling.run import Run
+from model_profiling.run.folders import runs_in
 from model_profiling.run.names import RunFiles
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -282,6 +284,22 @@ def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
         (outside / "moved").rename(folder)
     (outside / "way").symlink_to(run_dir)
     assert analyse(outside / "way").series
+
+
+@pytest.mark.parametrize("first", ["a", ".a"])
+def test_folders_without_end_are_named_in_one_line(run_dir: Path, first: str, monkeypatch) -> None:
+    """Python 3.11 walks through a thousand of them, then raises RecursionError."""
+    monkeypatch.chdir(run_dir)
+    for name in (first, *"a" * 1500):
+        Path(name).mkdir()
+        os.chdir(name)
+    os.chdir(run_dir)
+    for command in (analyse, write_report, lambda run: write_bundle(run, run / "a.zip", diagnosis={})):
+        with pytest.raises(ProfilingError, match="deep in each other"):
+            command(run_dir)
+    assert "deep in each other" in said(run_dir)
+    assert run_dir in runs_in(run_dir.parent)
+    subprocess.run(["rm", "-rf", run_dir / first], check=True, timeout=60)  # rmtree recurses, too
 
 
 def test_the_program_is_not_looked_for_where_the_manifest_says(run_dir: Path, outside: Path) -> None:
