@@ -27,6 +27,7 @@ from model_profiling.sweep.worker import (
     remote_call,
     worker_settings,
 )
+from model_profiling.targets.machine_lock import stop_waiting
 
 _CONNECT_S = 20
 _ANSWER_S = 60
@@ -119,6 +120,7 @@ class Cluster:
         """Kill what runs in this process: a launch may take minutes, and nobody needs its result."""
         if self.own:
             process.kill_running()
+            stop_waiting()
 
     def submit(
         self, method: str, ask: object, resources: Mapping[str, float], workers: Sequence[str] = ()

@@ -7,6 +7,7 @@ brings back one piece of measuring, so a lost worker costs one piece, and a kill
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 
 from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
+from model_profiling.core.formatting import listing
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.store.store import Store
 from model_profiling.sweep import messages
@@ -44,6 +46,7 @@ from model_profiling.sweep.device_queue import (
 from model_profiling.sweep.folder import CellOutcome, SweepFolder, open_sweep, put_aside
 from model_profiling.sweep.report import publish
 from model_profiling.sweep.worker import Scheduler
+from model_profiling.targets.machine_lock import holders
 
 _LOOK_S = 0.5
 """How often to check whether a device or a worker has come or gone."""
@@ -421,12 +424,26 @@ class _Coordinator:
         waiting = next((queue for queue in self.queues if queue.left and queue.waited_s()), None)
         if waiting is not None:
             self._stage(f"waiting for {waiting.target}: {waiting.why}; {waiting.fix}")
+        elif others := self._others():
+            self._stage(f"waiting: {listing(others)}")
         else:
             stage, silent = "exporting" if self.programs.under_way else "measuring", self.cluster.silent()
             self._stage(f"{stage}; {silent}" if silent else stage)
         works = [work for queue in self.queues for work in queue.works]
         visited = [queue.visiting.job for queue in self.queues if queue.visiting is not None]
         self._shown.show(self.folder.record, works, visited, self.programs.exported)
+
+    def _others(self) -> list[str]:
+        """Return who keeps this machine from a visit that waits for it."""
+        here = [
+            queue
+            for queue in self.queues
+            if queue.visiting and (queue.device or "").startswith(messages.HOST)
+        ]
+        found, own = holders() if here and self.cluster.own else (), f"process {os.getpid()} "
+        if any(who.startswith(f"{own}measures") for who in found):
+            return []
+        return [who for who in found if not who.startswith(own)]
 
     def _reckoned(self) -> SweepProgress:
         """Progress with the costs of jobs, from the programs exported so far."""

@@ -18,7 +18,7 @@ import re
 import secrets
 import struct
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ _NOTE = ".this-machine-note-"
 _LONGEST_NOTE, _MOST_NAMED = 160, 3
 Told = Callable[[str], object]
 _waits: contextvars.ContextVar[bool] = contextvars.ContextVar("waits", default=True)
+_stops = [threading.Event()]
 
 
 def measuring_alone(
@@ -66,6 +67,12 @@ def may_wait(allowed: bool) -> Iterator[None]:
         yield
     finally:
         _waits.reset(before)
+
+
+def stop_waiting() -> None:
+    """End every wait of this process's threads with InUseError."""
+    _stops.pop().set()
+    _stops.append(threading.Event())
 
 
 def holders() -> tuple[str, ...]:
@@ -103,8 +110,13 @@ def _locked(
     what: str, *, exclusive: bool, cpus: Iterable[int], waiting: Told | None, needed: bool
 ) -> Iterator[ProfilingError | None]:
     said: set[str] = set()
+    stop = _stops[0]
 
-    def tell() -> None:
+    def wait(tries: int) -> None:
+        if stop.wait(_POLL_S):
+            raise InUseError("this machine is in use, and waiting for it was ended", "try again")
+        if tries % _TRIES_BETWEEN != _TRIES_UNTOLD:
+            return
         names = holders()[:_MOST_NAMED]
         who = listing(names) if names else "another process of the kit is working"
         if not _waits.get():
@@ -119,11 +131,11 @@ def _locked(
             handle = _opened(held, ".this-machine.lock")
             with contextlib.ExitStack() as door:
                 # Whoever waits for the lock keeps the door shut: new work cannot delay a measurement forever.
-                _take(_opened(door, ".this-machine-door.lock"), 0, 1, exclusive=True, tell=tell)
+                _take(_opened(door, ".this-machine-door.lock"), 0, 1, exclusive=True, wait=wait)
                 if exclusive:
-                    _take(handle, _MEASURING, 1, exclusive=True, tell=tell)
+                    _take(handle, _MEASURING, 1, exclusive=True, wait=wait)
                 for start, length in _ranges(cpus):
-                    _take(handle, start, length, exclusive=exclusive, tell=tell)
+                    _take(handle, start, length, exclusive=exclusive, wait=wait)
             _keep_note(held, f"process {os.getpid()} {what}")
         except (InputError, SetupError) as problem:
             if needed or isinstance(problem, InUseError):
@@ -174,20 +186,18 @@ def _ranges(cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
     yield start, last + 1 - start
 
 
-def _take(handle: int, start: int, length: int, *, exclusive: bool, tell: Callable[[], None]) -> None:
+def _take(handle: int, start: int, length: int, *, exclusive: bool, wait: Callable[[int], None]) -> None:
     for tries in itertools.count():
         try:
             _try(handle, start, length, exclusive=exclusive)
             return
         except BlockingIOError:
-            if tries % _TRIES_BETWEEN == _TRIES_UNTOLD:
-                tell()
+            wait(tries)
         except OSError as problem:
             raise SetupError(
                 f"cannot lock a file in {_folder()}: {system_reason(problem)}",
                 "set XDG_STATE_HOME to a folder on a file system that supports locks",
             ) from problem
-        time.sleep(_POLL_S)
 
 
 def _try_range(handle: int, start: int, length: int, *, exclusive: bool) -> None:

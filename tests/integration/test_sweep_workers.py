@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from conftest import Artifact
+from conftest import ROOT, Artifact
 
 from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.sweep import SweepConfig, load_sweep
@@ -222,6 +224,27 @@ def test_a_sweep_and_a_run_wait_for_each_other(exported, host, tmp_path, monkeyp
         with open_run.open_run(to("second"), host, progress=heard):
             assert isinstance(visit.result(timeout=60), Visited) and go_on.is_set()
     server.close()
+
+
+@pytest.mark.usefixtures("own_state")
+def test_a_sweep_says_whom_it_waits_for_and_can_be_interrupted(exported, tmp_path, monkeypatch) -> None:
+    sweep, heard = made_sweep(tmp_path, exported("toy_cnn").pte), Heard()
+    sweep = sweep.model_copy(update={"targets": ("host",)})
+    hold = "from model_profiling.targets.machine_lock import measuring_alone as alone; import time\n"
+    words = [sys.executable, "-c", hold + "with alone('measures toy_cnn'): print(flush=True); time.sleep(60)"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def stage(text: str) -> None:
+        if text == f"waiting: process {other.pid} measures toy_cnn":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(heard, "stage", stage)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=env) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(sweep, SweepOptions(tmp_path / "sweep"), heard)
+        assert other.poll() is None, "it was not waited for"
+        other.kill()
 
 
 def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

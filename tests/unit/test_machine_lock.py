@@ -1,5 +1,6 @@
 """Locks: one measurement on a machine, if a process dies too; why one cannot be had."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -25,6 +26,7 @@ from model_profiling.targets.machine_lock import (
     keep_off,
     may_wait,
     measuring_alone,
+    stop_waiting,
     working_beside,
 )
 
@@ -47,7 +49,7 @@ class Other:
         self._thread.start()
 
     def _run(self, lock: Callable[..., AbstractContextManager[None]], words: tuple[object, ...]) -> None:
-        with lock("works", *words, waiting=self._told):
+        with contextlib.suppress(InUseError), lock("works", *words, waiting=self._told):
             self.inside.set()
             self.leave.wait(20)
 
@@ -168,6 +170,17 @@ def test_who_may_not_wait_is_told_who_is_there(tmp_path: Path) -> None:
             note.unlink()
         with may_wait(False), refused(InUseError, "this machine"), working_beside("works"):
             pass
+
+
+def test_a_process_that_ends_waits_no_longer() -> None:
+    with measuring_alone("measures"):
+        with Other(working_beside) as waiting:
+            assert waiting.waits.wait(30)
+            stop_waiting()
+        assert not waiting.inside.is_set()
+        with Other(working_beside) as later:
+            assert later.waits.wait(30), "only what waited then is over"
+            stop_waiting()
 
 
 @pytest.mark.parametrize("lock", [measuring_alone, working_beside])
