@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,6 +28,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean, plural
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
+from model_profiling.core.records import JsonObject
 from model_profiling.run.remarks import Diagnostic, warning_lines
 from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.runner.machine import TargetChoice
@@ -56,7 +57,8 @@ def parse_config(
     except ValidationError as error:
         return None, problems_of(error, ProfileConfig)
     written._said_otherwise = otherwise
-    written, problems = _with_traces(written, folder.resolve())
+    runners = _own_runners(written, folder.resolve())
+    written, problems = _with_traces(written, runners)
     if problems := (*problems, *setting_problems(written)):
         return None, problems
     if builtin:  # the kit's own runner, switched as the replaced runners were built
@@ -65,7 +67,7 @@ def parse_config(
             for each in written.experiments
         ]
         written = written.model_copy(update={"experiments": tuple(own)})
-    config = _resolved(written, folder.resolve())
+    config = _resolved(written, runners, folder.resolve())
     if problems := tuple(same_binary_problems(config.experiments)):
         return None, problems
     return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
@@ -149,13 +151,29 @@ def _load(
     return parse_config(raw, folder=path.parent, files=files, builtin=builtin)
 
 
-def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
+_OwnRunner = tuple[Path, JsonObject]
+"""Where a runner of the user's own was found, and the record of its build."""
+
+
+def _own_runners(config: ProfileConfig, folder: Path) -> list[_OwnRunner | None]:
+    """The runner of each experiment; None is the kit's."""
+    paths = [experiment.runner and _runner(experiment.runner, folder) for experiment in config.experiments]
+    if not any(paths):
+        return [None] * len(paths)
+    from model_profiling.runner.source_build.stand_ins import build_record  # only users' runners need it
+
+    return [(path, build_record(path)) if path else None for path in paths]
+
+
+def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folder: Path) -> ProfileConfig:
     """`config` with absolute paths and the switch of every experiment."""
     experiments = []
-    for experiment in config.experiments:
+    for experiment, own in zip(config.experiments, runners, strict=True):
         update: dict[str, str] = {"sme2": experiment.side}
-        if experiment.runner is not None:
-            update["runner_path"] = _own_runner(_runner(experiment.runner, folder))
+        if experiment.runner is not None and own is not None:
+            # A program that `build_runners.sh` put over the kit's runner is that runner.
+            path, built = own
+            update["runner_path"] = BUILTIN if built.get("runner") == BUILTIN else str(path)
         experiments.append(experiment.model_copy(update=update))
     files = tuple(found_path(file, folder) for file in config.inputs.files)
     return config.model_copy(
@@ -168,21 +186,15 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
     )
 
 
-def _with_traces(config: ProfileConfig, folder: Path) -> tuple[ProfileConfig, tuple[Problem, ...]]:
+def _with_traces(
+    config: ProfileConfig, runners: Sequence[_OwnRunner | None]
+) -> tuple[ProfileConfig, tuple[Problem, ...]]:
     """`config` with mode xnntrace where a runner of the user's own is known to log its kernels."""
-    if all(experiment.runner is None for experiment in config.experiments):
+    if not any(runners):
         return config, ()
     from model_profiling.config.trace_runners import traced_as_known, why_traced
 
-    runners = (experiment.runner for experiment in config.experiments)
-    return traced_as_known(config, [why_traced(each and _runner(each, folder)) for each in runners])
-
-
-def _own_runner(runner: Path) -> str:
-    """A program that `build_runners.sh` put over the kit's runner is that runner."""
-    from model_profiling.runner.source_build.stand_ins import is_stand_in  # only users' runners need it
-
-    return BUILTIN if is_stand_in(runner) else str(runner)
+    return traced_as_known(config, [why_traced(*own) if own else "" for own in runners])
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:

@@ -11,18 +11,16 @@ from pathlib import Path
 
 from model_profiling.config.problems import Problem
 from model_profiling.config.settings import ProfileConfig
+from model_profiling.core.records import JsonObject
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
-from model_profiling.runner.source_build.stand_ins import RECORD, build_record
+from model_profiling.runner.source_build.stand_ins import RECORD
 
 _WORD = re.compile(r"(?:^|[-_.])(?:xnnlog|xnntrace|trace)(?:$|[-_.])", re.IGNORECASE)
 
 
-def why_traced(runner: Path | None) -> str:
+def why_traced(runner: Path, built: JsonObject) -> str:
     """Return what says that `runner` writes XNNPACK's log; empty if nothing does."""
-    if runner is None:
-        return ""
-    built = build_record(runner)
     if isinstance(built.get("xnnlog"), bool):
         return f"{RECORD} beside it" if built["xnnlog"] else ""
     # The build's folder and the file: folders above them are named after other things.
