@@ -16,9 +16,10 @@ from attack.live_run import Whole, used
 from attack.verbs import Verb
 from model_profiling.core import process
 
-SMALLEST = 8
-"""In KiB."""
-ENOUGH = 256 * 1024
+LEAST, SMALLEST = 256, 8
+"""In KiB; what is written again takes room beside what is there."""
+ENOUGH = 16 << 20
+"""Which the doctor asks for; nothing takes it."""
 
 
 @contextmanager
@@ -35,8 +36,8 @@ def disk(place: Path, kibibytes: int) -> Iterator[None]:
 
 def sizes(count: int, largest: int) -> list[int]:
     """From one that is nearly large enough down, each by the same factor."""
-    step = (SMALLEST / max(largest, SMALLEST)) ** (1 / max(1, count - 1))
-    return [round(0.97 * max(largest, SMALLEST) * step**number) for number in range(count)]
+    step = (SMALLEST / largest) ** (1 / max(1, count - 1))
+    return [round(0.97 * largest * step**number) for number in range(count)]
 
 
 def fill(count: int, work: Path, verbs: Sequence[Verb]) -> PartResult:
@@ -48,7 +49,7 @@ def fill(count: int, work: Path, verbs: Sequence[Verb]) -> PartResult:
     try:
         for verb in verbs:
             whole = prepared(verb, made, work / f"whole {verb.name}")
-            figures[verb.name] = sizes(max(1, count * min(verb.weight, 4) // 4), whole.kibibytes)
+            figures[verb.name] = sizes(max(1, count * min(verb.weight, 4) // 4), max(LEAST, whole.kibibytes))
             for kibibytes in figures[verb.name]:
                 place = work / f"{verb.name} {kibibytes}"
                 with disk(place, ENOUGH):

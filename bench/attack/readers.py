@@ -30,11 +30,13 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.run import Run, names
 from model_profiling.run.evidence import read_evidence, read_factors
+from model_profiling.run.folders import runs_in
 from model_profiling.run.journal import Journal
 from model_profiling.run.manifest import read_manifest, read_summary_0
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.runner.result import read_lockstep_result, read_report, read_result
 from model_profiling.runner.samples import Samples, read_samples
+from model_profiling.store import places
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.protocol import Job
 from model_profiling.targets.state import energy_of, read_metered, readings_csv
@@ -208,7 +210,7 @@ READERS: tuple[Reader, ...] = (
         "json",
         400,
         found("runs/*/manifest.json", "runs/kit_0_1_0/*/manifest.json"),
-        beside(names.MANIFEST, read_manifest),
+        beside(names.MANIFEST, lambda folder: (places._begun(folder), read_manifest(folder))),
     ),
     Reader(
         "metrics",
@@ -249,7 +251,7 @@ READERS: tuple[Reader, ...] = (
         "json",
         50,
         found("runs/*/*_pipeline_summary.json"),
-        beside("m_pipeline_summary.json", read_summary_0),
+        beside("m_pipeline_summary.json", lambda folder: (runs_in(folder), read_summary_0(folder))),
     ),
     Reader("factors", "json", 30, _factors, beside(names.FACTORS, read_factors)),
     Reader(

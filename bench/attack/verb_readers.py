@@ -249,6 +249,11 @@ def _exports() -> list[bytes]:
     return _json(whole.as_dict())
 
 
+def _exported(path: Path) -> None:
+    names.computes_in(path.with_suffix(""), "int8")
+    read_export(path.with_suffix(""))
+
+
 def _built(folder: Path) -> None:
     build_record(folder / "runner")
     build._inputs(build._read_record(folder))
@@ -316,7 +321,7 @@ OF_VERBS: tuple[Reader, ...] = (
            at("m.json", lambda path: compare._of_json(path, None))),
     Reader("coverage", "json", 50, found("runs/*/analysis_summary.json"),
            beside(names.ANALYSIS, read_on_sme2)),
-    Reader("export", "json", 50, _exports, at("m.pte.json", lambda path: read_export(path.with_suffix("")))),
+    Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
     Reader("folder", "json", 30, lambda: _json(_CONFIG),
            at("config.json", lambda path: choose_folder(str(path.parent)))),
     Reader("skills", "json", 50, lambda: _json({"files": {"sme2prof-a/SKILL.md": "0" * 64}}),

@@ -21,6 +21,7 @@ from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import listing
 from model_profiling.core.progress import Progress, Silent
+from model_profiling.run import names
 from model_profiling.store.store import Store
 from model_profiling.sweep import messages
 from model_profiling.sweep.cells import Job, Program, SweepRecord, jobs, sweep_cost
@@ -250,13 +251,14 @@ class _Coordinator:
     def _ask(self, queue: DeviceQueue, work: Work) -> messages.VisitAsk:
         assert queue.device is not None
         program = self.programs.ready[work.job.program]
+        run = self._hashes.listing(self.folder.run_dir(work.job))
         return messages.VisitAsk(
             self.id,
             work.job,
             queue.device,
             program.path.name,
             program.files,
-            self._hashes.listing(self.folder.run_dir(work.job)),
+            run if names.MANIFEST in run else {},  # it comes last: the first files were not brought whole
             self.versions,
             min(_LOST_S, self.options.device_wait_s / 4),
         )

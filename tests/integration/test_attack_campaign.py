@@ -3,12 +3,16 @@ runs found."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from conftest import ROOT, missing
@@ -38,6 +42,36 @@ def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None
     for name in ("core/flatbuffer.py", "etdump/reader.py", "program/pte.py", "program/etrecord.py"):
         seen, whole = coverage[name]
         assert seen / whole > 0.6, f"too little of {name} was reached: {seen} of {whole} lines"
+
+
+OWN = {
+    *("cli/analyze.py", "core/files.py", "mcp_server/jobs.py", "report/charts/__init__.py"),
+    *("store/confined.py", "sweep/exporting.py"),
+}
+"""Modules that read only what the kit's own processes have just written."""
+
+
+def test_all_json_that_the_kit_reads_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each module that reads JSON does so for some reader of the campaign; the two that are named read what
+    the readers `llm` and `report` read."""
+    package, real, reached = ROOT / "model_profiling", json.loads, {"mcp_server/tools.py", "run/times.py"}
+
+    def watched(*given: Any, **options: Any) -> object:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(f"{package}/"):
+                reached.add(Path(frame.f_code.co_filename).relative_to(package).as_posix())
+            frame = frame.f_back
+        return real(*given, **options)
+
+    monkeypatch.setattr(json, "loads", watched)
+    for reader in READERS:
+        (tmp_path / reader.name).mkdir()
+        with contextlib.suppress(ProfilingError):
+            reader.read(reader.seeds()[0], tmp_path / reader.name)
+    calls = re.compile(r"(?<!def )\b(?:json\.loads|parse_json|read_json|read_json_object|read_record)\(")
+    found = (path for path in package.rglob("*.py") if calls.search(path.read_text()))
+    assert {path.relative_to(package).as_posix() for path in found} - reached == OWN
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: str(reader.name))

@@ -32,6 +32,7 @@ from model_profiling.sweep.cells import Job, Program, jobs
 from model_profiling.sweep.cluster import workers_for
 from model_profiling.sweep.device_server import DeviceServer
 from model_profiling.sweep.engine import SweepOptions, run_sweep
+from model_profiling.sweep.folder import open_sweep
 from model_profiling.sweep.messages import (
     EXPORTS,
     Failed,
@@ -128,11 +129,15 @@ def test_a_worker_that_lies_costs_its_own_cells(exported: Callable[..., Artifact
         shutil.copyfile(exported("toy_cnn").pte, model)
     outdir, heard = tmp_path / "a" / "b" / "out", Heard()
     store = Store.open(tmp_path / "store", make=True)
+    sweep = made_sweep(tmp_path, *models)
+    with open_sweep(outdir, sweep):  # the disk was full when the first files of this one came
+        torn = files.make_folder(outdir / "runs" / "good" / "host-here" / "linux_baseline") / "torn"
+        torn.write_text("")
     with served_by(Liar("liar", tmp_path / "worker", (HERE,), exports=False)) as address:
-        options = SweepOptions(outdir, parse_scheduler(address), store=store)
-        outcome = run_sweep(made_sweep(tmp_path, *models), options, heard)
+        options = SweepOptions(outdir, parse_scheduler(address), store=store, resume=True)
+        outcome = run_sweep(sweep, options, heard)
     found = {each.cell.program.name: each for each in outcome.record.cells}
-    assert found.pop("good").state == "done"
+    assert found.pop("good").state == "done" and not torn.exists()
     assert f"waiting for {HERE}: it is in use; wait" in heard.stages
     reasons = {name: each.reason for name, each in found.items()}
     assert all(each.state == "failed" for each in found.values()), found
