@@ -77,7 +77,7 @@ def filled(verb: Verb, made: Path, place: Path, kibibytes: int, whole: Whole) ->
         left, rounds = _contents(place), rounds | set(live.steps_done())
         _resize(place, ENOUGH)
         again = live.call(*verb.second())
-    if again is None or again.code != whole.code:
+    if not live.is_finished(again, whole):
         yield f"with room it failed: {again.tail() if again else 'it did not end'}"
         return
     if lost := rounds - set(live.steps_done()):

@@ -127,7 +127,7 @@ def killed_and_tried_again(each: Kill, made: Path, folder: Path, whole: Whole) -
         before = set(live.steps_done())
         wrong += [f"orphan: {words}" for words in live.end_orphans()]
         again = live.call(*verb.second())
-    if again is None or again.code != whole.code:
+    if not live.is_finished(again, whole):
         return [*wrong, f"the second try failed: {again.tail() if again else 'it did not end'}"], landed
     if lost := before - set(live.steps_done()):
         wrong.append(f"rounds that were there before are lost: {sorted(lost)}")

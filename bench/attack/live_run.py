@@ -148,6 +148,10 @@ class Live:
             yield f"other files than if nothing had happened: {sorted(mine.items() ^ theirs.items())[:12]}"
         yield from self.untidy()
 
+    def is_finished(self, again: Ended | None, whole: Whole) -> bool:
+        """Whether a second try did the work, or refused it because all of it had been done."""
+        return again is not None and (again.code == whole.code or self.files() == whole.files)
+
     def untidy(self) -> Iterator[str]:
         """Locks that are held and files that were left half written."""
         for path in self.folder.rglob("*"):
