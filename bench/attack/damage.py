@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from model_profiling.core.safe_read import is_too_deep
+
 Kind = Literal["bytes", "zip", "json", "lines", "text", "named"]
 
 LONGEST = 400_000
@@ -162,8 +164,9 @@ def _json(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes:
 @lru_cache(maxsize=512)
 def _parsed(data: bytes) -> Any:
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
+        # What is too deep for the kit is so for whoever copies it.
+        return None if is_too_deep(data.decode("utf-8", "replace")) else json.loads(data)
+    except ValueError:
         return None
 
 
