@@ -365,9 +365,8 @@ def fuzz(
     try:
         for first in range(0, inputs, ROUND):
             campaign.round(min(ROUND, inputs - first))
-            if sys.stderr.isatty():
-                done = min(first + ROUND, inputs)
-                print(f"\r{done:,} inputs, {len(campaign.finds)} kinds of finds", end="", file=sys.stderr)
+            done = min(first + ROUND, inputs)
+            print(f"{done:,} inputs, {len(campaign.finds)} kinds of finds", file=sys.stderr, flush=True)
     finally:
         campaign.end()
     seconds = time.monotonic() - began

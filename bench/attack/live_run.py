@@ -125,10 +125,11 @@ class Live:
 
     def files(self) -> dict[str, int]:
         """Kinds of files, and how many of each: names of launches are drawn anew each time. Not what a
-        process that was killed had said, which is kept for whoever wants to look, nor what a worker has."""
+        process that was killed had said, a run kept under its date, nor what a worker has."""
         paths = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*"))
         ends = ("_failed.log", "failed_launch.log", ".pyc", "__pycache__")
-        kept = (path for path in paths if not path.endswith(ends) and not path.startswith("lab"))
+        others = re.compile(r"^lab\b|-\d{8}-\d{6}(/|$)")
+        kept = (path for path in paths if not path.endswith(ends) and not others.search(path))
         return dict(Counter(re.sub("[0-9a-f]{16,}", "*", path) for path in kept))
 
     def wrong(self, whole: Whole, *, exactly: bool = True, files: bool = True) -> Iterator[str]:

@@ -147,20 +147,15 @@ def test_kills_of_a_command_and_of_a_runner_lose_nothing(tmp_path: Path) -> None
     if sys.platform != "linux":
         pytest.skip("the processes of a run are found in /proc")
     (tmp_path / "made").mkdir()
-    run, onboard = verbs.BY_NAME["run"], verbs.BY_NAME["onboard"]
-    drawn = (
-        (run, "parent", signal.SIGHUP),
-        (run, "child", signal.SIGKILL),
-        (onboard, "parent", signal.SIGKILL),
+    verb = verbs.BY_NAME["run"]
+    whole = kills.prepared(verb, tmp_path / "made", tmp_path / "whole")
+    drawn: tuple[tuple[kills.Victim, signal.Signals], ...] = (
+        ("parent", signal.SIGHUP),
+        ("child", signal.SIGKILL),
     )
-    whole = {
-        verb.name: kills.prepared(verb, tmp_path / "made", tmp_path / verb.name) for verb in (run, onboard)
-    }
-    for number, (verb, victim, sent) in enumerate(drawn):
+    for number, (victim, sent) in enumerate(drawn):
         each = kills.Kill(number, verb, victim, sent, 0.3)
-        wrong, landed = kills.killed_and_tried_again(
-            each, tmp_path / "made", tmp_path / str(number), whole[verb.name]
-        )
+        wrong, landed = kills.killed_and_tried_again(each, tmp_path / "made", tmp_path / str(number), whole)
         assert not wrong, wrong
         assert landed
 
