@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import write_record
@@ -114,8 +114,8 @@ def profile_dtypes(
         try:
             programs[dtype] = find_or_export(model, **options.exporting(dtype), progress=progress)
         except ProfilingError as problem:
-            if isinstance(problem, SetupError) and not programs:
-                raise  # this machine lacks it for the next format, too
+            if isinstance(problem, InUseError) or (isinstance(problem, SetupError) and not programs):
+                raise  # so it would be with the next format
             if isinstance(problem, FormatNotForModel) and tuple(dtypes) == FORMATS:
                 left_out[dtype] = problem.problem
             else:
