@@ -142,7 +142,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 def _model_at(location: Location, whole: type[BaseModel]) -> type[BaseModel]:
     model = whole
     for name in location:
-        if isinstance(name, str):
+        if name in model.model_fields:  # not a number in a list, or a key of the user's own
             model = _model_in(model.model_fields[name].annotation) or model
     return model
 

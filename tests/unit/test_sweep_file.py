@@ -159,6 +159,7 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         ({"modells": []}, "modells 'models'"),
         ({"budget_s": 3}, "budget_s schedule"),
         ({"disable": ["i8mm"]}, "disable rungs[]"),
+        ({"cases": {"toy_cnn": [{"metod": "decode"}]}}, "cases.toy_cnn[0].metod 'method'"),
         ({"models": []}, "models empty"),
         ({"models": ["toy_cn"]}, "models[0] 'toy_cnn'"),
         ({"models": ["gone.pte"]}, "models[0] gone.pte"),
