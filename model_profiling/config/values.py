@@ -19,8 +19,10 @@ _MOST_CPUS = 1024
 
 
 def refuse(problem: str, fix: str) -> PydanticCustomError:
-    """A validation error with its own wording; braces in its values are not placeholders."""
-    return PydanticCustomError("kit", "{problem}", {"problem": problem, "fix": fix})
+    """A validation error with its own wording; braces in its values are not placeholders. Pydantic accepts
+    no half characters."""
+    whole = (text.encode("utf-8", "backslashreplace").decode() for text in (problem, fix))
+    return PydanticCustomError("kit", "{problem}", dict(zip(("problem", "fix"), whole, strict=True)))
 
 
 _LONGEST_NAME = 255

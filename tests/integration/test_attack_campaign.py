@@ -202,6 +202,7 @@ FOUND = [
     ("presets", {"configurePresets": [{"name": {}}]}),
     ("sweep", {"name": "s", "models": ["9" * 400], "targets": ["host"]}),
     ("sweep", {"name": "s", "models": [f"{'9' * 400}.py:net"], "targets": ["host"]}),
+    ("sweep", {"name": "s", "models": ["toy_cnn"], "targets": ["host"], "dtypes": ["\ud800"]}),
     ("machine", 'ID="debian\nNAME=Debian'),
     ("config", '{"model": ' + "[" * 900 + "]" * 900 + "}"),
 ]
