@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -286,27 +286,40 @@ def with_instructions(
     method: Method,
 ) -> tuple[Undelegated, ...]:
     """Give each operator its instruction in `method`, and whether an input reaches it. They are matched by
-    debug handle (`handles`, by instruction), then by name, then by order."""
+    debug handle (`handles`, by instruction), then by name, then by order. A write that to_executorch()
+    made one in place has no handle: by name and order, if there are as many."""
     waiting: dict[tuple[object, str], list[Instruction]] = {}
     for step in method.operators:
         waiting.setdefault((handles.get(step.instruction_id), _stem(step.name)), []).append(step)
     flow = flow_of(method)
     same = {flow.steps[index].place for index in input_independent(flow)}
-    found = []
-    for node, account in left:
-        steps = waiting.get((node.meta.get("debug_handle"), _stem(account.operator)), [])
-        told = replace(account, method=method.name)
-        if steps:
-            step = steps.pop(0)
-            constant = (step.chain_index, step.instruction_id, -1) in same
-            told = replace(told, instruction=step.instruction_id, constant=constant)
-        found.append(told)
-    return tuple(found)
+    found: list[tuple[Instruction | None, Undelegated]] = []
+    replaced: dict[str, list[int]] = {}
+    for place, (node, account) in enumerate(left):
+        stem = _stem(account.operator)
+        steps = waiting.get((node.meta.get("debug_handle"), stem), [])
+        found.append((steps.pop(0) if steps else None, replace(account, method=method.name)))
+        if found[-1][0] is None:
+            replaced.setdefault(stem, []).append(place)
+    for stem, places in replaced.items():
+        steps = waiting.get((None, stem), [])
+        if len(steps) == len(places):
+            for place, step in zip(places, steps, strict=True):
+                found[place] = step, found[place][1]
+    return tuple(_placed(step, told, same) if step else told for step, told in found)
+
+
+def _placed(step: Instruction, told: Undelegated, same: Collection[tuple[int, int, int]]) -> Undelegated:
+    constant = (step.chain_index, step.instruction_id, -1) in same
+    return replace(told, instruction=step.instruction_id, constant=constant)
 
 
 def _stem(operator: str) -> str:
-    """`aten.gelu` for both `aten.gelu.default` and `aten::gelu.out`."""
-    return operator.replace("::", ".").rpartition(".")[0]
+    """`aten.gelu` for both `aten.gelu.default` and `aten::gelu.out`; the name before to_executorch()."""
+    space, mark, rest = operator.partition("::")
+    if not mark:
+        return operator.rpartition(".")[0]
+    return f"{space}.{rest.partition('.')[0]}".removesuffix("_")
 
 
 Reasons = dict[str, tuple[str, frozenset[str]]]

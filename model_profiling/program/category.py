@@ -25,6 +25,8 @@ class Category(str, Enum):
 
 
 MATRIX = (Category.CONV, Category.GEMM)
+SCALAR_READ, SIZE = "scalar read", "size"
+"""Kinds of operators that give numbers, not tensors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,11 @@ def profile_language(
         for remark in outcome.all_remarks
     )
     warnings = warning_lines(remarks)
-    found = _gather(program, known, cases, outcomes[0].main.data, left_out)
+    data = next(
+        (outcome.main.data for each, outcome in zip(asked, outcomes, strict=True) if each.phase == "answer"),
+        outcomes[0].main.data,
+    )
+    found = _gather(program, known, cases, data, left_out)
     found = replace(found, warnings=tuple(str(line) for line in warnings))
     files.write_json(home / FACTS, found.facts())
     page = write_page(language_document(found), home / REPORT, f"{found.model}: prompt and answer")

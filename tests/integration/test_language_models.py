@@ -101,6 +101,8 @@ def test_prompts_of_any_length_and_tokens_after_them_give_the_scores_of_pytorch(
         for each in record["coverage"]["undelegated"]
         if each["operator"] == "aten.view_copy.default" and each["reason"] == VARYING
     }
+    written = [each for each in record["coverage"]["undelegated"] if "index_put" in each["operator"]]
+    assert len(written) == 4 and all(each["instruction"] >= 0 for each in written), "now in place"
     assert reshapes == {"prefill"}  # nodes of both methods have the same names, but reasons of their own
 
 

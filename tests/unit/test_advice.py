@@ -10,7 +10,7 @@ from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.advice import about_series
-from model_profiling.analysis.causes.outside import not_rewritten
+from model_profiling.analysis.causes.outside import not_rewritten, why_outside
 from model_profiling.analysis.findings import Concern, Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis, advise
@@ -140,6 +140,22 @@ EMBEDDING = Undelegated(
     "aten.embedding.default", "embedding", "embed", "no rule", "no rule", call="embedding",
     source="model.py:9", dtype="float16", reads="float16, int64", instruction=3,
 )  # fmt: skip
+
+
+def test_what_the_export_has_no_reason_for_is_no_promise() -> None:
+    part = ("DELEGATE_CALL", [CONV])
+    others = ("executorch_prim::et_view.default", "aten::_local_scalar_dense", "aten::topk.values")
+    calls = [
+        ("OPERATOR_CALL", [(name, spent)])
+        for name, spent in (("gelu.out", 200), *((each, 900) for each in others))
+    ]
+    finding = found(explained(dump_of([part, *calls, part]), GELU))["outside-delegates"]
+    assert finding.title == "Bring 1 gelu operator into the delegate (model.py:31)"
+    says(finding.action, "no cure is known for reshape, scalar read and reduction", "does not count it")
+    assert "not exported by this kit" not in finding.action
+    whys = {each.kind: why_outside(finding.found_in, each) for each in finding.operators}
+    for kind, said in (("reshape", "varies"), ("scalar read", "a number"), ("reduction", "added it after")):
+        assert (why := whys[kind]) and said in why.reason
 
 
 @pytest.mark.parametrize("times", [Times.HARDWARE, Times.EMULATED])

@@ -20,7 +20,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
 from model_profiling.core.formatting import listing, milliseconds, plural
-from model_profiling.program.graph_file import Rewrite, Undelegated
+from model_profiling.program.category import SCALAR_READ, SIZE
+from model_profiling.program.graph_file import VARYING, Rewrite, Undelegated
 
 REASON_NOT_KNOWN = (
     "why is not known, because the program was not exported by this kit: export it with `sme2prof export` to "
@@ -147,9 +148,21 @@ def joining_words(calls: int, joined: int) -> str:
 
 def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | None:
     graph = series.graph
-    return graph.why_outside(operator.method, operator.instruction_id) if graph and operator.method else None
+    if not graph or not operator.method:
+        return None
+    found = graph.why_outside(operator.method, operator.instruction_id)
+    if found is None and graph.undelegated and not operator.delegated:
+        # The export has a reason for each that computed a tensor then.
+        number = operator.kind in (SCALAR_READ, SIZE)
+        reason = _A_NUMBER if number else VARYING if _VIEW in operator.name else _ADDED_LATER
+        return Undelegated(operator.name, "", operator.source.module_path, reason, "refused")
+    return found
 
 
+_A_NUMBER = "it gives a number, not a tensor"
+_ADDED_LATER = "lowering added it after the backend had chosen its operators"
+_VIEW = "et_view"
+"""A reshape to a shape that varies; to a fixed one it takes no instruction."""
 _PORTABLE = 100.0
 """How much slower a portable kernel may be; it only decides which finding is first if there are no times."""
 

@@ -6,7 +6,16 @@ import math
 import re
 
 from model_profiling.program import category
-from model_profiling.program.category import UNKNOWN, Category, OperatorClass, Tensors, operator_type, rows
+from model_profiling.program.category import (
+    SCALAR_READ,
+    SIZE,
+    UNKNOWN,
+    Category,
+    OperatorClass,
+    Tensors,
+    operator_type,
+    rows,
+)
 from model_profiling.program.records import GraphNode
 
 _CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
@@ -56,9 +65,9 @@ _KERNELS = {
     **rows(_OTHER, "distance", "_cdist_forward, _pdist_forward"),
     **rows(_OTHER, "fourier transform", "_fft_c2r, _fft_r2c"),
     **rows(_OTHER, "random", "rand, randn"),
-    **rows(_OTHER, "scalar read", "_local_scalar_dense"),
-    **rows(_OTHER, "size", "sym_size, sym_numel, sym_stride, sym_float, sym_int, sym_max, sym_min, sym_not"),
-    **rows(_OTHER, "size", "sym_ite"),
+    **rows(_OTHER, SCALAR_READ, "_local_scalar_dense"),
+    **rows(_OTHER, SIZE, "sym_size, sym_numel, sym_stride, sym_float, sym_int, sym_max, sym_min, sym_not"),
+    **rows(_OTHER, SIZE, "sym_ite"),
     **rows(_OTHER, "quantization parameters", "choose_qparams, choose_qparams_per_token_asymmetric"),
 }  # fmt: skip
 
