@@ -26,6 +26,8 @@ _PROMPT, _CONTEXT = 512, 2048
 _NO_CODE = {"trust_remote_code": False}
 """Else transformers asks on stdin, and with a yes runs Python code that lies in the folder."""
 
+_OTHER_MODEL = "any other model needs a factory, file.py:factory"
+
 
 def choose_folder(spec: str) -> tuple[Path, Chosen] | None:
     """The folder in `FOLDER` or `FOLDER@layers=2,...` and the chosen options; None if it has no config."""
@@ -74,6 +76,8 @@ class TransformersModel(LanguageModel):
         cure = "correct it; a model with code of its own needs a factory, file.py:factory"
         with blaming(f"transformers cannot read {self.folder / CONFIG}", cure):
             config = AutoConfig.from_pretrained(self.folder, local_files_only=True, **_NO_CODE)
+        if config.is_encoder_decoder:
+            raise InputError(f"{self.folder} is an encoder with a decoder, not a causal model", _OTHER_MODEL)
         text = config.get_text_config()
         if self.layers:
             text.num_hidden_layers = self.layers
@@ -103,7 +107,7 @@ class TransformersModel(LanguageModel):
 
         # "eager" is attention from plain operators. Others decompose into more, which XNNPACK does not take.
         how = {"attn_implementation": "eager", "dtype": torch.float32, **_NO_CODE}
-        with blaming(f"transformers makes no causal language model from {self.folder}", "choose another"):
+        with blaming(f"transformers makes no causal language model from {self.folder}", _OTHER_MODEL):
             if any(found for pattern in _WEIGHTS for found in self.folder.glob(pattern)):
                 model = AutoModelForCausalLM.from_pretrained(
                     self.folder, config=config, local_files_only=True, **how

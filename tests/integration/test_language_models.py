@@ -214,6 +214,12 @@ def test_a_transformers_folder_is_a_model_with_options(tmp_path: Path) -> None:
     assert (model.context, model.prompt, model.layers) == (32, 32, 1)
     with pytest.raises(InputError, match="'my_llama_v1' has no option 'layer'"):
         load_model(f"{folder}@layer=1")
+    if sys.version_info >= (3, 11):  # transformers is here
+        (folder / "config.json").write_text('{"model_type": "t5", "num_hidden_layers": 1}')
+        with pytest.raises(
+            InputError, match=r"is an encoder with a decoder.*; any other model needs a factory"
+        ):
+            load_model(str(folder)).model.get_eager_model()
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"empty has no config.json; give the folder of a transformers"):
         load_model(str(tmp_path / "empty"))
