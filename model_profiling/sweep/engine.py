@@ -203,9 +203,13 @@ class _Coordinator:
                 self._take_export(future, program)
             except ProfilingError as problem:
                 self.programs.failed[program] = problem
-            except Exception:  # noqa: BLE001  its worker is gone, or Dask gave up: this machine can do it
+            except Exception as problem:  # noqa: BLE001  its worker is gone, or Dask gave up, or a full disk
                 self.cluster.check()
-                self.programs.export_here(program, self._wake)
+                if isinstance(future, Future):
+                    fix = _RESUME.removeprefix("then ")
+                    self.programs.failed[program] = SetupError(_of_dask(problem), fix)
+                else:  # this machine can do it
+                    self.programs.export_here(program, self._wake)
         for queue in self.queues:
             for work in queue.left:
                 if why := self.programs.failed.get(work.job.program):

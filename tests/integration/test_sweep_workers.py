@@ -35,6 +35,7 @@ from model_profiling.sweep.engine import SweepOptions, run_sweep
 from model_profiling.sweep.folder import open_sweep
 from model_profiling.sweep.messages import (
     EXPORTS,
+    ExportAsk,
     Failed,
     Hashes,
     Lacking,
@@ -192,7 +193,7 @@ def test_all_runs_on_a_device_say_why_it_was_given_up_or_let_go(exported, tmp_pa
     monkeypatch.setattr(device_server, "_IDLE_S", 0.1)
     found = server.visit(replace(asks[0], run=Hashes().listing(run)))
     assert isinstance(found, Visited) and not found.over
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while session_of(server, asks[0])[0] == "running" and time.monotonic() < until:
         time.sleep(0.05)
     assert session_of(server, asks[0]) == ("put aside", None)
@@ -250,6 +251,50 @@ def test_a_sweep_says_whom_it_waits_for_and_can_be_interrupted(exported, tmp_pat
             run_sweep(sweep, SweepOptions(tmp_path / "sweep"), heard)
         assert other.poll() is None, "it was not waited for"
         other.kill()
+
+
+class Leaving(DeviceServer):
+    """The only one that exports, and its worker goes away in the middle of it."""
+
+    def export(self, ask: ExportAsk) -> Failed:
+        worker = distributed.get_worker()
+        worker.loop.add_callback(worker.close, executor_wait=False)
+        time.sleep(2)
+        return Failed(self.name, f"nobody hears of {ask.program.name}", "")
+
+
+def test_what_the_last_exporting_worker_leaves_undone_is_exported_here(
+    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient(Heard):
+        until = time.monotonic() + 60
+
+        def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+            del done, total, text, left_s
+            assert time.monotonic() < self.until, f"still {self.stages[-1]}"
+
+    pte = exported("toy_cnn").pte
+
+    def export(_self: exporting.Exporter, program: Program, folder: Path) -> Path:
+        folder.mkdir(exist_ok=True)
+        return Path(shutil.copyfile(pte, folder / f"{program.name}.pte"))
+
+    monkeypatch.setattr(exporting.Exporter, "export", export)
+    leaving = Leaving("leaving", tmp_path / "leaving")
+    with served_by(leaving, DeviceServer("one", tmp_path / "worker", (HERE,), exports=False)) as address:
+        options = SweepOptions(tmp_path / "out", parse_scheduler(address))
+        outcome = run_sweep(made_sweep(tmp_path, Path("toy_cnn")), options, Impatient())
+    assert outcome.record.counts() == {"done": 1}
+
+    def full(_self: exporting.Exporter, _program: Program, _folder: Path) -> Path:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(exporting.Exporter, "export", full)
+    with served_by(DeviceServer("two", tmp_path / "two", (HERE,), exports=False)) as address:
+        options = SweepOptions(tmp_path / "failed", parse_scheduler(address))
+        outcome = run_sweep(made_sweep(tmp_path, Path("toy_cnn")), options, Impatient())
+    assert outcome.record.counts() == {"failed": 1}, "an export that fails here is not tried for ever"
+    assert "no space left" in outcome.record.cells[0].reason
 
 
 def test_exports_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
