@@ -73,7 +73,7 @@ def filled(verb: Verb, made: Path, place: Path, kibibytes: int, whole: Whole) ->
         if ended is None or not ended.is_clear:
             yield f"no clear answer: {ended.tail() if ended else 'it did not end'}"
         yield from (f"orphan: {words}" for words in live.end_orphans())
-        yield from live.untidy()
+        yield from live.untidy() if verb.same else ()  # an unfinished run may keep its work
         left, rounds = _contents(place), rounds | set(live.steps_done())
         _resize(place, ENOUGH)
         again = live.call(*verb.second())

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from model_profiling.core.formatting import printable
 from model_profiling.run.names import OWN_FOLDERS
 from model_profiling.runner.machine import ClusterName
 
@@ -19,10 +20,9 @@ _MOST_CPUS = 1024
 
 
 def refuse(problem: str, fix: str) -> PydanticCustomError:
-    """A validation error with its own wording; braces in its values are not placeholders. Pydantic accepts
-    no half characters."""
-    whole = (text.encode("utf-8", "backslashreplace").decode() for text in (problem, fix))
-    return PydanticCustomError("kit", "{problem}", dict(zip(("problem", "fix"), whole, strict=True)))
+    """A validation error with its own wording; braces in its values are not placeholders. Half characters,
+    which pydantic does not accept, are made visible."""
+    return PydanticCustomError("kit", "{problem}", {"problem": printable(problem), "fix": printable(fix)})
 
 
 _LONGEST_NAME = 255

@@ -137,8 +137,8 @@ def open_sweep(
         else:
             record = SweepRecord(name=sweep.name, began=moment(), cells=all_cells(sweep))
         files.make_folder(path)
-        files.write_json(path / SWEEP, written(sweep))
         write_sweep_record(path, record)
+        files.write_json(path / SWEEP, written(sweep))
         yield SweepFolder(path, sweep, record, moved)
 
 
@@ -180,6 +180,8 @@ def written(sweep: SweepConfig) -> dict[str, object]:
 
 def _changed(path: Path, sweep: SweepConfig) -> list[str]:
     """The settings that differ from those of the sweep in `path`."""
+    if not is_there(path / SWEEP):
+        return []  # it ended before this was written, so nothing was measured
     fix = "start the sweep again with --restart"
     earlier, problems = parse_sweep(read_json_object(path / SWEEP, fix), folder=path, files=False)
     if earlier is None:

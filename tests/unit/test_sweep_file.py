@@ -14,6 +14,7 @@ from said import has, refused, says
 
 from model_profiling.config.new_config import sweep_schema
 from model_profiling.config.sweep import load_sweep, parse_sweep
+from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError, SetupError
 from model_profiling.core.formatting import duration
 from model_profiling.core.process import Completed
@@ -324,6 +325,20 @@ def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with refused(InputError, tmp_path / "other", "no sweep"):
         open_sweep(tmp_path / "other", sweep).__enter__()
+
+
+def test_a_sweep_that_could_not_write_its_settings_continues(tmp_path, monkeypatch) -> None:
+    """A disk was full after the first file: the folder held files, but no sweep, and all was refused."""
+    sweep, out = sweep_of(tmp_path), tmp_path / "out"
+
+    def full(*_: object) -> None:
+        raise OSError("full")
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="full"):
+        disk.setattr(files, "write_json", full)
+        open_sweep(out, sweep).__enter__()
+    with open_sweep(out, sweep, resume=True) as folder:
+        assert (folder.path / "sweep.json").is_file()
 
 
 def test_a_sweep_that_was_moved_with_its_models_goes_on(tmp_path: Path) -> None:
