@@ -321,9 +321,10 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
 
 CROWDED_LOOK = 2
 """Launches after which a comparison ends whose threads have too few cores."""
-_ROOM = 0.15
+_ROOM = 0.30
 """Threads that all have a core for less of the time seldom keep them for a whole inference, so their times
-say more about other programs (bench/measurement_quality.py, two threads)."""
+say more about other programs. Two threads on two cores have both for 95% of the time on a quiet machine, for
+13% to 20% beside a busy neighbour, for 7% to 9% beside two (bench/figures/measuring.md)."""
 
 
 def crowded(cpu_ns: int, waited_ns: int, threads: int) -> StabilityWarning | None:

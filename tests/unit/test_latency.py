@@ -15,6 +15,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.statistics.latency import (
     Conditions,
     Floats,
+    crowded,
     find_bimodality,
     find_drift,
     find_outliers,
@@ -148,6 +149,20 @@ def test_a_long_series_is_not_compared_pair_by_pair() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * values.nbytes
+
+
+@pytest.mark.parametrize(
+    ("threads", "waited", "warned"),
+    [(1, 9, False), (2, 0, False), (2, 0.3, False), (2, 1, True), (4, 0.3, False), (4, 0.4, True)],
+)
+def test_only_several_threads_without_their_cores_are_warned_of(
+    threads: int, waited: float, warned: bool
+) -> None:
+    found = crowded(10**9, int(waited * 10**9), threads)
+    assert (found is not None) == warned
+    if found:
+        says(str(found), f"{threads} threads need {threads} idle cores", "measure with 1 thread")
+    assert crowded(0, 0, threads) is None
 
 
 def test_a_quiet_machine_and_steady_latencies_give_no_warning(noise: np.random.Generator) -> None:
