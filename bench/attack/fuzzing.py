@@ -84,6 +84,7 @@ def work(link: Connection, now: Any, seed: int, folder: Path) -> None:
     """A worker: takes the corpus, then answers batches until it is told nothing more. `now` tells who watches
     what it is doing."""
     corpus: Corpus = link.recv()
+    tempfile.tempdir = str(folder)  # which is removed when this worker is ended
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, _too_slow)
     whole = {reader.name: len(reader.seeds()) for reader in READERS if reader.name in corpus}

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from model_profiling.config.sweep import SweepConfig, load_sweep
@@ -280,8 +281,8 @@ def _left_set(data: bytes, folder: Path) -> None:
     devices = folder / "sme2prof" / "devices"
     devices.mkdir(parents=True, exist_ok=True)
     (devices / "one.json").write_bytes(data)
-    os.environ["XDG_STATE_HOME"] = str(folder)
-    phone_settings()
+    with patch.dict(os.environ, XDG_STATE_HOME=str(folder)):
+        phone_settings()
 
 
 _CHANGES = [{"name": "low_power", "before": None, "value": "0"}]

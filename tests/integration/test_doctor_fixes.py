@@ -47,6 +47,12 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> tuple[Doctor, dict[str, st
     (record / "METADATA").write_text(kit.read_text("METADATA") or kit.read_text("PKG-INFO") or "")
     path = linked(home / "path", ("sh", "g++", "as", "ld", "env"))
     env = {"PATH": str(path), "PYTHONPATH": str(ROOT), "SME2PROF_CACHE": str(home / "cache")}
+    # A phone whose settings were left changed: reading that needs a package, too.
+    (left := home / "sme2prof" / "devices" / "one.json").parent.mkdir(parents=True)
+    left.write_text(
+        '{"device": "one", "mode": "boost", "since": "2026-11-17", "changes": [], "schema_version": 1}'
+    )
+    env["XDG_STATE_HOME"] = str(home)
     script = ROOT / "model_profiling" / "scripts" / "validate_setup.py"
 
     def doctor() -> str:

@@ -30,6 +30,7 @@ from model_profiling.targets.host import HostTarget, available_memory
 
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
 STATEFUL = str(ROOT / "tests/models/stateful.py") + ":StatefulModel"
+STACKS = ROOT / "tests/models/stacks.py"
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="it looks into Linux's /proc")
 ENDLESS = ("--cycles", "4000000000", "--turn-length", "1")
 
@@ -226,9 +227,11 @@ def test_as_many_threads_as_cores_have_one_each(start: Start, toy: Path, two_cor
 
 @pytest.mark.usefixtures("two_cores")
 def test_threads_that_share_their_cores_are_told_so_after_two_launches(sme2prof, exported, tmp_path) -> None:
-    programs = [exported("toy_cnn", dtype).pte for dtype in ("fp32", "int8")]
+    programs = [exported(f"{STACKS}:{name}").pte for name in ("lower", "higher")]
     words = ("--threads", 2, "--target", "host", "--outdir", tmp_path / "both", "--json")
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    # Sessions of their own: Linux shares a core among sessions, not processes, where there are terminals.
+    endless = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(endless, start_new_session=True) for _ in range(4)]
     try:
         told = sme2prof("compare", *programs, *words)
     finally:
