@@ -43,7 +43,7 @@ class PutAside(Exception):
 def scratch_folder(place: RunFiles) -> Iterator[Path]:
     """An empty folder for one process or launch, removed afterwards. Attempts never share one, so a process
     that outlived a killed pipeline cannot write among the files of its successor."""
-    files.make_folder(place.work)
+    files.make_folder(files.real_folder(place.path, place.work))
     try:
         scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
     except OSError as problem:

@@ -21,9 +21,9 @@ from quality.programs import EFFECTS, LAYERS  # noqa: E402
 from model_profiling.core.errors import FormatError, InputError  # noqa: E402
 
 
-def made_up(drift: float = 0.0, launches: int = 30) -> pools.Pool:
+def made_up(drift: float = 0.0, launches: int = 30, waited: int = 0, threads: int = 1) -> pools.Pool:
     """Programs that take 1 ms for 100 layers, give or take 0.2% by launch; from process to process the
-    machine gets slower, by `drift` in all."""
+    machine gets slower, by `drift` in all. Threads that use 1 ms of CPU time wait for `waited` ns more."""
     noise = random.Random(5)
 
     def inference(name: str, level: float) -> int:
@@ -34,7 +34,7 @@ def made_up(drift: float = 0.0, launches: int = 30) -> pools.Pool:
         for name in LAYERS:
             dealt = 1 + noise.gauss(0, 0.002)
             turns[name] = tuple(tuple(inference(name, dealt) for _ in range(4)) for _ in range(5))
-        return pools.Launch(0.5, turns)
+        return pools.Launch(0.5, turns, dict.fromkeys(LAYERS, (10**6, waited)))
 
     def processes(number: int) -> dict[str, pools.Process]:
         level = 1 + drift * number / 40 + noise.gauss(0, 0.0002)
@@ -46,7 +46,7 @@ def made_up(drift: float = 0.0, launches: int = 30) -> pools.Pool:
         }
 
     made = tuple(launch() for _ in range(launches))
-    return pools.Pool(1, 0, 4, 5, made, made[:6], tuple(processes(number) for number in range(40)))
+    return pools.Pool(threads, 0, 4, 5, made, made[:6], tuple(processes(number) for number in range(40)))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,12 @@ def test_lockstep_finds_what_is_there_and_nothing_else(steady: pools.Pool) -> No
         assert found.claimed[0.0] <= 0.04 and found.wrong_way == 0
         assert min(found.claimed[work] for work in (0.01, 0.02, 0.03, 0.05)) >= 0.96
         assert found.seconds == pytest.approx(count * 0.2, rel=0.1)
+
+
+def test_two_threads_without_their_cores_are_refused_after_two_launches() -> None:
+    found = figures.judge(made_up(waited=10**6, threads=2), methods.adaptive, 5, "seed")
+    assert found.refused == 1 and found.seconds == pytest.approx(0.4)
+    assert figures.judge(made_up(waited=10**6), methods.adaptive, 5, "seed").refused == 0
 
 
 def test_all_of_one_then_all_of_the_other_takes_a_drift_for_a_difference(steady: pools.Pool) -> None:
@@ -81,8 +87,8 @@ def test_a_method_gets_its_trial_in_the_order_of_time(steady: pools.Pool) -> Non
 
 def test_what_is_promised_depends_on_how_far_processes_spread(steady: pools.Pool) -> None:
     everything = {work: 1.0 if work else 0.0 for work in EFFECTS}
-    perfect = figures.Figures(1, everything, 0, 0)
-    weak = figures.Figures(1, {**everything, 0.01: 0.85}, 0, 0)
+    perfect = figures.Figures(1, everything, 0, 0, 0)
+    weak = figures.Figures(1, {**everything, 0.01: 0.85}, 0, 0, 0)
     wild = made_up(drift=2.0)
     campaign = pools.Campaign(machine="", seed=1, pools={"quiet": steady, "one": steady, "two": wild})
     for figure, wanted in ((perfect, [True, None, True]), (weak, [False, None, True])):
@@ -109,7 +115,7 @@ def test_pools_read_back_and_are_put_together(steady: pools.Pool, tmp_path: Path
 
 def test_tables_go_between_the_marks_of_a_page(steady: pools.Pool, tmp_path: Path) -> None:
     campaign = pools.Campaign(machine="here", seed=3, pools={"quiet": steady})
-    curve = figures.Figures(1, dict.fromkeys(EFFECTS, 0.5), 0, 0)
+    curve = figures.Figures(1, dict.fromkeys(EFFECTS, 0.5), 0, 0, 0)
     shown = {"quiet": dict.fromkeys(methods.METHODS, curve)}
     text = page.short(campaign, shown, figures.outcomes(campaign, shown), 10)
     says_together(text, "the kit's rounds", "50.0% / 50% / 50% / 50%")
@@ -165,7 +171,7 @@ def test_neighbours_end_with_the_bench(number: signal.Signals) -> None:
 
 
 def test_a_picture_of_the_figures(tmp_path: Path) -> None:
-    curve = figures.Figures(1, dict.fromkeys(EFFECTS, 0.5), 0, 0)
+    curve = figures.Figures(1, dict.fromkeys(EFFECTS, 0.5), 0, 0, 0)
     shown = {name: dict.fromkeys(methods.METHODS, curve) for name in ("quiet", "two")}
     path = tmp_path / "curves.svg"
     picture.draw(path, shown)
