@@ -114,9 +114,11 @@ class Live:
         return [words for _, words in left]
 
     def steps_done(self) -> list[str]:
-        """The lines of all journals that count."""
+        """The lines of all journals that count; a worker's copies go when its sweep ends."""
         done = []
         for path in self.folder.rglob("journal.jsonl"):
+            if path.relative_to(self.folder).parts[0] == "lab":
+                continue
             with contextlib.suppress(ProfilingError):
                 run = path.parent.relative_to(self.folder).as_posix()
                 entries = Journal(path.parent).entries()

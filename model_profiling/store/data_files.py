@@ -87,7 +87,10 @@ def read_index(root: Path) -> Index:
 
 
 def write_index(root: Path, old: Index, new: Index) -> None:
-    """Put `new` into force. Files that only `old` names are kept for readers for another day."""
+    """Put `new` into force; the caller has the lock. Files that only `old` names are kept for readers for
+    another day, what a writer left that was killed here is not."""
+    for left in root.glob(f".{INDEX}.*.part"):
+        left.unlink(missing_ok=True)
     with files.replacing(root / INDEX) as part, part.open("wb") as stream:
         stream.write(files.encoded(files.json_text(record_json(new))))
         sync(stream)

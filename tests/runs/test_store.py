@@ -197,8 +197,11 @@ def test_many_small_files_become_few_and_nothing_is_lost(tmp_path: Path, monkeyp
     asked.close()
     orphan = store.root / "data" / "runs" / "month=2026-01" / f"{'0' * 64}.parquet"
     orphan.write_bytes(b"of a killed process")
+    half = store.root / ".store.json.0123abcd.part"
+    half.write_bytes(b"{")
     before = len(list(store.root.rglob("*.parquet")))
     assert store.compact(grace_s=3600).removed == 0
+    assert not half.exists(), "only one writes it at a time"
     old = time.time() - 7200
     for path in store.root.rglob("*"):
         os.utime(path, (old, old))
