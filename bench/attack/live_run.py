@@ -44,8 +44,9 @@ class Ended:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing surprised it."""
-        return "Traceback" not in self.err and "unexpected" not in self.err
+        """Whether nothing surprised it. What ends Python before it has read a file of the kit does not."""
+        surprised = "Traceback" in self.err and re.search('File ".*model_profiling', self.err)
+        return not surprised and "unexpected" not in self.err
 
     def tail(self) -> str:
         return f"exit {self.code}: {self.err[-600:] or self.out[-300:]}"
@@ -127,10 +128,11 @@ class Live:
 
     def files(self) -> dict[str, int]:
         """Kinds of files, and how many of each: names of launches are drawn anew each time. Not what a
-        process that was killed had said, a run kept under its date, nor what a worker has."""
+        process that was killed had said, a run kept under its date, what a worker has, nor files of a store
+        that it removes a day later."""
         paths = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*"))
         ends = ("_failed.log", "failed_launch.log", ".pyc", "__pycache__")
-        others = re.compile(r"^lab\b|-\d{8}-\d{6}(/|$)")
+        others = re.compile(r"^lab\b|-\d{8}-\d{6}(/|$)|\.parquet\.\w+\.part$")
         kept = (path for path in paths if not path.endswith(ends) and not others.search(path))
         return dict(Counter(re.sub("[0-9a-f]{16,}", "*", path) for path in kept))
 

@@ -146,6 +146,7 @@ def _locked(
 
 def _keep_note(until: contextlib.ExitStack, text: str) -> None:
     """Write down who holds the machine, in a file that is locked for as long as that is true."""
+    holders()  # which removes what killed ones wrote
     path = _folder() / f"{_NOTE}{secrets.token_hex(8)}"
     with contextlib.suppress(OSError):  # the lock does not depend on it
         note = until.enter_context(path.open("xb", buffering=0))

@@ -172,6 +172,15 @@ def test_who_may_not_wait_is_told_who_is_there(tmp_path: Path) -> None:
             pass
 
 
+def test_what_a_killed_holder_wrote_goes_with_the_next(tmp_path: Path) -> None:
+    notes = tmp_path / "sme2prof" / "devices"
+    notes.mkdir(parents=True)
+    (notes / ".this-machine-note-0123456789abcdef").write_text("process 4711 measures")
+    with working_beside("works"):
+        assert len(list(notes.glob(".*-note-*"))) == 1
+    assert not list(notes.glob(".*-note-*"))
+
+
 def test_a_process_that_ends_waits_no_longer() -> None:
     with measuring_alone("measures"):
         with Other(working_beside) as waiting:
