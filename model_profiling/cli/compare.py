@@ -178,6 +178,8 @@ class _Told(NamedTuple):
     page: list[Block]
     facts: dict[str, object]
     cases: tuple[Comparison, ...]
+    only_a: tuple[str, ...] = ()
+    """Cases of a language model that B lacks."""
 
 
 def _told(found: Comparison | LanguageComparison) -> _Told:
@@ -188,7 +190,9 @@ def _told(found: Comparison | LanguageComparison) -> _Told:
 
     blocks, cases = language_comparison_document(found), tuple(each for _, each in found.cases)
     title = "Prompt and answer: B compared with A"
-    return _Told(found.headline, blocks, title, [Heading(title, 1), *blocks], found.facts(), cases)
+    return _Told(
+        found.headline, blocks, title, [Heading(title, 1), *blocks], found.facts(), cases, found.only_a
+    )
 
 
 def _write_summaries(told: _Told, markdown: Path | None, junit: Path | None) -> None:
@@ -197,7 +201,7 @@ def _write_summaries(told: _Told, markdown: Path | None, junit: Path | None) -> 
     if markdown is not None:
         files.write_out(markdown, render_markdown(told.blocks))
     if junit is not None:
-        files.write_out(junit, comparison_junit(*told.cases))
+        files.write_out(junit, comparison_junit(*told.cases, only_a=told.only_a))
 
 
 _OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input", "no_wait": "no-wait"}

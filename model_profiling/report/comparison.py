@@ -15,6 +15,7 @@ from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Answer = Literal["passed", "failed", "no answer", "first"]
+NOT_MEASURED = "A has it, B has not"
 """`first`: there is no baseline yet, and the user allows that."""
 
 
@@ -182,8 +183,11 @@ class ComparisonFacts:
     @property
     def unanswered(self) -> tuple[tuple[str, str], ...]:
         """What should be judged but cannot be, each with the reason."""
+        if self.limit is None and not self.gated:
+            return ()
         times = self.not_comparable if self.limit is not None else ()
         return (
+            *((str(series), NOT_MEASURED) for series in self.only_a),
             *((found.name, found.end_to_end.reason) for found in times),
             *(
                 (f"{aspect} of {found.name}", why)

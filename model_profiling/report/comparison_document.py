@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 from xml.etree import ElementTree
@@ -27,7 +27,7 @@ from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import break_down, pair_table
 from model_profiling.report.cells import median_change
 from model_profiling.report.charts.categories import parts_bars
-from model_profiling.report.comparison import ComparisonFacts, SeriesComparison
+from model_profiling.report.comparison import NOT_MEASURED, ComparisonFacts, SeriesComparison
 from model_profiling.report.html import render_fragment
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.pair_text import speedup_text
@@ -189,6 +189,8 @@ def headline(comparison: ComparisonFacts) -> str:
     said = list(sentences(comparison))
     if comparison.limit is not None:
         said.insert(0, _about_time(comparison, comparison.limit))
+    if comparison.only_a:
+        said.append((False, f"No answer: only A has {name_series(comparison.only_a)}."))
     return " ".join(sentence for _, sentence in sorted(said, key=lambda each: each[0]))
 
 
@@ -421,18 +423,30 @@ def _speedup(found: Speedup) -> str:
     return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
 
 
-def comparison_junit(*comparisons: ComparisonFacts) -> str:
-    return junit_xml("sme2prof compare", [case for each in comparisons for case in _cases(each)])
+def comparison_junit(*comparisons: ComparisonFacts, only_a: Iterable[str] = ()) -> str:
+    """Of one comparison, or of all cases of two language models and those that B lacks."""
+    cases = [case for each in comparisons for case in _cases(each)]
+    lost = [_lost(comparisons[0], _group(comparisons[0]), name) for name in only_a]
+    return junit_xml("sme2prof compare", [*cases, *lost])
+
+
+def _group(comparison: ComparisonFacts) -> str:
+    return f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
+
+
+def _lost(comparison: ComparisonFacts, group: str, name: str) -> TestCase:
+    return TestCase(group, name, "skipped" if comparison.answer is None else "error", NOT_MEASURED)
 
 
 def _cases(comparison: ComparisonFacts) -> list[TestCase]:
     """Return one test case per experiment, listing the categories that became slower, and one per
     experiment for each gate that is not about time."""
-    group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
+    group = _group(comparison)
     if comparison.first:
         return [TestCase(group, "the first run", "skipped", comparison.first)]
     cases = [_case(comparison, found, group) for found in comparison.series]
-    return [*cases, *structure_cases(comparison, group)]
+    lost = (_lost(comparison, group, str(series)) for series in comparison.only_a)
+    return [*cases, *lost, *structure_cases(comparison, group)]
 
 
 def _case(comparison: ComparisonFacts, compared: SeriesComparison, group: str) -> TestCase:

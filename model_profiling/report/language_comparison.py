@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from model_profiling.core.formatting import capitalized, listing, plural
 from model_profiling.report import document as doc
-from model_profiling.report.comparison import Answer, SeriesComparison
+from model_profiling.report.comparison import NOT_MEASURED, Answer, SeriesComparison
 from model_profiling.report.comparison_document import (
     Comparison,
     about_arm,
@@ -36,12 +36,18 @@ class LanguageComparison:
     @property
     def answer(self) -> Answer | None:
         found = {each.answer for _, each in self.cases}
+        if self.only_a and found != {None}:
+            found.add("no answer")
         order: tuple[Answer, ...] = ("failed", "no answer", "passed")
         return next((answer for answer in order if answer in found), None)
 
     @property
     def unanswered(self) -> tuple[tuple[str, str], ...]:
-        return tuple((f"{name}: {what}", why) for name, each in self.cases for what, why in each.unanswered)
+        lost = () if self.answer is None else self.only_a
+        return (
+            *((f"{name}: {what}", why) for name, each in self.cases for what, why in each.unanswered),
+            *((name, NOT_MEASURED) for name in lost),
+        )
 
     @property
     def headline(self) -> str:
@@ -50,8 +56,12 @@ class LanguageComparison:
             return self._changes
         if self.answer == "passed":
             return f"{plural(len(self.cases), 'case')}: {headline(self.cases[0][1])}"
-        told = [(name, each) for name, each in self.cases if each.answer == self.answer]
-        return " ".join(f"{capitalized(name)}: {headline(each)}" for name, each in told)
+        told = [
+            f"{capitalized(name)}: {headline(each)}"
+            for name, each in self.cases
+            if each.answer == self.answer
+        ]
+        return " ".join((*told, *([f"No answer: only A has {listing(self.only_a)}."] if self.only_a else [])))
 
     @property
     def _changes(self) -> str:

@@ -26,10 +26,12 @@ from recorded_runs import (
 from said import says
 
 from model_profiling.core.errors import FormatError, InputError
+from model_profiling.report.comparison import NOT_MEASURED
 from model_profiling.report.comparison_document import (
     Comparison,
     comparison_document,
     comparison_facts,
+    comparison_junit,
     headline,
     warnings,
 )
@@ -357,3 +359,10 @@ def test_an_experiment_missing_on_one_side_is_told(two: tuple[Path, Path]) -> No
     found = compare(a, b)
     assert [series.experiment for series in found.only_a] == [OFF] and not found.only_b
     assert any(str(found.only_a[0]) in warning for warning in warnings(found))
+    assert found.answer is None
+    for gate in ({"limit": 0.05}, {"fail_on": ("structure",)}):
+        found = compare(a, b, **gate)
+        assert found.answer == "no answer" and (str(found.only_a[0]), NOT_MEASURED) in found.unanswered
+        says(headline(found), f"No answer: only A has {OFF}")
+        says(comparison_junit(found), 'errors="1"')
+        assert compare(b, a, **gate).answer == "passed"
