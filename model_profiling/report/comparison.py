@@ -15,8 +15,8 @@ from model_profiling.run.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Answer = Literal["passed", "failed", "no answer", "first"]
-NOT_MEASURED = "A has it, B has not"
 """`first`: there is no baseline yet, and the user allows that."""
+NOT_MEASURED = "A has it, B has not"
 
 
 @dataclass(frozen=True, slots=True)
