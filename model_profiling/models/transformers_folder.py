@@ -39,7 +39,7 @@ def choose_folder(spec: str) -> tuple[Path, Chosen] | None:
     known = _read(folder)
     context = _context(known)
     layers = _number(known, "num_hidden_layers", "n_layer") or 1
-    allowed = language_options(layers, min(_PROMPT, context), context)
+    allowed = language_options(layers, _prompt(context), context)
     given = chosen_options(name, options, allowed) if mark else Chosen(name, {})
     return folder, given
 
@@ -56,11 +56,16 @@ def _context(known: Mapping[str, object]) -> int:
     return min(_CONTEXT, _number(known, "max_position_embeddings", "n_positions") or _CONTEXT)
 
 
+def _prompt(context: int) -> int:
+    """Leaves room for an answer, and for a bound that no other size is a multiple of."""
+    return max(2, min(_PROMPT, context // 2))
+
+
 class TransformersModel(LanguageModel):
     def __init__(self, folder: Path, options: Mapping[str, int | Path]) -> None:
         given = {key: value for key, value in options.items() if isinstance(value, int)}
         context = given.get("context", _context(_read(folder)))
-        prompt = given.get("prompt", min(_PROMPT, context))
+        prompt = given.get("prompt", _prompt(context))
         super().__init__(prompt=prompt, context=context, methods=given.get("methods", 2))
         self.folder, self.layers = folder, given.get("layers")
 

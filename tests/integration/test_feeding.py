@@ -287,7 +287,7 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     copied, same = map(language.cache_copies, contexts)
     assert copied is not None and same is not None
     # Written as a new tensor, and that copied back.
-    says(copied.title, "2 copies of the whole KV cache: 1.0 kB for 9 tokens")
+    says(copied.title, "2 copies of the whole KV cache: 1.0 kB in each inference")
     says(same.title, "1.0 kB for one token")
     says(copied.action, "run_reinplace_pass=True", "`update_cache`")
     assert copied.evidence["bytes"] == 2 * 16 * 8 * 4 and copied.evidence["bytes_per_token"] == 1024 // 9

@@ -211,7 +211,9 @@ def test_a_transformers_folder_is_a_model_with_options(tmp_path: Path) -> None:
     assert file_name_of(f"{folder}@layers=3,context=64") == "my_llama_v1"  # its own sizes
     model = load_model(f"{folder}@layers=1,context=32").model
     assert isinstance(model, TransformersModel)
-    assert (model.context, model.prompt, model.layers) == (32, 32, 1)
+    assert (model.context, model.prompt, model.layers) == (32, 16, 1)
+    length = model.get_dynamic_shapes()[0][1]
+    assert length.max == 17  # divides no other size: shapes at other lengths can be told
     with pytest.raises(InputError, match="'my_llama_v1' has no option 'layer'"):
         load_model(f"{folder}@layer=1")
     if sys.version_info >= (3, 11):  # transformers is here

@@ -196,11 +196,12 @@ def cache_copies(context: FindingContext) -> Finding | None:
         ways = (*([_IN_PLACE] if writes else []), _ORDER if fused else _CUSTOM)
         spent = context.series.spent_by(order)
         timed = context.series.times.are_latencies
-        new = "one token" if layers.tokens == 1 else f"{layers.tokens} tokens"
+        # A program may not tell how many tokens a prompt had, only how many it may have.
+        when = "for one token" if layers.tokens == 1 else "in each inference"
         several = f"{len(order)} copies" if len(order) > 1 else "a copy"
         return context.finding(
             "cache-copies",
-            f"Avoid {several} of the whole KV cache: {size(copied)} for {new}",
+            f"Avoid {several} of the whole KV cache: {size(copied)} {when}",
             "; ".join(ways),
             [Concern((each,), where(each), size(found[each]), {"bytes": found[each]}) for each in order],
             {
