@@ -181,9 +181,14 @@ class ComparisonFacts:
         )
 
     @property
+    def is_gated(self) -> bool:
+        """Whether a build asks for an answer."""
+        return self.limit is not None or bool(self.gated)
+
+    @property
     def unanswered(self) -> tuple[tuple[str, str], ...]:
         """What should be judged but cannot be, each with the reason."""
-        if self.limit is None and not self.gated:
+        if not self.is_gated:
             return ()
         times = self.not_comparable if self.limit is not None else ()
         return (
@@ -200,7 +205,7 @@ class ComparisonFacts:
     @property
     def answer(self) -> Answer | None:
         """The result for a build; None if nothing is gated. A failure outweighs missing answers."""
-        if self.limit is None and not self.gated:
+        if not self.is_gated:
             return None
         if self.first:
             return "first"

@@ -426,7 +426,7 @@ def _speedup(found: Speedup) -> str:
 def comparison_junit(*comparisons: ComparisonFacts, only_a: Iterable[str] = ()) -> str:
     """Of one comparison, or of all cases of two language models and those that B lacks."""
     cases = [case for each in comparisons for case in _cases(each)]
-    lost = [_lost(comparisons[0], _group(comparisons[0]), name) for name in only_a]
+    lost = [_lost(comparisons[0], name) for name in only_a]
     return junit_xml("sme2prof compare", [*cases, *lost])
 
 
@@ -434,8 +434,8 @@ def _group(comparison: ComparisonFacts) -> str:
     return f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
 
 
-def _lost(comparison: ComparisonFacts, group: str, name: str) -> TestCase:
-    return TestCase(group, name, "skipped" if comparison.answer is None else "error", NOT_MEASURED)
+def _lost(comparison: ComparisonFacts, name: str) -> TestCase:
+    return TestCase(_group(comparison), name, "error" if comparison.is_gated else "skipped", NOT_MEASURED)
 
 
 def _cases(comparison: ComparisonFacts) -> list[TestCase]:
@@ -445,7 +445,7 @@ def _cases(comparison: ComparisonFacts) -> list[TestCase]:
     if comparison.first:
         return [TestCase(group, "the first run", "skipped", comparison.first)]
     cases = [_case(comparison, found, group) for found in comparison.series]
-    lost = (_lost(comparison, group, str(series)) for series in comparison.only_a)
+    lost = (_lost(comparison, str(series)) for series in comparison.only_a)
     return [*cases, *lost, *structure_cases(comparison, group)]
 
 

@@ -34,19 +34,23 @@ class LanguageComparison:
     programs: tuple[str, str] = ("", "")
 
     @property
+    def _lost(self) -> tuple[str, ...]:
+        """Cases that should be judged and B lacks."""
+        return self.only_a if self.cases[0][1].is_gated else ()
+
+    @property
     def answer(self) -> Answer | None:
         found = {each.answer for _, each in self.cases}
-        if self.only_a and found != {None}:
+        if self._lost:
             found.add("no answer")
         order: tuple[Answer, ...] = ("failed", "no answer", "passed")
         return next((answer for answer in order if answer in found), None)
 
     @property
     def unanswered(self) -> tuple[tuple[str, str], ...]:
-        lost = () if self.answer is None else self.only_a
         return (
             *((f"{name}: {what}", why) for name, each in self.cases for what, why in each.unanswered),
-            *((name, NOT_MEASURED) for name in lost),
+            *((name, NOT_MEASURED) for name in self._lost),
         )
 
     @property
@@ -61,7 +65,9 @@ class LanguageComparison:
             for name, each in self.cases
             if each.answer == self.answer
         ]
-        return " ".join((*told, *([f"No answer: only A has {listing(self.only_a)}."] if self.only_a else [])))
+        if self._lost:
+            told.append(f"No answer: only A has {listing(self._lost)}.")
+        return " ".join(told)
 
     @property
     def _changes(self) -> str:
