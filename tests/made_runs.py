@@ -109,8 +109,9 @@ def _series(told: Json, made: MadeRun) -> Json:
 def _entry(told: Json, made: MadeRun, started: str) -> Json:
     entry = {**told, "started": started}
     entry["iterations_ns"] = [round(ns * made.slower) for ns in told["iterations_ns"]]
-    entry["turns_ns"] = [[round(ns * made.slower) for ns in turn] for turn in told["turns_ns"][: made.turns]]
-    for name in ("turns_started_ns", "turns_cpu"):
+    for name in ("turns_ns", "turns_cpu_ns"):
+        entry[name] = [[round(ns * made.slower) for ns in turn] for turn in told[name][: made.turns]]
+    for name in ("turns_started_ns", "turns_cpu", "turns_preemptions"):
         entry[name] = told[name][: made.turns]
     if told["launch"]:
         entry["launch"] = f"{made.number:08x}{told['launch'][:8]}"

@@ -118,9 +118,18 @@ class ReplayTarget:
         log = into / f"{stem}.log"
         log.write_text(f"replayed: {entry.step.key} of {self.recorded.name}\n")
         arm = self.facts().machine in ("aarch64", "arm64")
-        whole = [ns for turn in timed.turns_ns for ns in turn] if job.etdump else timed.counted_ns
-        taken = tuple(int(ns) for ns in whole or timed.iterations_ns)[: job.runs]
-        result = replace(self._result(entry, job, into, stem), iterations_ns=taken)
+        inferences = timed.inferences
+        first = 0 if job.etdump else inferences.first
+        wall, cpu, preemptions = (
+            tuple(number for turn in turns for number in turn[first:])[: job.runs]
+            for turns in (inferences.wall, inferences.cpu, inferences.preemptions)
+        )
+        result = replace(
+            self._result(entry, job, into, stem),
+            iterations_ns=wall,
+            cpu_ns=() if job.runner_path else cpu,
+            preemptions=() if job.runner_path else preemptions,
+        )
         assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
         told = into / f"{stem}_runner.json"
         told.write_text(json.dumps(_as_written(result)))
@@ -154,6 +163,8 @@ class ReplayTarget:
             result = replace(
                 self._result(entry, asked, into, own),
                 iterations_ns=tuple(ns for turn in entry.turns_ns for ns in turn),
+                cpu_ns=tuple(ns for turn in entry.turns_cpu_ns for ns in turn),
+                preemptions=tuple(count for turn in entry.turns_preemptions for count in turn),
             )
             dump = self._copied(entry.etdump, into / f"{own}.etdump") if asked.etdump else None
             entries.append(entry)
@@ -166,6 +177,8 @@ class ReplayTarget:
             child=tuple(child for _, child in taken),
             started_ns=tuple(entries[child].turns_started_ns[turn] for turn, child in taken),
             iterations_ns=tuple(entries[child].turns_ns[turn] for turn, child in taken),
+            cpu_ns=tuple(entries[child].turns_cpu_ns[turn] for turn, child in taken),
+            preemptions=tuple(entries[child].turns_preemptions[turn] for turn, child in taken),
             idle_wait_ns=(0,) * len(taken),
             cpu=tuple(entries[child].turns_cpu[turn] for turn, child in taken),
         )

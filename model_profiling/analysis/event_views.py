@@ -179,4 +179,4 @@ def instruction_ms(series: SeriesAnalysis) -> Mapping[Place, float]:
                     place = method, node.chain_index, node.instruction_id
                     total_ns[place] += int(group.duration_ns[chosen, node.column].sum())
         before += dump.runs
-    return {place: total / len(series.typical) / 1e6 for place, total in total_ns.items()}
+    return {place: series.scale * total / len(series.typical) / 1e6 for place, total in total_ns.items()}

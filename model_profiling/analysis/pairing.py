@@ -59,7 +59,7 @@ class SideBySide:
     def end_to_end(self) -> Speedup:
         whole = self.baseline.breakdown.e2e, self.candidate.breakdown.e2e
         if self.measured == "lockstep":
-            return compare_launches(*self._turns(whole), first_counts=True, not_comparable=self.why_not)
+            return compare_launches(*self._turns(whole), not_comparable=self.why_not)
         compare = compare_rounds if self.measured == "rounds" else compare_separate
         return compare(*self._rounds(whole), not_comparable=self.why_not)
 
@@ -81,17 +81,16 @@ class SideBySide:
     def _judged(
         self, pairs: Mapping[str, tuple[Measured, Measured]], correction: Correction
     ) -> Mapping[str, Speedup]:
-        """Verdicts for what took time in every round or turn; none with a single round or launch."""
-        if self.why_not:
+        """Verdicts for what took time in every round or turn; none with a single round or launch, or if other
+        programs interrupted nearly every run."""
+        if self.why_not or self.baseline.interrupted or self.candidate.interrupted:
             return {}
         if self.measured == "lockstep":
             if len(_launches(self.baseline) & _launches(self.candidate)) < 2:
                 return {}
             turns = {name: self._turns(pair) for name, pair in pairs.items()}
             asked = {name: sides for name, sides in turns.items() if all(map(_took_time, sides))}
-            return compare_many_launches(
-                asked, correction=correction, resolution=CLOCK_STEP_MS, first_counts=True
-            )
+            return compare_many_launches(asked, correction=correction, resolution=CLOCK_STEP_MS)
         if min(len(self.baseline.rounds), len(self.candidate.rounds)) < 2:
             return {}
         rounds = {name: self._rounds(pair) for name, pair in pairs.items()}

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from model_profiling.analysis import advice
 from model_profiling.analysis.causes.context import WalkedMethods
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
@@ -26,6 +28,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.run import names
+from model_profiling.run.journal import Entry
 from model_profiling.run.manifest import read_manifest
 from model_profiling.run.metrics import PairSpeedup, read_metrics
 from model_profiling.run.programs import Programs
@@ -138,12 +141,14 @@ def analyse_run(
     shown.stage("analysing dumps")
     analysed: list[DumpAnalysis] = []
     damaged: list[FormatError] = []
+    journaled = _traced_entries(run)
     for done, dump in enumerate(run.dumps):
         shown.advance(done, len(run.dumps), dump.path.name)
         try:
             graph = programs.explaining(dump.path)
             table = read_timed(dump.path)
-            analysed.append(analyse_dump(table, dump, graph, proven=programs.ran(graph)))
+            found = analyse_dump(table, dump, graph, proven=programs.ran(graph))
+            analysed.append(_with_interruptions(found, journaled.get(dump.path)))
         except FormatError as problem:
             damaged.append(problem)
     if damaged and not (analysed and tolerant):
@@ -339,6 +344,26 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     yield from sorted(chosen, key=lambda finding: finding.order)
 
 
+def _traced_entries(run: Run) -> dict[Path, Entry]:
+    """The journal's entry of each dump; none if the journal is missing or damaged, which is reported elsewhere."""
+    try:
+        entries = run.whole.journal.entries() if run.whole.journal else ()
+    except FormatError:
+        return {}
+    return {run.whole.path / entry.etdump: entry for entry in entries if entry.etdump and entry.launch}
+
+
+def _with_interruptions(found: DumpAnalysis, entry: Entry | None) -> DumpAnalysis:
+    """Add which runs other programs disturbed, and what CPU time they took."""
+    inferences = entry.inferences if entry else None
+    numbers = found.attribution.numbers - found.dump.warmup_runs
+    if inferences is None or not inferences.cpu or sum(map(len, inferences.cpu)) <= numbers.max(initial=-1):
+        return found
+    cpu = np.concatenate([np.asarray(turn, np.int64) for turn in inferences.cpu])[numbers]
+    quiet = np.concatenate([inferences.quiet(turn) for turn in range(len(inferences.cpu))])[numbers]
+    return replace(found, cpu_ns=cpu if found.series.threads == 1 else None, quiet=quiet)
+
+
 def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalysis]:
     members: dict[Series, list[DumpAnalysis]] = {}
     for dump in analysed:
@@ -352,7 +377,7 @@ def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalys
 def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     """Warn if the first round's means, which files contain, are not typical of all rounds."""
     first, typical = series.first, series.e2e_ms
-    if not series.times.are_latencies or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
+    if not series.times.are_latencies or series.interrupted or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
         return series
     unit = "launch" if series.took_turns else "round"
     pace = "slow" if first.e2e_ms > typical else "fast"

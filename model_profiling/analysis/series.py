@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from model_profiling.run.metrics import Latency
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
+from model_profiling.statistics.measure import ENOUGH
 
 FRAMEWORK = "Framework overhead"
 UNATTRIBUTED = "Unattributed"
@@ -34,6 +36,7 @@ _DID_NOT_RUN = np.iinfo(np.int64).min
 Bools = NDArray[np.bool_]
 Measured = Int64 | Sequence[Operator]
 """A part of the time of every run, such as a category; or operators, summed."""
+Column = TypeVar("Column", Int64, Bools)
 _Key = tuple[str, int, int, int, int, str]
 
 
@@ -54,7 +57,7 @@ class SeriesAnalysis:
     breakdown: Breakdown
     """Over the runs of all rounds, in round order."""
     latency: LatencySummary
-    """End-to-end time in milliseconds with the tracer on, over the runs of all rounds."""
+    """End-to-end time in milliseconds with the tracer on, of the runs of all rounds that count."""
     typical: Int64
     """Indexes of the runs that times and shares come from: the middle half by end-to-end time."""
     operators: tuple[Operator, ...]
@@ -65,6 +68,11 @@ class SeriesAnalysis:
     """The run's own measurement of this series, with and without the tracer."""
     label: str = ""
     """What tells it from the other series of its run; empty if it is alone."""
+    quiet: Bools | None = None
+    """The runs that nobody disturbed, if these alone count."""
+    scale: float = 1.0
+    """CPU time over wall time, if other programs interrupted too many runs: times are then multiplied by it, so
+    that they are those of the program. They strike an operator as often as it is long, so shares stay right."""
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")
@@ -112,9 +120,12 @@ class SeriesAnalysis:
     def taken_from(self) -> str:
         if len(self.typical) == self.runs:
             return f"mean of {plural(self.runs, 'run')}"
+        known = self.runs if self.quiet is None else int(self.quiet.sum())
+        which = "" if self.quiet is None or known == self.runs else " that nobody interrupted"
+        scaled = ", scaled to CPU time because other programs interrupted them" if self.interrupted else ""
         return (
-            f"mean of the middle {len(self.typical)} of {self.runs} traced runs, by end-to-end time, in "
-            f"{plural(len(self.rounds), self.unit)}"
+            f"mean of the middle {len(self.typical)} of {known} traced runs{which}, by end-to-end time, in "
+            f"{plural(len(self.rounds), self.unit)}{scaled}"
         )
 
     @property
@@ -133,11 +144,15 @@ class SeriesAnalysis:
 
     @cached_property
     def e2e_ms(self) -> float:
-        return float(self.breakdown.e2e[self.typical].mean()) / 1e6
+        return self.scale * float(self.breakdown.e2e[self.typical].mean()) / 1e6
+
+    @property
+    def interrupted(self) -> bool:
+        return self.scale != 1.0
 
     def spent(self, part: Int64) -> Spent:
         """Typical time of a part known in every run, such as a category."""
-        return self.spent_ms(float(part[self.typical].mean()) / 1e6)
+        return self.spent_ms(self.scale * float(part[self.typical].mean()) / 1e6)
 
     def spent_by(self, operators: Sequence[Operator]) -> Spent:
         return self.spent_ms(sum(operator.typical_ms for operator in operators))
@@ -219,12 +234,14 @@ class SeriesAnalysis:
 
     def _values(self, measured: Measured) -> Iterator[tuple[Int64, Bools]]:
         """For each round: the times of the runs that have all of `measured`, and the mask of those runs."""
+        counts = np.ones(self.runs, np.bool_) if self.quiet is None else self.quiet
         if isinstance(measured, np.ndarray):
-            yield from ((part, np.ones(len(part), np.bool_)) for part in np.split(measured, self._edges))
+            parts = zip(np.split(measured, self._edges), np.split(counts, self._edges), strict=True)
+            yield from ((part[counted], counted) for part, counted in parts)
             return
         times: Int64 = self.operator_ns[[self.place(operator) for operator in measured]]
-        for values in np.split(times, self._edges, axis=1):
-            whole = (values != _DID_NOT_RUN).all(axis=0) & bool(len(measured))
+        ran = (times != _DID_NOT_RUN).all(axis=0) & bool(len(measured)) & counts
+        for values, whole in zip(np.split(times, self._edges, axis=1), np.split(ran, self._edges), strict=True):
             yield values[:, whole].sum(axis=0), whole
 
     @property
@@ -243,16 +260,35 @@ def series_of(
     rows = {key: row for row, key in enumerate(found)}
     times = np.concatenate([_operator_ns(dump, rows) for dump in rounds], axis=1)
     breakdown = rounds[0].breakdown if len(rounds) == 1 else _joined([dump.breakdown for dump in rounds])
-    runs = breakdown.runs
-    typical = np.sort(np.argsort(breakdown.e2e, kind="stable")[runs // 4 : runs - runs // 4])
-    means = np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
+    quiet, scale = _quiet_runs(rounds), 1.0
+    chosen = np.flatnonzero(quiet) if quiet is not None else np.arange(breakdown.runs)
+    order = chosen[np.argsort(breakdown.e2e[chosen], kind="stable")]
+    typical = np.sort(order[len(order) // 4 : len(order) - len(order) // 4])
+    cpu = _joined_columns([dump.cpu_ns for dump in rounds])
+    if quiet is None and cpu is not None:
+        scale = min(1.0, float(cpu[typical].sum() / breakdown.e2e[typical].sum()))
+    means = scale * np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
     statistics = time_statistics([[row[row != _DID_NOT_RUN]] for row in times])
     operators = tuple(
         replace(operator, times=replace(spread, typical_ns=float(mean)))
         for operator, spread, mean in zip(found.values(), statistics, means, strict=True)
     )
-    latency = rounds[0].latency if len(rounds) == 1 else summarize(breakdown.e2e / 1e6)
-    return SeriesAnalysis(tuple(rounds), breakdown, latency, typical, operators, times, rows, measured, label)
+    latency = summarize((cpu if cpu is not None and scale < 1 else breakdown.e2e)[chosen] / 1e6)
+    return SeriesAnalysis(
+        tuple(rounds), breakdown, latency, typical, operators, times, rows, measured, label, quiet, scale
+    )
+
+
+def _joined_columns(columns: Sequence[Column | None]) -> Column | None:
+    """One value for each run of all rounds; None if a round does not have them."""
+    known = [column for column in columns if column is not None]
+    return np.concatenate(known) if len(known) == len(columns) else None
+
+
+def _quiet_runs(rounds: Sequence[DumpAnalysis]) -> Bools | None:
+    """The runs that count because nobody disturbed them; None if these are too few, or unknown."""
+    quiet = _joined_columns([dump.quiet for dump in rounds])
+    return quiet if quiet is not None and quiet.sum() >= min(ENOUGH, len(quiet)) else None
 
 
 def _key(operator: Operator) -> _Key:

@@ -95,7 +95,7 @@ def calls_of(series: SeriesAnalysis) -> Calls:
     for group, rows in groups:
         beside += group.self_ns[rows].sum(axis=0)
         runs += len(rows)
-    beside /= max(1, runs)
+    beside *= series.scale / max(1, runs)
     inside = Counter(node.call for node in first.operators)
     return Calls(
         tuple(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
 from model_profiling.analysis.operators import Operator, TimedDump, clock_of, list_operators
@@ -81,6 +82,10 @@ class DumpAnalysis:
     misfits: tuple[str, ...]
     """Proof that this program did not make this dump; also among the warnings."""
     warnings: tuple[Diagnostic, ...]
+    cpu_ns: Int64 | None = None
+    """CPU time of each run with one thread; None if unknown."""
+    quiet: NDArray[np.bool_] | None = None
+    """Which runs nobody disturbed; None if unknown."""
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")

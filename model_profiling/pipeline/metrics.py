@@ -39,13 +39,13 @@ from model_profiling.run.metrics import MachineUse, PairParity, RobustStats, Tra
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.statistics.latency import (
     Conditions,
+    Interruptions,
     LatencySummary,
-    StabilityWarning,
     latency_warnings,
-    launch_warnings,
     machine_warnings,
     summarize,
 )
+from model_profiling.statistics.measure import interrupted_share
 from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 
@@ -117,7 +117,8 @@ def _latency(journal: Journal, series: Series) -> Latency:
         experiment=series.experiment,
         threads=series.threads,
         rounds=len(entries),
-        measured="lockstep" if _in_turns(entries) else "rounds",
+        measured=journal.rule(series.threads).measure,
+        way="lockstep" if _in_turns(entries) else "rounds",
         machine=_machine_use(entries),
         end_to_end_ms=_summary(untraced),
         traced_ms=_summary(traced),
@@ -136,16 +137,22 @@ def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Ite
         for warning in machine_warnings(_conditions(part), threads=max(threads)) if threads else ():
             yield Diagnostic(None, warning.code, warning.seen, warning.advice)
     for series in known:
-        found = timed(journal, series)
-        in_turns = _in_turns(journal.ended_well("untraced", series))
-        if found.crowded:
-            warnings: tuple[StabilityWarning, ...] = (found.crowded,)  # all others follow from it
-        elif in_turns:
-            warnings = launch_warnings(list(found.launches.values()))
-        else:
-            warnings = latency_warnings(found.rounds)
-        for warning in warnings:
+        entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
+        interrupted = _interruptions(journal, series, entries, sum(map(len, rounds))).warning
+        few = latency_warnings(rounds, in_turns=_in_turns(entries))
+        for warning in (*([interrupted] if interrupted else []), *few):
             yield Diagnostic(series, warning.code, warning.seen, warning.advice)
+
+
+def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry], counted: int) -> Interruptions:
+    measured = [entry.inferences for entry in entries]
+    share = interrupted_share(measured)
+    if (series.threads or 1) > 1:
+        uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
+        waited, ran = sum(use.waited_ns or 0 for use in uses), sum(use.cpu_ns for use in uses)
+        share = waited / (waited + ran) if ran else 0.0
+    every = sum(len(turn) - each.first for each in measured for turn in each.wall)
+    return Interruptions(journal.rule(series.threads).measure, share, every, counted)
 
 
 def _conditions(part: Part) -> Conditions:
@@ -154,7 +161,6 @@ def _conditions(part: Part) -> Conditions:
     return Conditions(
         cores=before.cores if before else None,
         governor=before.governor if before and not phone else None,  # only its maker sets a phone's governor
-        load_before=before.load_average if before else None,
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
         on_battery=before.on_battery if before else None,

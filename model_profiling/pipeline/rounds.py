@@ -23,18 +23,20 @@ from model_profiling.core.errors import RunError
 from model_profiling.core.formatting import listing
 from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
 from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
-from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches, timed
+from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.run.journal import Step, seconds_of
 from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH, variant_of, with_method
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
-from model_profiling.statistics.latency import CROWDED_LOOK
 from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
+from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import precise_enough
 from model_profiling.targets.command import LOG
 from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
 
+_INTERRUPTED_LOOK = 2
+"""Launches after which measuring ends if nothing can be compared because of other programs."""
 _ATTEMPTS = 2
 """A launch that was ended from outside is worth another try; one that fails twice will fail again."""
 _Asked = tuple[Measuring, Step]
@@ -326,7 +328,7 @@ class Rounds:
         settings = self._settings
         if rounds >= (settings.most_rounds if self._in_turns else self._most_alone):
             return "rounds"
-        if self._in_turns and rounds >= CROWDED_LOOK and self._crowded:
+        if self._in_turns and rounds >= _INTERRUPTED_LOOK and self._interrupted:
             return "busy"
         if rounds < settings.min_rounds:
             return None
@@ -338,12 +340,10 @@ class Rounds:
         return "nothing compared" if uncompared else None
 
     @property
-    def _crowded(self) -> bool:
-        """Whether every pair has threads with too few cores: then more launches tell no more."""
+    def _interrupted(self) -> bool:
+        """Whether other programs make every comparison impossible: then more launches tell no more."""
         pairs = self._compared
-        return bool(pairs) and all(
-            any(timed(run.journal, series).crowded for run, series in pair) for pair in pairs
-        )
+        return bool(pairs) and all(_rule(*pair).measure == "wall time, interrupted" for pair in pairs)
 
     def _precise(self, rounds: int) -> bool:
         pairs = self._compared
@@ -351,7 +351,8 @@ class Rounds:
 
     def _precise_pair(self, ours: _Side, theirs: _Side, rounds: int) -> bool:
         settings, analysis = self._settings, self.runs[0].config.analysis
-        sides = shared_launches(*(run.journal.turns_ms(series) for run, series in (ours, theirs)))
+        rule = _rule(ours, theirs)
+        sides = shared_launches(*(run.journal.turns_ms(series, rule=rule) for run, series in (ours, theirs)))
         if sides[0]:
             return precise_enough_launches(
                 *sides,
@@ -361,12 +362,17 @@ class Rounds:
                 resolution=CLOCK_STEP_MS,
             )
         return settings.precision is not None and precise_enough(
-            ours[0].journal.latencies_ms(ours[1], rounds),
-            theirs[0].journal.latencies_ms(theirs[1], rounds),
+            ours[0].journal.latencies_ms(ours[1], rounds, rule=rule),
+            theirs[0].journal.latencies_ms(theirs[1], rounds, rule=rule),
             settings.precision,
             settings.min_rounds,
             confidence=analysis.confidence,
         )
+
+
+def _rule(ours: _Side, theirs: _Side) -> Rule:
+    first, second = (run.journal.rule(series.threads) for run, series in (ours, theirs))
+    return first.together(second)
 
 
 @contextlib.contextmanager

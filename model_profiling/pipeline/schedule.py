@@ -170,8 +170,12 @@ def with_turns(entry: Entry, outcome: LockstepOutcome, child: int, launch: str) 
     return replace(
         entry,
         iterations_ns=(),
+        cpu_ns=(),
+        preemptions=(),
         launch=launch,
         turns_ns=tuple(turns.iterations_ns[number] for number in own),
+        turns_cpu_ns=tuple(turns.cpu_ns[number] for number in own),
+        turns_preemptions=tuple(turns.preemptions[number] for number in own),
         turns_started_ns=tuple(turns.started_ns[number] for number in own),
         turns_cpu=tuple(turns.cpu[number] for number in own),
         use=outcome.machine.children[child],

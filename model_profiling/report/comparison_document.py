@@ -385,6 +385,7 @@ def end_to_end_table(comparison: ComparisonFacts) -> doc.Table:
         doc.Number("change", lambda found: median_change(found.end_to_end)),
         doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
         doc.Column("verdict", verdict),
+        doc.Column("measured", lambda found: found.end_to_end.measured or MISSING),
         doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
     )
     # The only experiment needs no name, unless that says that its CPU is not Arm.

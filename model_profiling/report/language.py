@@ -11,6 +11,7 @@ from model_profiling.analysis.causes.language import MEMORY_BOUND, explained_by_
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
 from model_profiling.report.pair_text import speedup_text
+from model_profiling.statistics.measure import MARKS, Measure
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 PhaseName = Literal["prompt", "answer"]
@@ -31,6 +32,7 @@ class PhaseLatency:
     median_ms: float
     low_ms: float | None = None
     high_ms: float | None = None
+    measured: Measure = "wall time, unchecked"
 
     def tokens_per_s(self, tokens: int) -> float:
         return tokens * 1e3 / self.median_ms
@@ -92,11 +94,14 @@ class CaseFinding:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What more context costs, in milliseconds for 1,000 tokens; None if it is within the noise."""
+    """What more context costs, in milliseconds for 1,000 tokens, with its 95% interval; all None if it is within
+    the noise."""
 
     first: int
     last: int
     step_ms: float | None
+    step_low_ms: float | None
+    step_high_ms: float | None
     attention_ms: float | None
 
 
@@ -175,6 +180,9 @@ class Language:
     vocabulary: int | None
     cases: tuple[LanguageCase, ...]
     read: ReadPerToken
+    slope: tuple[float, float, float] | None = None
+    """Milliseconds that a token of the answer takes longer for every 1,000 tokens of context: a line through the
+    positions of each launch, with its 95% interval; None if the positions did not take turns."""
     bandwidth: float | None = None
     """Bytes per second that this machine's memory was measured to give; None if it was not measured."""
     left_out: tuple[str, ...] = ()
@@ -200,10 +208,10 @@ class Language:
         ends = timed[0], timed[-1]
         (first, _), (last, _) = ends
         thousands = (last.position - first.position) / 1000
-        step = _longer([(each.median_ms, each.low_ms, each.high_ms) for _, each in ends], thousands)
+        step, low, high = self.slope if self.slope and self.slope[1] > 0 else (None, None, None)
         layers = [case.layers["attention"] for case, _ in ends if "attention" in case.layers]
         attention = _longer([(each.ms, each.low_ms, each.high_ms) for each in layers], thousands)
-        return Growth(first.position, last.position, step, attention)
+        return Growth(first.position, last.position, step, low, high, attention)
 
     @property
     def timed(self) -> bool:
@@ -273,7 +281,8 @@ def _growth(found: Language) -> Iterator[str]:
     more = "" if growth.attention_ms is None else f"{milliseconds(growth.attention_ms)} ms"
     if growth.step_ms is not None:
         part = f", {more} of it in attention" if more else ""
-        yield f"A token takes {milliseconds(growth.step_ms)} ms longer {told}{part}."
+        interval = f"{milliseconds(growth.step_low_ms)} to {milliseconds(growth.step_high_ms)}"
+        yield f"A token takes {milliseconds(growth.step_ms)} ms ({interval}) longer {told}{part}."
     elif more:
         yield f"Attention takes {more} longer {told}."
 

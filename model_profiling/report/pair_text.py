@@ -21,7 +21,8 @@ def speedup_text(found: Speedup, of: str = "") -> str:
     if found.ratio is None:
         return found.verdict.value
     interval = _interval(found)
-    ratio = f"{found.ratio:.2f}x{of}"
+    by = " by CPU time" if found.measured == "cpu time" else ""
+    ratio = f"{found.ratio:.2f}x{of}{by}"
     return f"{ratio} ({interval})" if interval else f"about {ratio}, without a verdict"
 
 
@@ -85,7 +86,7 @@ def change_text(pair: PairReport) -> str:
     tracer = ", with the event tracer on" if pair.with_tracer else ""
     times = (
         f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
-        f"with it{tracer}"
+        f"with it{found.mark}{tracer}"
     )
     ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
     threads = pair.pair.candidate.threads
@@ -101,7 +102,7 @@ def pair_text(pair: PairReport) -> str:
     """Return `threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
     found = pair.speedup
     said = (found.verdict.value, "" if found.ratio is None else f"{found.ratio:.2f}x", _interval(found))
-    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
+    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms{found.mark}"
     return f"{pair.label} ({', '.join(filter(None, said))}; {times})"
 
 

@@ -248,6 +248,7 @@ def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit:
         Column("5% to 95%", lambda found: spread_cell(found.untraced)),
         Number("mean ms", lambda found: milliseconds(found.untraced.mean if found.untraced else None)),
         Number("deviation", lambda found: percent(found.untraced.robust_cv if found.untraced else None)),
+        Column("measured", lambda found: found.latency.measured if found.latency else MISSING),
     )
     return table_of(measured, columns)
 

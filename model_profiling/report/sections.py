@@ -65,8 +65,8 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
     ours = [found for found in latencies if found.experiment in part.experiments and found.rounds]
     if not ours:
         return ""
-    in_turns = [found for found in ours if found.measured == "lockstep"]
-    alone = [found for found in ours if found.measured != "lockstep"]
+    in_turns = [found for found in ours if found.way == "lockstep"]
+    alone = [found for found in ours if found.way != "lockstep"]
     said = []
     if in_turns:
         launches = plural(max(found.rounds for found in in_turns), "launch")

@@ -22,14 +22,11 @@ from model_profiling.report.pair_text import bottleneck_shift, change_text, pair
 from model_profiling.run import Times, names
 from model_profiling.run.metrics import PairParity
 from model_profiling.run.remarks import Weight
+from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
-_STARVED = 0.8
-"""CPU time as a share of the measured time; below, the program waited for a core."""
-_WIDE_SPREAD = 1.5
-"""A 95th percentile above this multiple of the 5th is reported: the median then says little."""
 _WIDE_INTERVAL = 0.10
 """A speedup with a wider interval than this on either side is called uncertain."""
 _AROUND = "time outside operators"
@@ -158,7 +155,8 @@ class _Asked:
         if found is None or found.summary is None:
             yield "Not known: no experiment finished with a latency."
             return
-        ms = f"{milliseconds(found.summary.median)} ms"
+        mark = MARKS.get(found.latency.measured, "") if found.latency else ""
+        ms = f"{milliseconds(found.summary.median)} ms{mark}"
         several = len({series.experiment for series in data.run.series}) > 1
         threads = plural(found.series.threads, "thread") if found.series.threads else ""
         said = [", ".join(filter(None, (found.series.experiment if several else "", threads)))]
@@ -320,25 +318,11 @@ class _Asked:
         return [f"{capitalized(line)}." for line in new]
 
     def _doubts(self) -> Iterator[str]:
-        pair, found = self.sme2_pair, self.spoken_of
+        pair = self.sme2_pair
         if pair and (width := pair.speedup.half_width) is not None and width > _WIDE_INTERVAL:
             yield (
                 f"{pair.label}: the times are noisy, so the speedup is known only to within {percent(width)}."
             )
-        summary = found.summary if found else None
-        if found and summary and not pair and summary.p95 > _WIDE_SPREAD * summary.p5:
-            took_turns = found.latency is not None and found.latency.measured == "lockstep"
-            what = "runs made at another time" if took_turns else "anything"
-            whose = found.series.among(self.data.run.series)
-            times = f"{milliseconds(summary.p5)} to {milliseconds(summary.p95)} ms"
-            yield (
-                f"{f'{whose}: n' if whose else 'N'}ine in ten inferences take {times}: too noisy to compare "
-                f"with {what}."
-            )
-        use = found.latency.machine if found and found.latency else None
-        if use and use.cpu_time_share is not None and use.cpu_time_share < _STARVED:
-            share = f"{use.cpu_time_share:.0%}"
-            yield f"The program computed for only {share} of the measured time: other programs took the rest."
 
     def _other_pairs(self) -> Iterator[str]:
         """Yield one sentence about the comparisons in no answer, then why some have no result."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypedDict
 
 from model_profiling.core.formatting import plural
 from model_profiling.run.journal import Journal
@@ -14,14 +15,15 @@ from model_profiling.run.manifest import Manifest
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.runner.features import SME2_ONLY
-from model_profiling.statistics.latency import StabilityWarning, crowded
-from model_profiling.statistics.lockstep import Launches, Turns, compare_launches
+from model_profiling.statistics.lockstep import Launches, compare_launches
+from model_profiling.statistics.measure import Rule, Turns, disturbance
 from model_profiling.statistics.speedup import Rounds, compare_rounds, compare_separate
 from model_profiling.statistics.verdict import (
     CONFIDENCE,
     EXACT_ROUNDS,
     PRACTICAL_THRESHOLD,
     Speedup,
+    no_answer,
 )
 
 # Whether the times of two series can be compared. Only this code decides it.
@@ -132,27 +134,33 @@ class Timed:
     """The latencies of one series without the tracer, in milliseconds."""
 
     rounds: Rounds = ()
-    """The inferences that count, by round; of a launch, all but the first of each turn."""
+    """The inferences that count, by round."""
     launches: Mapping[str, Turns] = field(default_factory=dict)
-    """Whole turns, by launch."""
+    """The same by launch and turn."""
     sessions: Sequence[int] = ()
     """The session of each round; 0 or missing if unknown."""
-    crowded: StabilityWarning | None = None
-    """Why its launches say little: its threads had too few cores."""
+    rule: Rule = Rule()
+    """By which they were measured."""
+    disturbance: float = 0.0
+    """By which share other programs can have raised the times."""
+    again: Callable[[Rule], Timed] | None = None
+    """Measures the same inferences by another rule; None if only their latencies are known."""
+
+    def by(self, rule: Rule) -> Timed:
+        return self.again(rule) if self.again and rule != self.rule else self
 
 
-def timed(journal: Journal, series: Series, rounds: int | None = None) -> Timed:
+def timed(journal: Journal, series: Series, rounds: int | None = None, rule: Rule | None = None) -> Timed:
     count = journal.rounds_of(series) if rounds is None else rounds
     entries = journal.ended_well("untraced", series)
     sessions = {entry.round: entry.session for entry in entries}
-    uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
     return Timed(
-        rounds=journal.latencies_ms(series, count),
-        launches=journal.turns_ms(series),
+        rounds=journal.latencies_ms(series, count, rule=rule),
+        launches=journal.turns_ms(series, rule=rule),
         sessions=[sessions.get(number, 0) for number in range(count)],
-        crowded=crowded(
-            sum(use.cpu_ns for use in uses), sum(use.waited_ns or 0 for use in uses), series.threads or 1
-        ),
+        rule=rule or journal.rule(series.threads),
+        disturbance=disturbance(entry.inferences for entry in entries),
+        again=partial(timed, journal, series, rounds),
     )
 
 
@@ -187,27 +195,38 @@ def compare_timed(
     practical_threshold: float = PRACTICAL_THRESHOLD,
     not_comparable: str | None = None,
 ) -> Speedup:
-    """Return how many times faster `after` is than `before`, and how certain that is."""
+    """Return how many times faster `after` is than `before`, by one measure, and how certain that is."""
+    rule = before.rule.together(after.rule)
+    before, after = before.by(rule), after.by(rule)
     way = way_of(before, after, same_run=same_run)
-    if way == "lockstep":
-        found = compare_launches(
-            *shared_launches(before.launches, after.launches),
-            confidence=confidence,
-            practical_threshold=practical_threshold,
-            resolution=CLOCK_STEP_MS,
-            not_comparable=not_comparable,
-        )
-        if (busy := before.crowded or after.crowded) and found.ratio is not None and found.low is None:
-            return replace(found, reason=str(busy))  # why there are too few launches for an answer
-        return found
-    compare = compare_rounds if way == "rounds" else compare_separate
-    return compare(
-        before.rounds,
-        after.rounds,
+    if rule.measure == "wall time, interrupted" and not not_comparable:
+        return no_answer(INTERRUPTED, confidence, len(before.rounds), "launch" if way == "lockstep" else "round")
+    settings = _Settings(
         confidence=confidence,
         practical_threshold=practical_threshold,
+        disturbances=(before.disturbance, after.disturbance),
         not_comparable=not_comparable,
     )
+    if way == "lockstep":
+        launches = shared_launches(before.launches, after.launches)
+        found = compare_launches(*launches, resolution=CLOCK_STEP_MS, **settings)
+    else:
+        compare = compare_rounds if way == "rounds" else compare_separate
+        found = compare(before.rounds, after.rounds, **settings)
+    return replace(found, measured=rule.measure)
+
+
+class _Settings(TypedDict):
+    confidence: float
+    practical_threshold: float
+    disturbances: Sequence[float]
+    not_comparable: str | None
+
+
+INTERRUPTED = (
+    "other programs interrupted nearly every inference, and with several threads its time without them cannot be "
+    "known; measure with 1 thread, or stop other programs"
+)
 
 
 # The device a run was measured on. A phone is its model and a short hash of its serial, which stays private;

@@ -25,7 +25,7 @@ from model_profiling.run import names
 from model_profiling.run.series import Series
 from model_profiling.runner.machine import Energy
 from model_profiling.runner.result import MachineMoment, OutputFacts, ProcessUse
-from model_profiling.statistics.lockstep import counted
+from model_profiling.statistics.measure import Inferences, Rule, rule_for
 
 Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
 """`untraced` gives end-to-end latency, `traced` operator times (and the tracer's cost), `evidence` kernels
@@ -69,9 +69,15 @@ class Entry:
     fix: str | None = None
     iterations_ns: tuple[int, ...] = ()
     """Latencies of a process that ran alone."""
+    cpu_ns: tuple[int, ...] = ()
+    """CPU time of the calling thread in each of them; empty if the runner does not say."""
+    preemptions: tuple[int, ...] = ()
+    """How often other programs took a core during each of them."""
     launch: str | None = None
     """The launch in which it took turns; its processes share the name, even across run directories."""
     turns_ns: tuple[tuple[int, ...], ...] = ()
+    turns_cpu_ns: tuple[tuple[int, ...], ...] = ()
+    turns_preemptions: tuple[tuple[int, ...], ...] = ()
     turns_started_ns: tuple[int, ...] = ()
     """When each turn began, on one clock for the whole launch."""
     turns_cpu: tuple[int | None, ...] = ()
@@ -117,9 +123,15 @@ class Entry:
         return Step(self.kind, self.series, self.round)
 
     @property
-    def counted_ns(self) -> Sequence[float]:
-        """The inferences that count: all of a process; of turns longer than one, all but the first."""
-        return counted([self.turns_ns])[0] if self.launch else self.iterations_ns
+    def inferences(self) -> Inferences:
+        if not self.launch:
+            told = bool(self.cpu_ns)
+            return Inferences(
+                (self.iterations_ns,), (self.cpu_ns,) * told, (self.preemptions,) * told, alone=True
+            )
+        known = (self.machine_before and self.machine_before.capacities) or ()
+        speeds = [known[cpu] if cpu is not None and cpu < len(known) else None for cpu in self.turns_cpu]
+        return Inferences(self.turns_ns, self.turns_cpu_ns, self.turns_preemptions, speeds if known else ())
 
     @property
     def series(self) -> Series:
@@ -146,6 +158,7 @@ class Journal:
         )
         self._entries: dict[str, Entry] = {}
         self._of_series: dict[Series, dict[str, Entry]] = {}
+        self._rules: dict[int | None, Rule] = {}
         self._begun: dict[str, int] = {}
         """Number of rounds begun, by experiment."""
         self._keep(entries)
@@ -169,18 +182,32 @@ class Journal:
         """Return the number of rounds up to the last with a latency, gaps included."""
         return max((entry.round + 1 for entry in self.ended_well("untraced", series)), default=0)
 
-    def latencies_ms(self, series: Series, rounds: int, kind: Kind = "untraced") -> list[list[float]]:
-        """Return the latencies of a series, one list per round; a round without a result is empty."""
+    def rule(self, threads: int | None) -> Rule:
+        """Return how the latencies of all series with this many threads are measured."""
+        if threads not in self._rules:
+            timed = (entry for entry in self._entries.values() if entry.kind == "untraced")
+            alike = [entry for entry in timed if (entry.state, entry.threads) == ("done", threads)]
+            self._rules[threads] = rule_for([entry.inferences for entry in alike], threads or 1)
+        return self._rules[threads]
+
+    def latencies_ms(
+        self, series: Series, rounds: int, kind: Kind = "untraced", rule: Rule | None = None
+    ) -> list[list[float]]:
+        """Return the latencies of a series that count, one list per round; a round without any is empty."""
         found: list[list[float]] = [[] for _ in range(rounds)]
+        rule = rule or self.rule(series.threads)
         for entry in self.ended_well(kind, series):
             if entry.round < rounds:
-                found[entry.round] = [ns / 1e6 for ns in entry.counted_ns]
+                found[entry.round] = sum(entry.inferences.counted(rule.measure, rule.speed), [])
         return found
 
-    def turns_ms(self, series: Series, kind: Kind = "untraced") -> dict[str, list[list[float]]]:
-        """Return all turns of a series, by launch."""
+    def turns_ms(
+        self, series: Series, kind: Kind = "untraced", rule: Rule | None = None
+    ) -> dict[str, list[list[float]]]:
+        """Return what counts of all turns of a series, by launch."""
+        rule = rule or self.rule(series.threads)
         return {
-            entry.launch: [[ns / 1e6 for ns in turn] for turn in entry.turns_ns]
+            entry.launch: entry.inferences.counted(rule.measure, rule.speed)
             for entry in self.ended_well(kind, series)
             if entry.launch
         }
@@ -233,6 +260,7 @@ class Journal:
 
     def _keep(self, entries: Iterable[Entry]) -> None:
         """Index entries by series, because series are looked up often and a run has many."""
+        self._rules.clear()
         for entry in entries:
             series = entry.series
             key = Step(entry.kind, series, entry.round).key
@@ -276,6 +304,13 @@ def _parse(path: Path, number: int, line: bytes) -> Entry:
         entry.turns_ns and len({len(turn) for turn in entry.turns_ns}) == 1 and entry.turns_ns[0]
     ):
         raise FormatError(f"{where}: its turns are impossible", _FIX)
+    for times, others in (
+        ((entry.iterations_ns,), ((entry.cpu_ns,), (entry.preemptions,))),
+        (entry.turns_ns, (entry.turns_cpu_ns, entry.turns_preemptions)),
+    ):
+        shape = [len(turn) for turn in times]
+        if any(any(other) and [len(turn) for turn in other] != shape for other in others):
+            raise FormatError(f"{where}: its inferences have no CPU time each", _FIX)
     for turn in (entry.iterations_ns, *entry.turns_ns):
         for ns in turn:
             if not 0 <= ns < _LONGEST_NS or (ns == 0 and entry.launch):

@@ -16,6 +16,7 @@ from model_profiling.run.times import Times, times_of_bool
 from model_profiling.run.version_0 import is_metrics_0
 from model_profiling.runner.machine import Energy
 from model_profiling.statistics.latency import LatencySummary
+from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup
 from model_profiling.statistics.verdict import Unit
@@ -60,7 +61,8 @@ class Latency:
     threads: int | None = None
     rounds: int = 0
     """Launches in lockstep."""
-    measured: Literal["lockstep", "rounds"] = "rounds"
+    measured: Measure = "wall time, unchecked"
+    way: Literal["lockstep", "rounds"] = "rounds"
     machine: MachineUse | None = None
     end_to_end_ms: LatencySummary | None = None
     """Without the tracer: what a user of the model waits."""
@@ -78,7 +80,7 @@ class Latency:
 
     @property
     def counted_in(self) -> Unit:
-        return "launch" if self.measured == "lockstep" else "round"
+        return "launch" if self.way == "lockstep" else "round"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,8 +72,8 @@ _KINDS = {
     Weight.FAILED: "failed not_tested nothing",
     Weight.WRONG: "unlike misfit wrong_program features damaged_dump missing_dump damaged_journal "
     "unknown_machine hidden structure cut_short outside overlap longest_input",
-    Weight.UNSTABLE: "quick settings unlocked threads governor battery load heat hot crowded rounds runs "
-    "warmup spread processes drift bimodal outliers unusual",
+    Weight.UNSTABLE: "quick settings unlocked threads governor battery heat hot busy unchecked rounds runs "
+    "warmup unusual",
 }
 _WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
 _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
@@ -85,15 +85,12 @@ _FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
 def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ()) -> tuple[WarningLine, ...]:
-    """Return one line per kind with the series it concerns, the most important first; a few series that each
-    have two groups of latencies get a line each, because ranges over pairs of figures say nothing. Names say
-    only what tells a series from the others in `known`."""
+    """Return one line per kind with the series it concerns, the most important first. Names say only what
+    tells a series from the others in `known`."""
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
-    bimodal = kinds.get("bimodal", [])
-    apart = [[each] for each in kinds.pop("bimodal")] if 0 < len(bimodal) <= _SHOWN else []
-    lines = [_line(found, known) for found in (*kinds.values(), *apart)]
+    lines = [_line(found, known) for found in kinds.values()]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 

@@ -16,7 +16,7 @@ enum class Word : uint32_t {
   kFinish,
   // from a child
   kReady,
-  kTimes, // a turn: TurnNumbers, then each execution
+  kTimes, // a turn: TurnNumbers, then three numbers for each execution: time, CPU time, preemptions
   kOutputs, // the types and shapes of its outputs
   kUsage, // JSON: what the turns cost the process
   kResult, // JSON: what a single run's result holds

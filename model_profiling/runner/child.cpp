@@ -39,8 +39,10 @@ class Turns {
     numbers[kCpu] = cpu;
     numbers[kIdleWaitNs] = wait.waited_ns;
     numbers[kIdleWaitExceeded] = wait.exceeded ? 1 : 0;
-    const std::vector<int64_t>& all = session_.measured().iterations_ns;
-    numbers.insert(numbers.end(), all.end() - length_, all.end());
+    const std::vector<Execution>& all = session_.measured().executions;
+    for (auto each = all.end() - length_; each != all.end(); ++each) {
+      numbers.insert(numbers.end(), {each->wall_ns, each->cpu_ns, each->preemptions});
+    }
     return numbers;
   }
 

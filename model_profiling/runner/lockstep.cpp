@@ -19,7 +19,10 @@ struct TurnLog {
   std::vector<int64_t> started_ns;
   std::vector<int64_t> cpu;
   std::vector<int64_t> idle_wait_ns; // after the turn, until the child's threads were idle
+  // By turn, then by execution.
   std::vector<std::vector<int64_t>> iterations_ns;
+  std::vector<std::vector<int64_t>> cpu_ns;
+  std::vector<std::vector<int64_t>> preemptions;
   uint64_t cycles = 0;
   uint64_t idle_waits_exceeded = 0;
   bool ended_by_budget = false;
@@ -39,7 +42,7 @@ void take_turn(Children& children, size_t index, uint32_t length, TurnLog& log) 
   const std::string doing = "executing";
   children.tell(index, Word::kTurn, doing);
   const std::vector<int64_t> numbers = unpack(children.answer(index, Word::kTimes, doing));
-  if (numbers.size() != kTurnNumbers + length) {
+  if (numbers.size() != kTurnNumbers + 3 * length) {
     throw Stop(
         Failure::kDisagree,
         children.name(index) + ": reports " + std::to_string(numbers.size()) + " numbers for a turn of " +
@@ -50,7 +53,13 @@ void take_turn(Children& children, size_t index, uint32_t length, TurnLog& log) 
   log.cpu.push_back(numbers[kCpu]);
   log.idle_wait_ns.push_back(numbers[kIdleWaitNs]);
   log.idle_waits_exceeded += numbers[kIdleWaitExceeded] != 0 ? 1 : 0;
-  log.iterations_ns.emplace_back(numbers.begin() + kTurnNumbers, numbers.end());
+  std::vector<std::vector<int64_t>>* const columns[] = {&log.iterations_ns, &log.cpu_ns, &log.preemptions};
+  for (size_t column = 0; column < 3; ++column) {
+    std::vector<int64_t>& turn = columns[column]->emplace_back();
+    for (size_t i = kTurnNumbers + column; i < numbers.size(); i += 3) {
+      turn.push_back(numbers[i]);
+    }
+  }
 }
 
 TurnLog take_turns(Children& children, const LockstepOptions& options, TurnOrder& order) {
@@ -98,6 +107,8 @@ std::string turns_json(const TurnLog& log) {
       .add("cpu", json::array(log.cpu, [](int64_t cpu) { return cpu < 0 ? "null" : std::to_string(cpu); }))
       .add("idle_wait_ns", json::numbers(log.idle_wait_ns))
       .add("iterations_ns", json::array(log.iterations_ns, json::numbers<int64_t>))
+      .add("cpu_ns", json::array(log.cpu_ns, json::numbers<int64_t>))
+      .add("preemptions", json::array(log.preemptions, json::numbers<int64_t>))
       .str();
 }
 

@@ -57,15 +57,15 @@ CpuTicks cpu_ticks() {
   return {ticks.back(), total};
 }
 
-std::string frequencies_khz() {
+// The number in this file of every CPU; null if no CPU has it.
+std::string of_each_cpu(const std::string& file) {
   std::vector<std::optional<uint64_t>> found;
   bool any = false;
   for (long cpu = 0; cpu < sysconf(_SC_NPROCESSORS_CONF); ++cpu) {
-    found.push_back(read_number<uint64_t>(
-        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpufreq/scaling_cur_freq"));
+    found.push_back(read_number<uint64_t>("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/" + file));
     any = any || found.back();
   }
-  return any ? json::array(found, [](const auto& khz) { return or_null(khz); }) : "null";
+  return any ? json::array(found, [](const auto& number) { return or_null(number); }) : "null";
 }
 
 // The hottest zone.
@@ -100,7 +100,8 @@ std::string machine_json() {
   return json::Object()
       .add("steal_ticks", or_null(ticks.steal))
       .add("total_ticks", or_null(ticks.total))
-      .add("frequencies_khz", frequencies_khz())
+      .add("frequencies_khz", of_each_cpu("cpufreq/scaling_cur_freq"))
+      .add("capacities", of_each_cpu("cpu_capacity"))
       .add("temperature_c", or_null(temperature_c()))
       .add("load_average", or_null(load_average()))
       .str();

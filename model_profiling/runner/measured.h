@@ -23,11 +23,18 @@ struct OutputFacts {
   std::string file; // empty when not written
 };
 
+// One execution: its time, the calling thread's share of it in CPU time, and how often others took a core from it.
+struct Execution {
+  int64_t wall_ns = 0;
+  int64_t cpu_ns = 0;
+  int64_t preemptions = 0;
+};
+
 struct Measured {
   int64_t load_ns = 0;
   int64_t first_ns = 0;
   int64_t loop_ns = 0; // all measured executions with the setting of their inputs
-  std::vector<int64_t> iterations_ns;
+  std::vector<Execution> executions;
   size_t threads = 0;
   std::vector<std::string> backends;
   std::vector<OutputFacts> outputs;

@@ -118,7 +118,7 @@ std::optional<bool> another_thread_runs() {
 
 // The same told from CPU time: what the other threads used during a pause.
 bool others_used_cpu_time() {
-  const auto others = [] { return process_cpu_ns() - clock_ns(CLOCK_THREAD_CPUTIME_ID); };
+  const auto others = [] { return process_cpu_ns() - thread_cpu_ns(); };
   const int64_t before = others();
   pause();
   return others() - before > kPauseNs / 20;
@@ -146,6 +146,22 @@ ProcessUse ProcessUse::operator-(const ProcessUse& other) const {
 
 int64_t process_cpu_ns() {
   return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+int64_t thread_cpu_ns() {
+  return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+int64_t preemptions([[maybe_unused]] size_t threads) {
+  int who = RUSAGE_SELF;
+#if defined(__linux__)
+  if (threads == 1) {
+    who = RUSAGE_THREAD; // quicker
+  }
+#endif
+  rusage usage{};
+  getrusage(who, &usage);
+  return usage.ru_nivcsw;
 }
 
 int64_t current_cpu() {

@@ -24,6 +24,11 @@ ProcessUse process_use();
 // All threads of this process together.
 int64_t process_cpu_ns();
 
+int64_t thread_cpu_ns();
+
+// How often others took a core from this process so far: from its only thread, or from any of several.
+int64_t preemptions(size_t threads);
+
 // The CPU this thread is on; -1 where the system does not say.
 int64_t current_cpu();
 

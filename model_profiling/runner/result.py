@@ -36,6 +36,10 @@ class RunnerResult:
     iterations_ns: tuple[int, ...]
     threads: int
     warmup: int
+    cpu_ns: tuple[int, ...] = ()
+    """CPU time of the calling thread in each inference."""
+    preemptions: tuple[int, ...] = ()
+    """How often others took a core during each inference."""
     load_ns: int | None = None
     first_ns: int | None = None
     loop_ns: int | None = None
@@ -127,6 +131,8 @@ class Turns:
     child: tuple[int, ...]
     started_ns: tuple[int, ...]
     iterations_ns: tuple[tuple[int, ...], ...]
+    cpu_ns: tuple[tuple[int, ...], ...]
+    preemptions: tuple[tuple[int, ...], ...]
     idle_wait_ns: tuple[int, ...]
     cpu: tuple[int | None, ...]
 
@@ -151,6 +157,8 @@ class MachineMoment:
     steal_ticks: int | None = None
     total_ticks: int | None = None
     frequencies_khz: tuple[int | None, ...] | None = None
+    capacities: tuple[int | None, ...] | None = None
+    """The speed of each core, as the kernel's scheduler knows it; the fastest have 1024."""
     temperature_c: float | None = None
     load_average: float | None = None
 
@@ -212,13 +220,15 @@ def read_lockstep_result(path: Path) -> LockstepResult:
 def _contradiction(result: LockstepResult) -> str | None:
     launch, turns, children = result.launch, result.turns, len(result.results)
     made = launch.cycles * children
-    columns = (turns.child, turns.started_ns, turns.iterations_ns, turns.idle_wait_ns, turns.cpu)
+    executions = turns.iterations_ns, turns.cpu_ns, turns.preemptions
+    columns = (turns.child, turns.started_ns, turns.idle_wait_ns, turns.cpu, *executions)
     lengths = {len(column) for column in columns}
     if lengths != {made}:
         return f"{launch.cycles} cycles of {children} children do not make {sorted(lengths)} turns"
     if len(result.machine.children) != children:
         return f"{len(result.machine.children)} children have costs, but {children} have results"
-    if short := next((turn for turn in turns.iterations_ns if len(turn) != launch.turn_length), None):
+    every = (turn for column in executions for turn in column)
+    if short := next((turn for turn in every if len(turn) != launch.turn_length), None):
         return f"a turn has {len(short)} executions instead of {launch.turn_length}"
     return None
 

@@ -49,6 +49,10 @@ std::string output_json(const OutputFacts& output) {
       .str();
 }
 
+std::string column(const std::vector<Execution>& executions, int64_t Execution::* field) {
+  return json::array(executions, [field](const Execution& each) { return std::to_string(each.*field); });
+}
+
 std::string sizes_json(const std::map<std::string, std::vector<WorkSize>>& kernels) {
   json::Object object;
   for (const auto& [kernel, sizes] : kernels) {
@@ -84,7 +88,9 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
       .add("load_ns", std::to_string(measured.load_ns))
       .add("first_ns", std::to_string(measured.first_ns))
       .add("loop_ns", std::to_string(measured.loop_ns))
-      .add("iterations_ns", json::numbers(measured.iterations_ns))
+      .add("iterations_ns", column(measured.executions, &Execution::wall_ns))
+      .add("cpu_ns", column(measured.executions, &Execution::cpu_ns))
+      .add("preemptions", column(measured.executions, &Execution::preemptions))
       .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
       .add("backends", json::texts(measured.backends))

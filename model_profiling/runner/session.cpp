@@ -125,7 +125,7 @@ Session::Session(const Options& options, bool watch_outputs)
     measured_.kernels_at_load = parts_->counts->snapshot();
   }
   for (uint32_t i = 0; i < options.warmup; ++i) {
-    const int64_t ns = execute_once();
+    const int64_t ns = execute_once().wall_ns;
     measured_.first_ns = i == 0 ? ns : measured_.first_ns;
   }
   // Now: the first execution is what makes the threads of the pool. A sampler is a thread more.
@@ -147,16 +147,18 @@ Session::Session(const Options& options, bool watch_outputs)
   }
 }
 
-int64_t Session::execute_once() {
+Execution Session::execute_once() {
   set_inputs(parts_->loaded->method(), parts_->inputs);
   parts_->loaded->reset_state();
   errno = 0;
   if (parts_->sampler) {
     parts_->sampler->begin_execution(parts_->clock->invocation_count());
   }
+  const int64_t cpu_began = thread_cpu_ns();
   const int64_t began = now_ns();
   const Error error = parts_->loaded->method().execute();
   const int64_t ended = now_ns();
+  const int64_t cpu_ended = thread_cpu_ns();
   if (parts_->sampler) {
     parts_->sampler->end_execution();
   }
@@ -166,17 +168,21 @@ int64_t Session::execute_once() {
   if (watch_outputs_ && !first_outputs_) {
     first_outputs_ = collect_outputs(parts_->loaded->method(), "");
   }
-  return ended - began;
+  return {ended - began, cpu_ended - cpu_began, 0};
 }
 
 void Session::execute(uint32_t count) {
-  std::vector<int64_t>& times = measured_.iterations_ns;
-  if (times.capacity() - times.size() < count) {
-    times.reserve(times.size() + std::max<size_t>(count, times.size()));
+  std::vector<Execution>& taken = measured_.executions;
+  if (taken.capacity() - taken.size() < count) {
+    taken.reserve(taken.size() + std::max<size_t>(count, taken.size()));
   }
   const int64_t began = now_ns();
+  int64_t before = preemptions(measured_.threads);
   for (uint32_t i = 0; i < count; ++i) {
-    times.push_back(execute_once());
+    taken.push_back(execute_once());
+    const int64_t now = preemptions(measured_.threads);
+    taken.back().preemptions = now - before;
+    before = now;
     if (parts_->tracer && options_.etdump.empty()) {
       parts_->tracer->reset(); // nobody keeps the trace: it must not grow
     }
@@ -187,7 +193,7 @@ void Session::execute(uint32_t count) {
 void Session::finish() {
   parts_->apart.reset(); // threads of later work inherit what the first thread may use
   if (options_.warmup == 0) {
-    measured_.first_ns = measured_.iterations_ns.front();
+    measured_.first_ns = measured_.executions.front().wall_ns;
   }
   if (parts_->counts) {
     measured_.kernels = parts_->counts->snapshot();

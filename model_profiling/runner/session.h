@@ -23,7 +23,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The measured executions made by this call are the last `count` of measured().iterations_ns.
+  // The measured executions made by this call are the last `count` of measured().executions.
   void execute(uint32_t count);
   // Collects what the last execution put out, and writes the files that the options ask for.
   void finish();
@@ -38,7 +38,7 @@ class Session {
  private:
   struct Parts; // ExecuTorch's
 
-  int64_t execute_once();
+  Execution execute_once();
 
   const Options& options_;
   const bool watch_outputs_;

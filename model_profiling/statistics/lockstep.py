@@ -19,20 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from model_profiling.core.errors import InputError
 from model_profiling.statistics import verdict
-from model_profiling.statistics.speedup import Rounds
+from model_profiling.statistics.measure import Turns, unequal_error
 from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Floats, Interval, Speedup
 
-Turns = Sequence[Sequence[float]]
-"""One experiment's turns in one launch, by cycle: the time of every inference in order."""
 Launches = Sequence[Turns]
-"""One experiment's launches, empty where failed. Turn `i` of launch `j` is the same cycle everywhere."""
+"""One experiment's launches, empty where failed. Turn `i` of launch `j` is the same cycle everywhere; it is empty
+if none of its inferences counts."""
 
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""
@@ -68,21 +66,18 @@ def compare_launches(
     confidence: float = verdict.CONFIDENCE,
     practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
-    first_counts: bool = False,
+    disturbances: Sequence[float] = (),
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments that took turns in the same launches; `rounds` of the result counts launches.
 
-    A launch that failed on either side, or ended before half the usual cycles, is left out. Set
-    `first_counts` if the first inference of each turn was already left out, as the analysis of a dump does.
-    The other parameters are those of `compare_rounds`.
+    A launch that failed on either side, or has less than half the usual cycles, is left out. The other
+    parameters are those of `compare_rounds`.
     """
     if not_comparable:
         return verdict.no_answer(not_comparable, confidence)
     _check(baseline, candidate)
-    if not first_counts:
-        baseline, candidate = _without_first(baseline, candidate)
-    cycles = _paired_cycles(baseline, candidate)
+    cycles = paired_cycles(baseline, candidate)
     if not cycles:
         return verdict.no_answer("no launch completed a cycle of both experiments", confidence, 0, "launch")
     if any((launch == 0).any() for launch in cycles):
@@ -95,7 +90,9 @@ def compare_launches(
     p_value = verdict.student_p(logs)
     if verdict.can_reach(len(logs), verdict.level(confidence, SPENT)):
         p_value = max(p_value, verdict.signed_rank_p(logs, cap=len(logs)))
-    interval, stretch = _interval(logs, confidence), verdict.clock_error(medians, resolution)
+    assert found.ratio is not None
+    interval = _interval(logs, confidence)
+    stretch = verdict.clock_error(medians, resolution) + unequal_error(found.ratio, disturbances)
     return verdict.answer(found, interval, verdict.alpha_spent(p_value, SPENT), practical_threshold, stretch)
 
 
@@ -110,8 +107,7 @@ def precise_enough_launches(
 ) -> bool:
     """Whether measuring may stop after this launch, as `precise_enough`; only at spaced looks (7, 9, 12, 15,
     19, ... launches). The interval includes what the clock's `resolution` adds."""
-    baseline, candidate = _without_first(baseline, candidate)
-    cycles = _paired_cycles(baseline, candidate)
+    cycles = paired_cycles(baseline, candidate)
     looked = verdict.is_look(len(cycles), max(minimum_launches, FIRST_LOOK))
     if not looked or not verdict.can_reach(len(cycles), verdict.level(confidence, SPENT)):
         return False
@@ -128,28 +124,28 @@ def compare_many_launches(
     correction: Correction = "benjamini-hochberg",
     practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
-    first_counts: bool = False,
 ) -> dict[str, Speedup]:
     """Compare every operator or category of traced turns, as `compare_many` does for rounds.
 
     It spends as little of the allowed error as one comparison does: at the very small p-values that many
     comparisons need, Student's test is too sure where launches fall into few groups.
     """
-    if not first_counts:
-        pairs = {name: _without_first(*sides) for name, sides in pairs.items()}
-    compare = partial(
-        compare_launches, practical_threshold=practical_threshold, resolution=resolution, first_counts=True
-    )
+    compare = partial(compare_launches, practical_threshold=practical_threshold, resolution=resolution)
 
     def p_value(_: Speedup, before: Launches, after: Launches) -> float:
-        return verdict.alpha_spent(verdict.student_p(_log_ratios(_paired_cycles(before, after))), SPENT)
+        return verdict.alpha_spent(verdict.student_p(_log_ratios(paired_cycles(before, after))), SPENT)
 
     return verdict.correct_each(pairs, compare, p_value, correction)
 
 
-def counted(launches: Launches) -> Rounds:
-    """The counted inferences of each launch: all but the first of each turn, unless a turn has only one."""
-    return [[value for turn in launch for value in turn[_skipped(launch) :]] for launch in launches]
+def growth(by_launch: Sequence[Sequence[float]], at: Sequence[float]) -> tuple[float, float, float] | None:
+    """The slope of a line through each launch's times at the places `at`, and its 95% interval over launches;
+    None with too few launches."""
+    if len(by_launch) < verdict.FEWEST_ROUNDS or len(at) < 2:
+        return None
+    slopes = np.polyfit(np.asarray(at, np.float64), np.asarray(by_launch, np.float64).T, 1)[0]
+    low, high = verdict.student_interval(slopes, verdict.level(verdict.CONFIDENCE, SPENT))
+    return float(slopes.mean()), low, high
 
 
 def plan_turns(
@@ -188,28 +184,7 @@ def plan_turns(
     return TurnPlan(1, max(1, min(int(room), _MOST_CYCLES)))
 
 
-def _skipped(launch: Turns) -> int:
-    """Number of uncounted inferences at a turn's start: 1, unless every turn of the launch has only one."""
-    return 1 if max(map(len, launch), default=0) > 1 else 0
-
-
-def _without_first(baseline: Launches, candidate: Launches) -> tuple[Launches, Launches]:
-    skipped = [
-        max(_skipped(ours), _skipped(theirs))
-        for ours, theirs in zip_longest(baseline, candidate, fillvalue=())
-    ]
-    ours, theirs = (
-        [[turn[first:] for turn in launch] for launch, first in zip(side, skipped, strict=False)]
-        for side in (baseline, candidate)
-    )
-    return ours, theirs
-
-
 def paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
-    return _paired_cycles(*_without_first(baseline, candidate))
-
-
-def _paired_cycles(baseline: Launches, candidate: Launches) -> list[Floats]:
     """For every launch that counts, one row per cycle that both finished: the two turns' typical times."""
     found = []
     for ours, theirs in zip(baseline, candidate, strict=False):

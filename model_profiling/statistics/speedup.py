@@ -16,6 +16,7 @@ import numpy as np
 
 from model_profiling.core.errors import InputError
 from model_profiling.statistics import verdict
+from model_profiling.statistics.measure import unequal_error
 from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Floats, Interval, Speedup, Verdict
 
 __all__ = ["EXACT_ROUNDS", "Speedup", "Verdict"]
@@ -34,6 +35,7 @@ def compare_rounds(
     confidence: float = verdict.CONFIDENCE,
     practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
+    disturbances: Sequence[float] = (),
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments measured in the same rounds: `baseline[i]` and `candidate[i]` ran side by side.
@@ -41,7 +43,8 @@ def compare_rounds(
     The interval is the wider of a bootstrap over rounds and the exact signed-rank interval; the verdict
     follows from it alone. `resolution` is the clock's step in the latencies' unit and widens the interval
     (operators inside a delegate are timed in whole microseconds). `not_comparable` says why the latencies
-    must not be compared (emulated times, different models); the result then has no ratio.
+    must not be compared (emulated times, different models); the result then has no ratio. `disturbances` says
+    by what share other programs can have raised each side's times.
     """
     if not_comparable:
         return verdict.no_answer(not_comparable, confidence)
@@ -61,7 +64,9 @@ def compare_rounds(
         if verdict.can_reach(len(logs), verdict.level(confidence))
         else verdict.student_p(logs)
     )
-    interval, stretch = _interval(logs, confidence), verdict.clock_error(medians, resolution)
+    assert found.ratio is not None
+    interval = _interval(logs, confidence)
+    stretch = verdict.clock_error(medians, resolution) + unequal_error(found.ratio, disturbances)
     return verdict.answer(found, interval, verdict.alpha_spent(p_value), practical_threshold, stretch)
 
 
@@ -72,6 +77,7 @@ def compare_separate(
     confidence: float = verdict.CONFIDENCE,
     practical_threshold: float = verdict.PRACTICAL_THRESHOLD,
     resolution: float = 0.0,
+    disturbances: Sequence[float] = (),
     not_comparable: str | None = None,
 ) -> Speedup:
     """Compare experiments that were not interleaved, such as yesterday's run and today's: each side is
@@ -93,7 +99,9 @@ def compare_separate(
         return found
     low, high, p_value = verdict.welch(before, after, confidence)
     interval = low, high, "separate runs, Welch and bootstrap, plus 3%"
+    assert found.ratio is not None
     stretch = math.log1p(_SEPARATE_RUNS_ALLOWANCE) + verdict.clock_error(medians, resolution)
+    stretch += unequal_error(found.ratio, disturbances)
     return verdict.answer(found, interval, p_value, practical_threshold, stretch)
 
 

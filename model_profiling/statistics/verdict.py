@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.core.formatting import plural
+from model_profiling.statistics.measure import MARKS, Measure
 
 # Intervals, tests and corrections on one log ratio per round; zero means no difference.
 
@@ -214,6 +215,13 @@ class Speedup:
     """Ratio of the medians of all iterations, as if each were independent; for contrast, never decides."""
     method: str
     unit: Unit = "round"
+    measured: Measure | None = None
+    """Of both sides; None where operators or other parts of an inference are compared."""
+
+    @property
+    def mark(self) -> str:
+        """What follows the times of its sides."""
+        return MARKS.get(self.measured, "") if self.measured else ""
 
     @property
     def half_width(self) -> float | None:
@@ -229,7 +237,8 @@ class Speedup:
             return self.verdict.value
         if self.low is None or self.high is None:
             return f"about {self.ratio:.2f}x, no verdict"
-        return f"{self.verdict.value}, {self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f})"
+        by = " by CPU time" if self.measured == "cpu time" else ""
+        return f"{self.verdict.value}, {self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f}){by}"
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "verdict": self.verdict.value, "half_width": self.half_width}

@@ -192,10 +192,11 @@ def _experiment(run: Run, series: Series) -> MeasuredSeries:
 def _rounds(run: Run, series: Series) -> tuple[Round, ...]:
     """From the journal, which knows launches and start times, else from the statistics."""
     entries = run.journal.ended_well("untraced", series) if run.journal else []
-    if entries:
+    if run.journal and entries:
+        latencies = run.journal.latencies_ms(series, run.journal.rounds_of(series))
         return tuple(
             Round(
-                series, entry.round, [ns / 1e6 for ns in entry.counted_ns], entry.launch or "", entry.session,
+                series, entry.round, latencies[entry.round], entry.launch or "", entry.session,
                 moment_of(entry.started),
             )
             for entry in entries

@@ -101,7 +101,7 @@ def _analyse(options: argparse.Namespace) -> int:
     if wrong := misnamed([(path, names[0]), *([(options.compare, names[1])] if theirs else ())]):
         warn(wrong)
     described = [(name, found, summarize(found.flat)) for name, found in both if found]
-    warnings = {name: latency_warnings(found.rounds) for name, found, _ in described}
+    warnings = {name: tuple(latency_warnings(found.rounds)) for name, found, _ in described}
     speedup = _speedup(ours, theirs) if theirs else None
     for name, latencies, _ in described:
         if latencies.tracer_on:
@@ -190,7 +190,6 @@ def _table(described: Sequence[tuple[str, Latencies, LatencySummary]]) -> str:
     rows = [("runs", *(str(summary.count) for summary in found))]
     rows += [(f"{name} ms", *(f"{getattr(summary, name):.4f}" for summary in found)) for name in _FIELDS]
     rows += [(name, *(f"{getattr(summary, name):.2%}" for summary in found)) for name in ("cv", "robust_cv")]
-    rows.append(("outliers", *(str(len(summary.outliers)) for summary in found)))
     table = make_table(("", *(name for name, _, _ in described)), rows, numbers=range(1, len(found) + 1))
     return render_terminal([table])
 

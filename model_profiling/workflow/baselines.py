@@ -26,6 +26,7 @@ from model_profiling.report.comparison_document import Comparison, headline
 from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.comparability import Origin, Timed, device_of
 from model_profiling.run.series import switch_in_name
+from model_profiling.statistics.measure import Rule
 from model_profiling.store.connection import rows_of
 from model_profiling.store.places import store_command
 from model_profiling.store.run_rows import Identity, Labels, identity_of, variant_of
@@ -353,6 +354,7 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Me
         timed = Timed(
             rounds=[list(found["latencies_ms"]) for found in measured],
             sessions=[found["session"] or 0 for found in measured],
+            rule=Rule(row["measured"] or "wall time, unchecked"),
         )
         return MeasurementSeries(
             series,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
 from pathlib import Path
+
+import numpy as np
 
 from model_profiling.analysis.advice import compares_sme2
 from model_profiling.analysis.causes.language import layers_in, smaller_weights
@@ -37,8 +41,11 @@ from model_profiling.report.language import (
 from model_profiling.report.language_document import language_document
 from model_profiling.report.verdict import answers, time_shares
 from model_profiling.run import Series, names
+from model_profiling.run.comparability import timed
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import WarningLine, warning_lines
+from model_profiling.statistics.lockstep import growth
+from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import Verdict, median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
@@ -107,7 +114,7 @@ def profile_language(
     positions: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> LanguageOutcome:
-    """Measure each prompt length and each position, one after another, with SME2 on and off in turns. None
+    """Measure all prompt lengths in turns, then all positions, with SME2 on and off. None
     stands for the usual ones, as far as the program goes; where nothing is timed, the first of each phase."""
     options, progress = options or ProfileOptions(), progress or Silent()
     plan = plan_targets(options.target)
@@ -135,16 +142,22 @@ def profile_language(
         asked = list({each.phase: each for each in reversed(asked)}.values())[::-1]
         left_out = (_WITHOUT_TIMES,)
     outcomes: list[ProfileOutcome] = []
-    proven: dict[PhaseName, RunOutcome] = {}
-    for each in asked:
-        # Kernels are the same for every length above 1 and at every position: one proof for each phase.
-        place = options if each.phase not in proven else replace(options, target=plan.main)
-        (outcome,) = profile_programs([program], place, run, cases=[each.case], progress=progress)
-        if each.phase in proven:
-            outcome = replace(outcome, main=_with_proof(outcome.main, proven[each.phase]))
-        elif (outcome.main.run_dir / names.EVIDENCE).is_file():
-            proven[each.phase] = outcome.main
-        outcomes.append(outcome)
+    for _, members in groupby(asked, lambda each: each.phase):
+        # The cases of a phase take turns. Kernels are the same for every length above 1 and at every position:
+        # one proof for each phase.
+        cases_of_phase = [each.case for each in members]
+        budget_s = options.budget_s and options.budget_s * len(cases_of_phase)
+        first, *others = profile_programs(
+            [program],
+            replace(options, budget_s=budget_s),
+            run,
+            cases=cases_of_phase,
+            proven=1,
+            progress=progress,
+        )
+        if (first.main.run_dir / names.EVIDENCE).is_file():
+            others = [replace(each, main=_with_proof(each.main, first.main)) for each in others]
+        outcomes += [first, *others]
     home = names.runs_folder(program, options.home)
     cases = tuple(_found(each, outcome, home) for each, outcome in zip(asked, outcomes, strict=True))
     remarks = tuple(
@@ -157,8 +170,11 @@ def profile_language(
         (outcome.main.data for each, outcome in zip(asked, outcomes, strict=True) if each.phase == "answer"),
         outcomes[0].main.data,
     )
-    found = _gather(program, known, cases, data, left_out)
-    found = replace(found, warnings=tuple(str(line) for line in warnings))
+    found = replace(
+        _gather(program, known, cases, data, left_out),
+        slope=_slope([pair for pair in zip(asked, outcomes, strict=True) if pair[0].phase == "answer"]),
+        warnings=tuple(str(line) for line in warnings),
+    )
     files.write_json(home / FACTS, found.facts())
     page = write_page(language_document(found), home / REPORT, f"{found.model}: prompt and answer")
     return LanguageOutcome(found, tuple(outcomes), page, warnings)
@@ -252,7 +268,10 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         stats = data.run.robust_stats(each.series)
         low, high = (median_interval(stats.end_to_end_rounds_ms) if stats else None) or (None, None)
         series, median = each.series, each.untraced.median
-        latencies.append(PhaseLatency(series.experiment, series.threads or 1, each.sme2, median, low, high))
+        measured = each.latency.measured if each.latency else "wall time, unchecked"
+        latencies.append(
+            PhaseLatency(series.experiment, series.threads or 1, each.sme2, median, low, high, measured)
+        )
     headline, outlook = data.headline, data.outlook
     coverage = outlook.coverage
     switched = (pair.speedup for pair in data.pairs if data.run.switches_sme2(pair.pair))
@@ -284,6 +303,28 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     )
 
 
+def _slope(answers: Sequence[tuple[_Asked, ProfileOutcome]]) -> tuple[float, float, float] | None:
+    """What a token takes longer for every 1,000 tokens of context, over the launches that all positions share."""
+    known = [
+        (each.position, outcome.main.run.journal, outcome.main.data.headline) for each, outcome in answers
+    ]
+    timed_at = [
+        (position, timed(journal, headline.series))
+        for position, journal, headline in known
+        if journal is not None and headline is not None and headline.latency is not None
+    ]
+    if len(timed_at) < max(2, len(answers)):
+        return None
+    rule = reduce(Rule.together, (found.rule for _, found in timed_at))
+    launches = [found.by(rule).launches for _, found in timed_at]
+    shared = [name for name in launches[0] if all(any(found.get(name, ())) for found in launches)]
+    medians = [
+        [float(np.median(np.concatenate([turn for turn in found[name] if turn]))) for found in launches]
+        for name in shared
+    ]
+    return growth(medians, [position / 1000 for position, _ in timed_at])
+
+
 def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, LayerTime]]:
     """The time of what only language models have, where there is any."""
     found = layers_in(series)
@@ -301,7 +342,8 @@ def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, LayerTime]]:
     for name, operators, nbytes in known:
         if operators:
             spent = series.spent_by(operators)
-            low, high = median_interval(series.by_round(operators)) or (None, None)
+            interval = None if series.interrupted else median_interval(series.by_round(operators))
+            low, high = interval or (None, None)
             yield name, LayerTime(spent.ms, spent.share / real, low, high, nbytes)
 
 

@@ -354,9 +354,11 @@ def profile_programs(
     run: RunOptions | None = None,
     *,
     cases: Sequence[Case] = (Case(),),
+    proven: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
-    """Profile `cases` of each of `programs`; if times are latencies, they take turns."""
+    """Profile `cases` of each of `programs`; if times are latencies, they take turns. Where another machine
+    proves the kernels, it does so for the first `proven` only, if that is given."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
@@ -378,10 +380,10 @@ def profile_programs(
         return run_together(configs, place, given_up, progress=progress)
 
     mains = run_on(target, asked)
-    outcomes = []
+    outcomes: list[ProfileOutcome] = []
     for each, main in zip(asked, mains, strict=True):
         found = ProfileOutcome(each.program, plan, main, main, unused, each.case)
-        if plan.evidence != plan.main:
+        if plan.evidence != plan.main and (proven is None or len(outcomes) < proven):
             try:
                 _check_duration(each, options)
                 (evidence,) = run_on(prover, [each])

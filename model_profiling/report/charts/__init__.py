@@ -278,7 +278,7 @@ def latency_samples(data: ReportData) -> list[LatencySamples]:
 def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary) -> LatencySamples:
     kept = data.run.robust_stats(found.series)
     file = found.result.latency if found.result and found.result.latency else names.METRICS
-    unit = "launch" if found.latency and found.latency.measured == "lockstep" else "round"
+    unit = "launch" if found.latency and found.latency.way == "lockstep" else "round"
     label = named(found.series.spoken(data.run.series))
     return LatencySamples(label, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
 

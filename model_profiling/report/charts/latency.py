@@ -172,7 +172,7 @@ def distribution_chart(found: Sequence[draw.LatencySamples]) -> Chart | None:
     said = "; ".join(
         f"{each.label}: 5% within {milliseconds(each.summary.p5)} ms, half within "
         f"{milliseconds(each.summary.median)} ms, 95% within {milliseconds(each.summary.p95)} ms, all within "
-        f"{milliseconds(each.summary.maximum)} ms{_two_groups(each)}"
+        f"{milliseconds(each.summary.maximum)} ms"
         for each in shown
     )
     spec = draw.layered({"rows": rows}, [lines], x, y)
@@ -181,13 +181,6 @@ def distribution_chart(found: Sequence[draw.LatencySamples]) -> Chart | None:
 
 def _drawn(found: Sequence[draw.LatencySamples]) -> list[draw.LatencySamples]:
     return [each for each in found if each.count >= _FEWEST_SAMPLES][:_MOST_SERIES]
-
-
-def _two_groups(found: draw.LatencySamples) -> str:
-    groups = found.summary.bimodality
-    if groups is None or not groups.found:
-        return ""
-    return f", in two groups around {milliseconds(groups.low_mode)} and {milliseconds(groups.high_mode)} ms"
 
 
 def over_time_chart(found: Sequence[draw.LatencySamples]) -> Chart | None:
@@ -261,12 +254,7 @@ def _usual_range(found: draw.LatencySamples) -> float:
 
 def _moved(found: draw.LatencySamples) -> str:
     medians = [float(np.median(values)) for values in found.rounds if values]
-    text = f"{found.label}: medians {milliseconds(min(medians))} to {milliseconds(max(medians))} ms"
-    drift = found.summary.drift
-    if drift is None:
-        return text
-    change = f"drift {100 * drift.relative_change:+.1f}% from first to last"
-    return f"{text}, {change if drift.found else 'no drift found'}"
+    return f"{found.label}: medians {milliseconds(min(medians))} to {milliseconds(max(medians))} ms"
 
 
 def _left_out(found: Sequence[draw.LatencySamples], shown: Sequence[draw.LatencySamples]) -> str:

@@ -286,8 +286,11 @@ def _with_sme2(source: Path) -> None:
 
 def _sme2_entry(entry: Entry, proof: Entry, ratio: float, source: Path) -> Entry:
     if entry.kind != "evidence":
-        turns = tuple(tuple(round(ns * ratio) for ns in turn) for turn in entry.turns_ns)
-        return replace(entry, turns_ns=turns)
+        wall, cpu = (
+            tuple(tuple(round(ns * ratio) for ns in turn) for turn in turns)
+            for turns in (entry.turns_ns, entry.turns_cpu_ns)
+        )
+        return replace(entry, turns_ns=wall, turns_cpu_ns=cpu)
     for ours, theirs in zip(entry.outputs, proof.outputs, strict=True):
         shutil.copy(EMULATED / theirs.file, source / ours.file)
     outputs = tuple(

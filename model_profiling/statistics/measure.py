@@ -1,0 +1,124 @@
+"""What counts as the time of an inference on a machine that other programs use, too. The one rule:
+
+An inference that nobody interrupted counts with its wall time. Where a launch has fewer than five of these, the
+CPU time stands for it if there is one thread. With several threads CPU time says little (a thread pool's threads
+wait by spinning), so the wall time of all inferences is kept, and nothing is compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Measure = Literal["wall time", "cpu time", "wall time, interrupted", "wall time, unchecked"]
+"""`unchecked`: the runner does not say whether an inference was interrupted."""
+MARKS: dict[Measure, str] = {
+    "cpu time": " of CPU time",
+    "wall time, interrupted": ", including time that other programs took",
+}
+"""What follows a time that is not simply wall time, wherever it is shown."""
+Turns = Sequence[Sequence[float]]
+"""One experiment's turns in one launch, by cycle: the time of every inference that counts, in order."""
+
+ENOUGH = 5
+_PREEMPTION_NS = 120_000
+"""What an interruption adds to the CPU time, at most: the caches that the other program used are filled again
+(25 to 110 us on a Neoverse-N1 with 1 MB of second-level cache, bench/figures/measuring.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferences:
+    """Every inference of one process, by turn, in nanoseconds. A process that ran alone has one turn, whose first
+    inference counts; of other turns it does not count, unless a turn has only one."""
+
+    wall: Sequence[Sequence[int]]
+    cpu: Sequence[Sequence[int]] = ()
+    """CPU time of the calling thread; empty if the runner does not say."""
+    preemptions: Sequence[Sequence[int]] = ()
+    speeds: Sequence[int | None] = ()
+    """The capacity of the core that each turn ended on; None if unknown."""
+    alone: bool = False
+
+    @property
+    def first(self) -> int:
+        """The first inference of a turn that counts."""
+        return 0 if self.alone or max(map(len, self.wall), default=0) == 1 else 1
+
+    def counted(self, measure: Measure, speed: int | None = None) -> list[list[float]]:
+        """The times that count, in milliseconds. Turns on cores of another `speed` are empty: their cycles do
+        not count."""
+        turns = []
+        for number, turn in enumerate(self.cpu if measure == "cpu time" else self.wall):
+            kept = list(turn[self.first :])
+            if measure == "wall time":
+                quiet = self.quiet(number)
+                kept = [turn[place] for place in range(self.first, len(turn)) if quiet[place]]
+            same = not self.speeds or speed is None or self.speeds[number] == speed
+            turns.append([ns / 1e6 for ns in kept] if same else [])
+        return turns
+
+    def quiet(self, turn: int) -> list[bool]:
+        """Which inferences of a turn nobody disturbed. After an interrupted one, the next finds other programs'
+        data in the caches, so it was disturbed, too."""
+        interrupted = self.preemptions[turn]
+        return [not any(interrupted[max(0, place - 1) : place + 1]) for place in range(len(interrupted))]
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether enough inferences, or all of a few, were not interrupted."""
+        whole = sum(len(turn) - self.first for turn in self.wall)
+        return sum(map(len, self.counted("wall time"))) >= min(ENOUGH, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the launches of experiments that are compared with each other are measured: all by the same measure, on
+    cores of one speed."""
+
+    measure: Measure = "wall time, unchecked"
+    speed: int | None = None
+    """The capacity of the cores that count; None if all do."""
+
+    def together(self, other: Rule) -> Rule:
+        """The rule for two experiments whose own rules are these: the weaker measure."""
+        order: tuple[Measure, ...] = (
+            "wall time", "cpu time", "wall time, interrupted", "wall time, unchecked",
+        )  # fmt: skip
+        return max(self, other, key=lambda rule: order.index(rule.measure))
+
+
+def rule_for(launches: Sequence[Inferences], threads: int) -> Rule:
+    """Decide the measure from everything that was measured with this many threads."""
+    speeds = Counter(speed for launch in launches for speed in launch.speeds)
+    speed = speeds.most_common(1)[0][0] if speeds else None
+    if not launches or not all(launch.cpu for launch in launches):
+        return Rule(speed=speed)
+    quiet = sum(launch.undisturbed for launch in launches)
+    if quiet == len(launches) or (threads > 1 and 2 * quiet >= len(launches)):
+        return Rule("wall time", speed)
+    return Rule("cpu time" if threads == 1 else "wall time, interrupted", speed)
+
+
+def interrupted_share(launches: Iterable[Inferences]) -> float:
+    """The share of the time that others had the core of a single thread."""
+    every = [(launch.wall, launch.cpu) for launch in launches if launch.cpu]
+    wall, cpu = (sum(map(sum, (turn for pair in every for turn in pair[column]))) for column in (0, 1))
+    return max(0.0, 1 - cpu / wall) if wall else 0.0
+
+
+def disturbance(launches: Iterable[Inferences]) -> float:
+    """The most by which interruptions can have raised the time of these inferences, as a share."""
+    cpu = times = 0
+    for launch in launches:
+        cpu += sum(sum(turn[launch.first :]) for turn in launch.cpu)
+        times += sum(sum(turn[launch.first :]) for turn in launch.preemptions)
+    return _PREEMPTION_NS * times / cpu if cpu else 0.0
+
+
+def unequal_error(ratio: float, disturbances: Iterable[float]) -> float:
+    """What interruptions can add to the log of a ratio. They raise both times; programs that take about as long
+    suffer alike, so that the ratio stays right; one that takes twice as long may suffer all of it alone."""
+    return max(disturbances, default=0.0) * min(1.0, abs(math.log2(ratio)))
