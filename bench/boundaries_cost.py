@@ -20,11 +20,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from quality.pools import CLOCK_NS
+from quality.launches import CLOCK_NS
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
-from model_profiling.statistics.lockstep import Turns, compare_launches, plan_turns
+from model_profiling.statistics.lockstep import compare_launches, plan_turns
+from model_profiling.statistics.measure import Turns
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import LockstepJob
@@ -78,7 +79,7 @@ def measure(target: HostTarget, program: Path, asked: argparse.Namespace, scratc
         turns = target.execute_lockstep(launch, scratch, "launch").turns
         own: list[list[tuple[int, ...]]] = [[] for _ in jobs]
         for child, times in zip(turns.child, turns.iterations_ns, strict=True):
-            own[child].append(times)
+            own[child].append(times[1:])
         for place, taken in zip(places, own, strict=True):
             place.append(taken)
     adds, alike = (longer(places[0], places[other]) for other in (1, 2))

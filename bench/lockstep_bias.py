@@ -26,14 +26,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from quality.neighbours import Neighbours, leave, working
-from quality.page import put_into
-from quality.pools import CLOCK_NS
-from quality.programs import exported
+from quality.launches import CLOCK_NS, take
+from quality.neighbours import leave, working
+from quality.programs import Program, exported
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import plural
-from model_profiling.statistics.lockstep import TurnPlan, Turns, compare_launches, plan_turns
+from model_profiling.statistics.lockstep import compare_launches, plan_turns
+from model_profiling.statistics.measure import Turns
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.protocol import LockstepJob
@@ -63,7 +63,6 @@ def main() -> int:
     parser.add_argument("--programs", type=Path, help="make the program here, and use the one that is there")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", action="store_true", help="print what each launch says")
-    parser.add_argument("--into", type=Path, help="put the table into this page, between its marks")
     asked = parser.parse_args()
     if asked.launches < 6:
         parser.error("--launches: six are the least that say how sure they are")
@@ -71,11 +70,12 @@ def main() -> int:
         signal.signal(number, leave)
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            program = exported(asked.programs or Path(scratch), ["100"])["100"]
+            stack = Program("conv", 100)
+            program = exported(asked.programs or Path(scratch), {stack})[stack]
             target = HostTarget()
             target.prepare()
             every = kinds(program, target)
-            with working(Neighbours(asked.neighbours), asked.seed):
+            with working(asked.neighbours):
                 launch_all(target, every, asked, Path(scratch))
         return report(every, asked)
     except ProfilingError as problem:
@@ -103,20 +103,10 @@ def launch_all(target: HostTarget, every: Sequence[Kind], asked: argparse.Namesp
     plan = plan_turns(latency, CLOCK_NS, 2, 30.0)
     for number in range(asked.launches):
         for kind in draw.sample(every, len(every)):
-            kind.places.append(turns_of(target, kind.jobs, plan, draw, scratch))
+            launch = take(target, kind.jobs, plan, draw.getrandbits(32), scratch)
+            kind.places.append([side.counted("wall time") for side in launch.sides])
         if number % 10 == 9:
             print(f"{number + 1} of {asked.launches} launches of each kind", file=sys.stderr, flush=True)
-
-
-def turns_of(
-    target: HostTarget, jobs: tuple[Job, ...], plan: TurnPlan, draw: random.Random, scratch: Path
-) -> list[Turns]:
-    job = LockstepJob(jobs, cycles=plan.cycles, turn_length=plan.turn_length, order_seed=draw.getrandbits(32))
-    turns = target.execute_lockstep(job, scratch, "launch").turns
-    own: list[list[tuple[int, ...]]] = [[] for _ in jobs]
-    for child, times in zip(turns.child, turns.iterations_ns, strict=True):
-        own[child].append(times)
-    return list(own)
 
 
 def report(every: Sequence[Kind], asked: argparse.Namespace) -> int:
@@ -148,8 +138,6 @@ def report(every: Sequence[Kind], asked: argparse.Namespace) -> int:
         f"{asked.launches} launches of each kind; every interval must lie within {ALLOWED:.1%} of even.",
     ]
     print("\n".join(lines))
-    if asked.into:
-        put_into(asked.into, "\n".join(lines), "bench/lockstep_bias.py")
     return 0 if even else 1
 
 

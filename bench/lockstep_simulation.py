@@ -307,16 +307,12 @@ def _operators(
 
 def _any_false(noise: np.random.Generator, kind: str, correction: Correction, few_layouts: bool) -> bool:
     pairs = _operators(noise, kind, few_layouts=few_layouts)
-    found = compare_many_launches(
-        pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP, first_counts=True
-    )
+    found = compare_many_launches(pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP)
     return any(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in found.values())
 
 
 def _some_changed(noise: np.random.Generator, kind: str) -> tuple[float, float]:
-    answers = compare_many_launches(
-        _operators(noise, kind, CHANGED), resolution=CLOCK_STEP, first_counts=True
-    ).values()
+    answers = compare_many_launches(_operators(noise, kind, CHANGED), resolution=CLOCK_STEP).values()
     judged = [one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in answers]
     found = sum(one.verdict is Verdict.SLOWER for one in list(answers)[:CHANGED])
     return (sum(judged) - found) / max(1, sum(judged)), found / CHANGED

@@ -1,1 +1,1 @@
-"""What `measurement_quality.py` and `lockstep_bias.py` share: programs, neighbours, pools, methods."""
+"""What `measurement_quality.py` and `lockstep_bias.py` share: programs, neighbours, launches."""

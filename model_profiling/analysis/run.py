@@ -345,7 +345,8 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
 
 
 def _traced_entries(run: Run) -> dict[Path, Entry]:
-    """The journal's entry of each dump; none if the journal is missing or damaged, which is reported elsewhere."""
+    """The journal's entry of each dump; none if the journal is missing or damaged, which is reported
+    elsewhere."""
     try:
         entries = run.whole.journal.entries() if run.whole.journal else ()
     except FormatError:
@@ -377,7 +378,11 @@ def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalys
 def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
     """Warn if the first round's means, which files contain, are not typical of all rounds."""
     first, typical = series.first, series.e2e_ms
-    if not series.times.are_latencies or series.interrupted or abs(first.e2e_ms - typical) <= _UNUSUAL * typical:
+    if (
+        not series.times.are_latencies
+        or series.interrupted
+        or abs(first.e2e_ms - typical) <= _UNUSUAL * typical
+    ):
         return series
     unit = "launch" if series.took_turns else "round"
     pace = "slow" if first.e2e_ms > typical else "fast"

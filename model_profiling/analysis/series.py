@@ -71,8 +71,9 @@ class SeriesAnalysis:
     quiet: Bools | None = None
     """The runs that nobody disturbed, if these alone count."""
     scale: float = 1.0
-    """CPU time over wall time, if other programs interrupted too many runs: times are then multiplied by it, so
-    that they are those of the program. They strike an operator as often as it is long, so shares stay right."""
+    """CPU time over wall time, if other programs interrupted too many runs: times are then multiplied by it,
+    so that they are those of the program. They strike an operator as often as it is long, so shares stay
+    right."""
 
     def __repr__(self) -> str:
         operators = plural(len(self.operators), "operator")
@@ -241,7 +242,9 @@ class SeriesAnalysis:
             return
         times: Int64 = self.operator_ns[[self.place(operator) for operator in measured]]
         ran = (times != _DID_NOT_RUN).all(axis=0) & bool(len(measured)) & counts
-        for values, whole in zip(np.split(times, self._edges, axis=1), np.split(ran, self._edges), strict=True):
+        for values, whole in zip(
+            np.split(times, self._edges, axis=1), np.split(ran, self._edges), strict=True
+        ):
             yield values[:, whole].sum(axis=0), whole
 
     @property

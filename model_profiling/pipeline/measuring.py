@@ -375,7 +375,8 @@ class Measuring:
 
 
 _SAID_BY_RUNNER = (
-    "iterations_ns", "cpu_ns", "preemptions", "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
+    "iterations_ns", "cpu_ns", "preemptions",
+    "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
     "features_note", "build_id", "executorch_version", "boundaries_unavailable", "memory_read_rate",
 )  # fmt: skip
 _SAID_BY_TARGET = (

@@ -11,7 +11,7 @@ from model_profiling.analysis.causes.language import MEMORY_BOUND, explained_by_
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
 from model_profiling.report.pair_text import speedup_text
-from model_profiling.statistics.measure import MARKS, Measure
+from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 PhaseName = Literal["prompt", "answer"]
@@ -94,8 +94,8 @@ class CaseFinding:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What more context costs, in milliseconds for 1,000 tokens, with its 95% interval; all None if it is within
-    the noise."""
+    """What more context costs, in milliseconds for 1,000 tokens, with its 95% interval; all None if it is
+    within the noise."""
 
     first: int
     last: int
@@ -181,8 +181,8 @@ class Language:
     cases: tuple[LanguageCase, ...]
     read: ReadPerToken
     slope: tuple[float, float, float] | None = None
-    """Milliseconds that a token of the answer takes longer for every 1,000 tokens of context: a line through the
-    positions of each launch, with its 95% interval; None if the positions did not take turns."""
+    """Milliseconds that a token of the answer takes longer for every 1,000 tokens of context: a line through
+    the positions of each launch, with its 95% interval; None if the positions did not take turns."""
     bandwidth: float | None = None
     """Bytes per second that this machine's memory was measured to give; None if it was not measured."""
     left_out: tuple[str, ...] = ()

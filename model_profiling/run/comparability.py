@@ -16,7 +16,7 @@ from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.runner.features import SME2_ONLY
 from model_profiling.statistics.lockstep import Launches, compare_launches
-from model_profiling.statistics.measure import Rule, Turns, disturbance
+from model_profiling.statistics.measure import UNCHECKED, Rule, Turns, disturbance
 from model_profiling.statistics.speedup import Rounds, compare_rounds, compare_separate
 from model_profiling.statistics.verdict import (
     CONFIDENCE,
@@ -139,7 +139,7 @@ class Timed:
     """The same by launch and turn."""
     sessions: Sequence[int] = ()
     """The session of each round; 0 or missing if unknown."""
-    rule: Rule = Rule()
+    rule: Rule = UNCHECKED
     """By which they were measured."""
     disturbance: float = 0.0
     """By which share other programs can have raised the times."""
@@ -200,7 +200,9 @@ def compare_timed(
     before, after = before.by(rule), after.by(rule)
     way = way_of(before, after, same_run=same_run)
     if rule.measure == "wall time, interrupted" and not not_comparable:
-        return no_answer(INTERRUPTED, confidence, len(before.rounds), "launch" if way == "lockstep" else "round")
+        return no_answer(
+            INTERRUPTED, confidence, len(before.rounds), "launch" if way == "lockstep" else "round"
+        )
     settings = _Settings(
         confidence=confidence,
         practical_threshold=practical_threshold,
@@ -224,8 +226,8 @@ class _Settings(TypedDict):
 
 
 INTERRUPTED = (
-    "other programs interrupted nearly every inference, and with several threads its time without them cannot be "
-    "known; measure with 1 thread, or stop other programs"
+    "other programs interrupted nearly every inference, and with several threads nobody can say how long it "
+    "takes without them; measure with 1 thread, or stop other programs"
 )
 
 

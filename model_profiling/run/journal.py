@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -198,7 +198,8 @@ class Journal:
         rule = rule or self.rule(series.threads)
         for entry in self.ended_well(kind, series):
             if entry.round < rounds:
-                found[entry.round] = sum(entry.inferences.counted(rule.measure, rule.speed), [])
+                turns = entry.inferences.counted(rule.measure, rule.speed)
+                found[entry.round] = [ms for turn in turns for ms in turn]
         return found
 
     def turns_ms(

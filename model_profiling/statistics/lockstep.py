@@ -29,8 +29,8 @@ from model_profiling.statistics.measure import Turns, unequal_error
 from model_profiling.statistics.verdict import EXACT_ROUNDS, Correction, Floats, Interval, Speedup
 
 Launches = Sequence[Turns]
-"""One experiment's launches, empty where failed. Turn `i` of launch `j` is the same cycle everywhere; it is empty
-if none of its inferences counts."""
+"""One experiment's launches, empty where failed. Turn `i` of launch `j` is the same cycle everywhere; it is
+empty if none of its inferences counts."""
 
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""

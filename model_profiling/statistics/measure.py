@@ -1,8 +1,8 @@
 """What counts as the time of an inference on a machine that other programs use, too. The one rule:
 
-An inference that nobody interrupted counts with its wall time. Where a launch has fewer than five of these, the
-CPU time stands for it if there is one thread. With several threads CPU time says little (a thread pool's threads
-wait by spinning), so the wall time of all inferences is kept, and nothing is compared.
+An inference that nobody interrupted counts with its wall time. Where a launch has fewer than five of these,
+the CPU time stands for it if there is one thread. With several threads CPU time says little (a thread pool's
+threads wait by spinning), so the wall time of all inferences is kept, and nothing is compared.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PREEMPTION_NS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Inferences:
-    """Every inference of one process, by turn, in nanoseconds. A process that ran alone has one turn, whose first
-    inference counts; of other turns it does not count, unless a turn has only one."""
+    """Every inference of one process, by turn, in nanoseconds. A process that ran alone has one turn, whose
+    first inference counts; of other turns it does not count, unless a turn has only one."""
 
     wall: Sequence[Sequence[int]]
     cpu: Sequence[Sequence[int]] = ()
@@ -61,8 +61,8 @@ class Inferences:
         return turns
 
     def quiet(self, turn: int) -> list[bool]:
-        """Which inferences of a turn nobody disturbed. After an interrupted one, the next finds other programs'
-        data in the caches, so it was disturbed, too."""
+        """Which inferences of a turn nobody disturbed. After an interrupted one, the next finds other
+        programs' data in the caches, so it was disturbed, too."""
         interrupted = self.preemptions[turn]
         return [not any(interrupted[max(0, place - 1) : place + 1]) for place in range(len(interrupted))]
 
@@ -75,8 +75,8 @@ class Inferences:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How the launches of experiments that are compared with each other are measured: all by the same measure, on
-    cores of one speed."""
+    """How the launches of experiments that are compared with each other are measured: all by the same
+    measure, on cores of one speed."""
 
     measure: Measure = "wall time, unchecked"
     speed: int | None = None
@@ -88,6 +88,9 @@ class Rule:
             "wall time", "cpu time", "wall time, interrupted", "wall time, unchecked",
         )  # fmt: skip
         return max(self, other, key=lambda rule: order.index(rule.measure))
+
+
+UNCHECKED = Rule()
 
 
 def rule_for(launches: Sequence[Inferences], threads: int) -> Rule:
@@ -119,6 +122,7 @@ def disturbance(launches: Iterable[Inferences]) -> float:
 
 
 def unequal_error(ratio: float, disturbances: Iterable[float]) -> float:
-    """What interruptions can add to the log of a ratio. They raise both times; programs that take about as long
-    suffer alike, so that the ratio stays right; one that takes twice as long may suffer all of it alone."""
+    """What interruptions can add to the log of a ratio. They raise both times; programs that take about as
+    long suffer alike, so that the ratio stays right; one that takes twice as long may suffer all of it
+    alone."""
     return max(disturbances, default=0.0) * min(1.0, abs(math.log2(ratio)))

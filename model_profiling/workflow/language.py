@@ -143,8 +143,8 @@ def profile_language(
         left_out = (_WITHOUT_TIMES,)
     outcomes: list[ProfileOutcome] = []
     for _, members in groupby(asked, lambda each: each.phase):
-        # The cases of a phase take turns. Kernels are the same for every length above 1 and at every position:
-        # one proof for each phase.
+        # The cases of a phase take turns. Kernels are the same for every length above 1 and at every
+        # position: one proof for each phase.
         cases_of_phase = [each.case for each in members]
         budget_s = options.budget_s and options.budget_s * len(cases_of_phase)
         first, *others = profile_programs(
@@ -304,7 +304,8 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
 
 
 def _slope(answers: Sequence[tuple[_Asked, ProfileOutcome]]) -> tuple[float, float, float] | None:
-    """What a token takes longer for every 1,000 tokens of context, over the launches that all positions share."""
+    """What a token takes longer for every 1,000 tokens of context, over the launches that all positions
+    share."""
     known = [
         (each.position, outcome.main.run.journal, outcome.main.data.headline) for each, outcome in answers
     ]

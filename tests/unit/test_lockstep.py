@@ -14,12 +14,12 @@ from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.statistics.latency import launch_warnings
+from model_profiling.statistics.latency import latency_warnings
 from model_profiling.statistics.lockstep import (
     Launches,
     compare_launches,
     compare_many_launches,
-    counted,
+    growth,
     plan_turns,
     precise_enough_launches,
 )
@@ -30,7 +30,8 @@ THRESHOLD = 0.003
 
 
 def lists(pair: tuple[Floats, Floats]) -> tuple[Launches, Launches]:
-    return pair[0].tolist(), pair[1].tolist()
+    """Without the first inference of each turn, which does not count."""
+    return pair[0][:, :, 1:].tolist(), pair[1][:, :, 1:].tolist()
 
 
 def few_enough(wrong: int, trials: int) -> bool:
@@ -158,12 +159,9 @@ def test_an_answer_in_words(measured: tuple[Launches, Launches]) -> None:
 
 
 def steady(latency: float, launches: int = 6, cycles: int = 4, turn: int = 4) -> list[list[list[float]]]:
-    """Launches that differ a little, each turn with a slow first inference."""
+    """Launches that differ a little."""
     return [
-        [
-            [2 * latency, *[latency * (1 + 1e-4 * launch + 1e-5 * cycle)] * (turn - 1)]
-            for cycle in range(cycles)
-        ]
+        [[latency * (1 + 1e-4 * launch + 1e-5 * cycle)] * (turn - 1) for cycle in range(cycles)]
         for launch in range(launches)
     ]
 
@@ -173,7 +171,7 @@ def test_launches_that_failed_and_turns_cut_short_or_longer_give_no_advantage() 
     ours[0] = []
     theirs[7] = theirs[7][:1]  # ended after one of four cycles
     theirs[3] = theirs[3][:3]  # after three: kept
-    ours[2][1] = ours[2][1][:1]  # only the first inference, which never counts
+    ours[2][1] = []  # every inference was interrupted
     ours[4][0] = []
     found = compare_launches(ours, theirs)
     assert found.rounds == 6
@@ -242,37 +240,29 @@ def test_many_operators_without_a_difference_give_few_false_verdicts(correction,
             for i in range(12)
         }
         found = compare_many_launches(
-            pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP, first_counts=True
+            pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP
         )
         wrong += any(one.verdict in JUDGED for one in found.values())
     assert few_enough(wrong, len(kinds))
 
 
-def test_turns_whose_first_was_left_out_before_lose_no_other() -> None:
-    ours, theirs = steady(1.0), steady(2.0)
-    for launch in ours:
-        for turn in launch:
-            turn[1] *= 0.9
-    ours[1][2] = [5.0, 9.0]
-    without = [[turn[1:] for turn in launch] for launch in ours], [[t[1:] for t in one] for one in theirs]
-    assert compare_launches(*without, first_counts=True) == compare_launches(ours, theirs)
-    assert compare_launches(*without) != compare_launches(ours, theirs)
-    many = compare_many_launches({"": without}, first_counts=True, resolution=0.1)
-    assert many == compare_many_launches({"": (ours, theirs)}, resolution=0.1)
-
-
-def test_latencies_are_those_that_count_and_launches_are_processes() -> None:
-    assert [len(launch) for launch in counted(steady(1.0))] == [4 * 3] * 6
-    assert max(max(launch) for launch in counted(steady(1.0))) == pytest.approx(1.0, rel=1e-3)
-    assert counted([[[1.0], [2.0]], [], [[9.0, 3.0], [8.0]]]) == [[1.0, 2.0], [], [3.0]], "one alone counts"
-    assert launch_warnings(steady(1.0)) == ()
-    warned = {one.code: str(one) for one in launch_warnings(steady(1.0, 2, 1))}
+def test_launches_are_processes() -> None:
+    rounds = [[value for turn in launch for value in turn] for launch in steady(1.0)]
+    assert not list(latency_warnings(rounds, in_turns=True))
+    warned = {one.code: str(one) for one in latency_warnings([[1.0] * 3] * 2, in_turns=True)}
     says(warned["rounds"], "2 launches", "6")
     says(warned["runs"], "3 inferences", "--budget")
-    apart = [launch for level in (1.0, 1.3) for launch in steady(level, 4)]
-    differ = next(one for one in launch_warnings(apart) if one.code == "processes")
-    assert differ.advice == "pin the CPUs (cpu_affinity)"
-    assert [one.code for one in launch_warnings([])] == ["nothing"]
+
+
+def test_growth_is_a_line_through_each_launch_with_its_interval() -> None:
+    noise = np.random.default_rng(31)
+    flat = [[5.0 + 0.01 * noise.normal() for _ in range(3)] for _ in range(8)]
+    found = growth(flat, (0, 0.25, 1.0))
+    assert found is not None and found[1] < 0 < found[2], "no growth: the interval holds zero"
+    grown = [[ms + 2 * at for ms, at in zip(launch, (0, 0.25, 1.0), strict=True)] for launch in flat]
+    slope, low, high = growth(grown, (0, 0.25, 1.0)) or (0, 0, 0)
+    assert low < 2 < high and slope == pytest.approx(2, abs=0.05)
+    assert growth(flat[:2], (0, 0.25, 1.0)) is None and growth([[1.0]] * 8, (0,)) is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -27,8 +26,9 @@ from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, Series, Times
 from model_profiling.run.manifest import Machine, Part, Session, TargetFacts
-from model_profiling.run.metrics import MachineUse, PairParity, PairSpeedup, TracerCost
+from model_profiling.run.metrics import PairParity, PairSpeedup, TracerCost
 from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 from model_profiling.targets import MachineFacts
@@ -144,17 +144,23 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
     assert re.search(r"\d\d\.\d%", note)
     assert "noisy" not in opening(found(2.0))
 
-    def latency(*values: float, measured: Literal["lockstep", "rounds"] = "rounds") -> str:
-        known = Latency(experiment="on", threads=1, end_to_end_ms=summarize(values), measured=measured)
-        metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
-        return " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)))
 
-    says_together(latency(1.0, 1.1, 0.9), "1.000 ms", "on, 1 thread")
-    assert "noisy" not in latency(1.0, 1.1, 0.9)
-    alone, in_turns = latency(1.0, 2.0, 0.5), latency(1.0, 2.0, 0.5, measured="lockstep")
-    says(alone, "on: nine in ten", "0.550 to 1.900 ms", "too noisy")
-    assert "another time" not in alone
-    says(in_turns, "0.550 to 1.900 ms: too noisy", "another time")
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ("wall time", "1.000 ms for one inference"),
+        ("cpu time", "1.000 ms of CPU time for one inference"),
+        ("wall time, interrupted", "1.000 ms, including time that other programs took"),
+    ],
+)
+def test_a_latency_that_is_not_wall_time_is_called_what_it_is(measured: Measure, said: str) -> None:
+    whole = summarize([1.0, 1.1, 0.9])
+    known = Latency(experiment="on", threads=1, end_to_end_ms=whole, measured=measured)
+    metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
+    says(
+        " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))), said, "on, 1 thread"
+    )
+    assert ("by CPU time" in replace(found(2.0), measured=measured).in_short) == (measured == "cpu time")
 
 
 @pytest.mark.parametrize(
@@ -169,17 +175,6 @@ def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
 )
 def test_the_tracer_never_costs_less_than_nothing(cost: TracerCost, said: str) -> None:
     assert tracer_cost(Latency(experiment="on", tracer_cost=cost)) == said
-
-
-def test_a_program_that_waited_for_a_core_is_told_of_on_the_first_screen() -> None:
-    def notes(share: float) -> str:
-        use = MachineUse(cpu_time_share=share)
-        known = Latency(experiment="on", threads=1, end_to_end_ms=summarize([1.0, 1.1]), machine=use)
-        metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
-        return " ".join(answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)).notes)
-
-    says(notes(0.38), "38%", "other programs")
-    assert "other programs" not in notes(0.99)
 
 
 def test_times_of_an_unknown_machine_are_called_no_latency() -> None:

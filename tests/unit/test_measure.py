@@ -1,0 +1,152 @@
+"""What counts as the time of an inference: the rule, on machines with neighbours and cores of two speeds."""
+
+import json
+import random
+import statistics
+from pathlib import Path
+
+import pytest
+from recorded_runs import ARM
+
+from model_profiling.run import names
+from model_profiling.run.comparability import INTERRUPTED, Timed, compare_timed
+from model_profiling.run.journal import Journal
+from model_profiling.statistics.measure import (
+    Inferences,
+    Measure,
+    Rule,
+    disturbance,
+    interrupted_share,
+    rule_for,
+)
+from model_profiling.statistics.verdict import Verdict
+
+SLICE_MS, ELSEWHERE_MS = 3.5, 14.0
+"""A neighbour's share: so long a program runs before others have its core, and so long they have it."""
+
+
+def beside_others(latency_ms: float, draw: random.Random, *, cycles: int = 15, turn: int = 8) -> Inferences:
+    """Inferences of a program that loses its core every few milliseconds, as beside four busy neighbours."""
+    wall, cpu, preemptions = [], [], []
+    left = SLICE_MS
+    for _ in range(cycles):
+        rows: list[tuple[int, int, int]] = []
+        for _ in range(turn):
+            computed = latency_ms * draw.gauss(1, 0.002)
+            times, rest = 0, computed
+            while rest > left:
+                rest, left, times = rest - left, SLICE_MS * draw.uniform(0.9, 1.1), times + 1
+            left -= rest
+            rows.append((round(1e6 * (computed + times * ELSEWHERE_MS)), round(1e6 * computed), times))
+        for column, values in zip((wall, cpu, preemptions), zip(*rows, strict=True), strict=True):
+            column.append(values)
+    return Inferences(wall, cpu, preemptions)
+
+
+def timed(launches: list[Inferences], threads: int = 1, rule: Rule | None = None) -> Timed:
+    rule = rule or rule_for(launches, threads)
+    counted = {str(number): each.counted(rule.measure, rule.speed) for number, each in enumerate(launches)}
+    return Timed(
+        [[ms for turn in turns for ms in turn] for turns in counted.values()],
+        counted,
+        rule=rule,
+        disturbance=disturbance(launches),
+        again=lambda other: timed(launches, threads, other),
+    )
+
+
+def test_a_long_program_beside_neighbours_is_as_long_as_alone() -> None:
+    """Forty layers and two: a short inference fits between two interruptions, a long one never does."""
+    draw = random.Random(1)
+    long, short = ([beside_others(ms, draw) for _ in range(8)] for ms in (18.0, 0.9))
+    assert rule_for(long, 1).measure == "cpu time" and rule_for(short, 1).measure == "wall time"
+    found = compare_timed(timed(long), timed(short), same_run=True)
+    assert found.measured == "cpu time", "both sides by the same measure"
+    assert found.low is not None and found.high is not None and found.low < 20.0 < found.high
+    assert found.candidate_median == pytest.approx(0.9, rel=0.02)
+    assert interrupted_share(long) == pytest.approx(ELSEWHERE_MS / (ELSEWHERE_MS + SLICE_MS), abs=0.03)
+
+
+def test_only_inferences_that_nobody_disturbed_count() -> None:
+    taken = Inferences([(9, 1, 2, 3, 4, 5, 6)], [(9, 1, 2, 3, 4, 5, 6)], [(0, 0, 0, 2, 0, 0, 0)])
+    assert taken.counted("wall time") == [[1e-6, 2e-6, 5e-6, 6e-6]], (
+        "nor the first, nor one after an interrupted"
+    )
+    assert taken.counted("wall time, interrupted") == [[1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6]]
+    assert Inferences([(7,), (8,)], [(7,), (8,)], [(0,), (0,)]).counted("wall time") == [[7e-6], [8e-6]]
+    alone = Inferences([(7, 8)], [(7, 8)], [(0, 0)], alone=True)
+    assert alone.counted("wall time") == [[7e-6, 8e-6]], "a process of its own was warmed up before"
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "threads", "measure"),
+    [
+        (0, 1, "wall time"),
+        (0, 2, "wall time"),
+        (1, 1, "cpu time"),
+        (1, 2, "wall time"),
+        (5, 1, "cpu time"),
+        (5, 2, "wall time, interrupted"),
+    ],
+)
+def test_the_measure_follows_from_how_many_launches_were_left_alone(
+    interrupted: int, threads: int, measure: Measure
+) -> None:
+    quiet, busy = (Inferences([(5,) * 7], [(5,) * 7], [(times,) * 7]) for times in (0, 1))
+    assert rule_for([busy] * interrupted + [quiet] * (8 - interrupted), threads).measure == measure
+
+
+def test_several_threads_that_were_interrupted_are_not_compared() -> None:
+    busy = [Inferences([(5_000,) * 7] * 4, [(5_000,) * 7] * 4, [(1,) * 7] * 4)] * 8
+    found = compare_timed(timed(busy, 2), timed(busy, 2), same_run=True)
+    assert (found.verdict, found.ratio, found.reason) == (Verdict.NOT_COMPARABLE, None, INTERRUPTED)
+
+
+def test_a_runner_that_does_not_say_is_compared_by_wall_time_on_both_sides() -> None:
+    told = [beside_others(6.0, random.Random(2)) for _ in range(6)]
+    untold = [Inferences(each.wall) for each in told]
+    assert rule_for(untold, 1).measure == "wall time, unchecked"
+    found = compare_timed(timed(told), timed(untold), same_run=True)
+    assert found.measured == "wall time, unchecked" and found.ratio == pytest.approx(1.0)
+
+
+def test_cores_of_two_speeds_are_not_mixed() -> None:
+    """A third of the turns ran on little cores, where an inference takes three times as long."""
+    draw = random.Random(3)
+
+    def launch(latency_ms: float) -> Inferences:
+        speeds = [draw.choice((1024, 1024, 330)) for _ in range(15)]
+        turns = [
+            [round(1e6 * latency_ms * (1 if speed == 1024 else 3) * draw.gauss(1, 0.003)) for _ in range(8)]
+            for speed in speeds
+        ]
+        return Inferences(turns, turns, [[0] * 8] * 15, speeds)
+
+    before, after = ([launch(ms) for _ in range(8)] for ms in (2.0, 1.9))
+    assert rule_for([*before, *after], 1) == Rule("wall time", 1024)
+    found = compare_timed(timed(before), timed(after), same_run=True)
+    assert found.ratio == pytest.approx(2.0 / 1.9, rel=0.005) and found.verdict is Verdict.FASTER
+    assert (found.baseline_median, found.candidate_median) == pytest.approx((2.0, 1.9), rel=0.01)
+
+
+def test_a_recorded_run_on_two_kinds_of_core_is_measured_by_the_fast_ones(tmp_path: Path) -> None:
+    """The recorded run again, with every third turn of each program on a core that is three times slower."""
+    lines = []
+    for line in (ARM / names.JOURNAL).read_text().splitlines():
+        entry = json.loads(line)
+        if entry["launch"]:
+            entry["machine_before"]["capacities"] = [1024, 330]
+            for turn in range(len(entry["turns_ns"])):
+                entry["turns_cpu"][turn] = int(turn % 3 == 0)
+                for column in ("turns_ns", "turns_cpu_ns"):
+                    slower = 3 if turn % 3 == 0 else 1
+                    entry[column][turn] = [slower * ns for ns in entry[column][turn]]
+        lines.append(json.dumps(entry))
+    (tmp_path / names.JOURNAL).write_text("\n".join(lines) + "\n")
+    before, after = Journal(ARM), Journal(tmp_path)
+    for series in {entry.series for entry in before.entries()}:
+        medians = [
+            statistics.median(ms for latencies in journal.latencies_ms(series, 6) for ms in latencies)
+            for journal in (before, after)
+        ]
+        assert medians[1] == pytest.approx(medians[0], rel=0.02), series
