@@ -151,7 +151,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
     data = report_data(analysis.run, analysis)
     return {
         "schema_version": 1,
-        "run_dir": str(home),
+        "run_dir": analysis.run.called,
         "model": analysis.model,
         "etrecord": analysis.etrecord,
         "times": analysis.run.times.value,

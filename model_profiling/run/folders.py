@@ -115,7 +115,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 _TOP_FILES = {
     names.MANIFEST, names.METRICS, names.JOURNAL, names.ANALYSIS, names.CONFIG, names.GRAPH, names.EVIDENCE,
-    names.FACTORS, names.KERNEL_VIEW, names.INDEX, names.SHARED, names.SHARED_FACTS, names.FAILED_LAUNCH,
+    names.FACTORS, names.KERNEL_VIEW, names.INDEX, names.SHARED, names.SHARED_ARCHIVE, names.FAILED_LAUNCH,
 }  # fmt: skip
 _TOP = re.compile(
     rf".*{Path(names.SUMMARY).stem}\.(?:json|md)|(?:report|combined_report)\.(?:md|html)|\..+\.part"

@@ -28,9 +28,15 @@ MOST_SERIES = 2000
 
 
 def gather_report(
-    run_dir: Path, *, title: str | None = None, times: Times | None = None, progress: Progress | None = None
+    run_dir: Path,
+    *,
+    title: str | None = None,
+    times: Times | None = None,
+    progress: Progress | None = None,
+    called: str = "",
 ) -> ReportData:
-    run = Run.open(run_dir, times=times)
+    """Analyse a run for its report, in which the run directory is `called` that."""
+    run = Run.open(run_dir, times=times, called=called)
     return report_data(run, analyse(run, progress=progress) if run.dumps else None, title)
 
 

@@ -21,8 +21,8 @@ from model_profiling.pipeline.measuring import scratch_folder
 from model_profiling.run.names import RunFiles
 from model_profiling.tools import robust_latency_analysis
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.bundle import write_bundle
 from model_profiling.workflow.report import gather_report, write_run_report
+from model_profiling.workflow.share import share_report
 
 Cli = Callable[..., process.Completed]
 
@@ -93,14 +93,12 @@ def test_a_report_into_a_stream_is_one_text(run: Path, pipe: Path, sme2prof: Cli
     assert list(pipe.parent.iterdir()) == [pipe], "nothing lies beside a pipe"
 
 
-def test_a_bundle_into_a_pipe(run: Path, pipe: Path) -> None:
+def test_an_archive_into_a_pipe(run: Path, pipe: Path) -> None:
     reader = Reader(pipe)
-    bundle = write_bundle(run, pipe, diagnosis={})
+    shared = share_report([run], pipe, archive=True)
     with zipfile.ZipFile(io.BytesIO(reader.read())) as archive:
         assert archive.testzip() is None
-        sizes = {Path(entry.filename).name: entry.file_size for entry in archive.infolist()}
-    assert len(sizes) == len(bundle.files)
-    assert sizes["shared.json"] == bundle.files[-1].bytes
+        assert [name.partition("/")[2] for name in archive.namelist()] == list(shared.files)
 
 
 def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_path: Path, capsys) -> None:

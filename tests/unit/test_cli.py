@@ -152,7 +152,7 @@ def test_help_says_which_of_two_commands_to_use() -> None:
     helps = {name: " ".join((made.help or "").split()) for name, made in every_command()}
     for name, other in {
         "run": "profile", "export": "profile", "config new": "profile", "sweep": "profile",
-        "analyze": "report", "view": "report", "compare": "report", "bundle": "report --share",
+        "analyze": "report", "view": "report", "compare": "report",
         "report": "compare", "validate": "doctor", "doctor": "validate", "history": "view",
         "query": "store list",
     }.items():  # fmt: skip
