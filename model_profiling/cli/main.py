@@ -27,7 +27,7 @@ GROUPS = {
     },
     "Read and share": {
         "view": "Open a run, a folder of runs or a store in the browser.",
-        "report": "Write a run's report as HTML and Markdown; --share, --zip to send it.",
+        "report": "Write a run's report as HTML and Markdown; --share to send it.",
         "analyze": "Write where the time went as CSV and JSON, from any ETDump.",
         "validate": "Check that a run is complete and that its figures add up.",
     },
