@@ -31,6 +31,7 @@ NOT_SHARED = "the reason is not shared"
 MODEL = "model"
 """What every model is called."""
 _NAME = re.compile(r"[\w.:<>\[\](),#$ +*-]{1,200}")
+_FILE = re.compile(r"[\w.+-]{1,100}(?::\d{1,9})?")
 _HEX = re.compile(r"[0-9a-f]{8,64}")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?")
 _DEVICE = re.compile(r"[\w ().,@+-]{1,120}")
@@ -88,7 +89,8 @@ def _system(_: SharedFields, text: str, __: object) -> str:
 
 def _source(fields: SharedFields, text: str, _: object) -> str:
     """`net.py` of a path and `net.py:22` of a line, if asked for; never a folder."""
-    return re.split(r"[/\\]", text)[-1] if fields.with_source else ""
+    name = re.split(r"[/\\]", text)[-1]
+    return name if fields.with_source and _FILE.fullmatch(name) else ""
 
 
 def _class(_: SharedFields, text: str, __: object) -> str:

@@ -13,7 +13,8 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from pages import headings, section, tables
@@ -193,6 +194,36 @@ def test_every_rule_is_about_a_field_that_exists() -> None:
         for field in dataclasses.fields(base)
     }
     assert set(_RULES) | set(_KEYS) <= fields
+
+
+def made(hint: Any) -> Any:
+    """A value of this type with as many texts in it as it can hold, all of them private."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        return hint(**{name: made(each) for name, each in _own_hints(hint)})  # type: ignore[operator]
+    if origin in (Literal, Union, UnionType):
+        return inner[0] if origin is Literal else made(inner[0])
+    if origin is tuple:
+        return tuple(made(each) for each in inner if each is not Ellipsis)
+    if origin in (dict, Mapping):
+        return {made(inner[0]): made(inner[1])}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return next(iter(hint))
+    return {str: f"CANARY {FOLDERS}", object: f"CANARY {FOLDERS}", Path: Path("CANARY")}.get(hint) or hint(1)
+
+
+def _own_hints(kind: Any) -> Iterator[tuple[str, Any]]:
+    hints = get_type_hints(kind)
+    return ((field.name, hints[field.name]) for field in dataclasses.fields(kind))
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_no_text_of_any_record_is_shared_unless_it_fits_the_rule_of_its_field(kind: type) -> None:
+    record = made(kind)
+    assert "CANARY" in json.dumps(record_json(record))
+    for with_source in (False, True):
+        shared = SharedFields(with_source=with_source).of(record)
+        assert "CANARY" not in json.dumps(record_json(shared))
 
 
 def hostile_names() -> list[str]:
