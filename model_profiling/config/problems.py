@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import typing
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ Location = tuple[int | str, ...]
 Parsed = typing.TypeVar("Parsed")
 
 _MOST_PROBLEMS = 200
+_MOST_NAMED = 5
+"""In one line."""
 _LONGEST_KEY = 80
 
 
@@ -39,14 +42,20 @@ class Problem:
 
 
 def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | None = None) -> Parsed:
-    """Return `parsed`, or raise InputError with the first problem; `path` is the file, if there is one."""
+    """Return `parsed`, or raise InputError with its problems; `path` is the file, if there is one."""
     if parsed is not None and not problems:
         return parsed
-    first = problems[0]
-    if path is None:
-        raise InputError(first.text, first.fix)
-    more = f" (1 of {len(problems)} problems, `sme2prof config check` lists all)" if problems[1:] else ""
-    raise InputError(f"{path}: {first.text}{more}", first.fix)
+    start = f"{path}: " if path else ""
+    if len(problems) == 1:
+        raise InputError(f"{start}{problems[0].text}", problems[0].fix)
+    *others, last = (
+        (f"({number}) {each.text}", each.fix) for number, each in enumerate(problems[:_MOST_NAMED], 1)
+    )
+    count = f"{len(problems)} problems"
+    if len(problems) > _MOST_NAMED:
+        count += f", of which these are the first {_MOST_NAMED} (`sme2prof config check` lists all)"
+    said = "; ".join([*itertools.chain(*others), last[0]])
+    raise InputError(f"{start}{count}: {said}", last[1])
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
