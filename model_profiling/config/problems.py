@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import itertools
 import json
 import typing
 from collections.abc import Mapping
@@ -45,17 +44,13 @@ def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | N
     """Return `parsed`, or raise InputError with its problems; `path` is the file, if there is one."""
     if parsed is not None and not problems:
         return parsed
+    first, others = problems[0], problems[1:_MOST_NAMED]
     start = f"{path}: " if path else ""
-    if len(problems) == 1:
-        raise InputError(f"{start}{problems[0].text}", problems[0].fix)
-    *others, last = (
-        (f"({number}) {each.text}", each.fix) for number, each in enumerate(problems[:_MOST_NAMED], 1)
-    )
-    count = f"{len(problems)} problems"
+    fix = [first.fix, *(f"({number}) {each.text}; {each.fix}" for number, each in enumerate(others, 2))]
     if len(problems) > _MOST_NAMED:
-        count += f", of which these are the first {_MOST_NAMED} (`sme2prof config check` lists all)"
-    said = "; ".join([*itertools.chain(*others), last[0]])
-    raise InputError(f"{start}{count}: {said}", last[1])
+        fix.append("`sme2prof config check` lists all")
+    count = f"{len(problems)} problems: (1) " if others else ""
+    raise InputError(f"{start}{count}{first.text}", "; ".join(fix))
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
