@@ -318,15 +318,14 @@ def test_a_quick_look_measures_one_prompt_and_one_position(caching, tmp_path, ca
     words = ["llm", str(caching), "--target", "host", "--quick", "--budget", "1", "--json"]
     assert main([*words, "--outdir", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [case["name"] for case in told["cases"]] == ["prompt of 11 tokens", "answer after 0 tokens"]
+    assert [(case["tokens"], case["position"]) for case in told["cases"]] == [(11, 0), (1, 0)]
     says(told["left_out"][0], "longer prompts and later positions, because of --quick")
     assert any("--quick makes intervals wider" in line for line in told["warnings"])
     for case in told["cases"]:
         assert Run.open(tmp_path / "runs" / case["run"]).manifest.schedule.rounds == 6
     assert main([*words, "--outdir", str(tmp_path / "b"), "--prompt", "4,9"]) == 0
     told = json.loads(capsys.readouterr().out)
-    names = ["prompt of 4 tokens", "prompt of 9 tokens", "answer after 0 tokens"]
-    assert [case["name"] for case in told["cases"]] == names
+    assert [case["tokens"] for case in told["cases"]] == [4, 9, 1]
 
 
 def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, capsys) -> None:
