@@ -10,7 +10,7 @@ from model_profiling.models.base import EagerModelBase
 
 class NewModel(EagerModelBase):
     def get_eager_model(self) -> nn.Module:
-        # Replace: your module. Weights matter only for accuracy (torch.load(..., weights_only=True)).
+        # Replace: your module. Random weights are enough for timing, but say nothing about accuracy.
         return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16384, 10))
 
     def get_example_inputs(self) -> tuple[object, ...]:
