@@ -265,7 +265,7 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     elif resume:
         raise InputError(
             f"{run_dir} holds an unfinished run of other experiments",
-            "continue it with its own config, discard it with --force, or choose another output_root",
+            "continue it with its own config, discard it with --force, or choose another folder",
         )
     if ended:
         return Earlier(moved=_keep(run_dir, manifest))
@@ -294,7 +294,7 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     if others:
         raise InputError(
             f"{run_dir} holds other files ({others[0]}), but no run",
-            "choose another output_root, or an empty folder",
+            "choose another folder for the results, or an empty one",
         )
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
@@ -303,7 +303,7 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     if has_journal(run_dir):
         raise InputError(
             f"{run_dir} holds an unfinished run",
-            "continue it with --resume, discard it with --force, or choose another output_root",
+            "continue it with --resume, discard it with --force, or choose another folder",
         )
 
 
@@ -410,7 +410,7 @@ def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest)
     for name, before, after in _changes(earlier, part, now):
         raise InputError(
             f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
-            "undo the change, start again with --force, or choose another output_root",
+            "undo the change, start again with --force, or choose another folder",
         )
 
 
@@ -419,7 +419,7 @@ def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
     if wanted < begun:
         raise InputError(
             f"{run_dir} cannot be continued with {plural(wanted, 'round')}: round {begun} was begun",
-            f"ask for {begun} rounds or more, start again with --force, or choose another output_root",
+            f"ask for {begun} rounds or more, start again with --force, or choose another folder",
         )
 
 

@@ -35,6 +35,12 @@ def runs_in(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(runs_below(folder))) or (folder,)
 
 
+def only_run_in(folder: Path) -> Path:
+    """Return the one run directory in `folder`; itself if there are none or several."""
+    found = runs_in(folder)
+    return found[0] if len(found) == 1 else folder
+
+
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Return every run in `folders` once, in the given order."""
     every = (run_dir for folder in folders for run_dir in runs_in(folder))
@@ -163,4 +169,4 @@ def check_free(run_dir: Path) -> None:
 def _lock_of(run_dir: Path) -> LockFile:
     """The lock lies beside the directory, because the directory may be moved aside meanwhile."""
     path = run_dir.parent / f".{run_dir.name}.lock"
-    return LockFile(path, str(run_dir), "wait for it to end, or choose another output_root")
+    return LockFile(path, str(run_dir), "wait for it to end, or choose another folder")

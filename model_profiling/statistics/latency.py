@@ -308,10 +308,10 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
     if before is not None and after is not None and after - before >= _HOTTER:
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
-        yield StabilityWarning("heat", seen, "set schedule.cool_down_s or schedule.max_temperature_c")
+        yield StabilityWarning("heat", seen, "let it cool down, and measure again")
     if conditions.throttled:
         seen = "the machine became hot and slowed down"
-        advice = "let it cool down (schedule.cool_down_s, schedule.max_temperature_c)"
+        advice = "let it cool down, and measure again"
         yield StabilityWarning("hot", seen, advice)
     if conditions.on_battery:
         yield StabilityWarning("battery", "the machine runs on battery", "plug it in")
@@ -368,7 +368,7 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
         yield StabilityWarning("spread", seen, "stop other programs, or pin the CPUs")
     if len(typical) >= 3 and (spread := float(typical.std(ddof=1) / typical.mean())) > _WIDE_ROUNDS:
         seen = f"medians of processes have a standard deviation of {spread:.0%}"
-        yield StabilityWarning("processes", seen, f"pin the CPUs (cpu_affinity){apart}")
+        yield StabilityWarning("processes", seen, f"pin the CPUs{apart}")
     if len(summary.outliers) > max(2.0, _MANY_OUTLIERS * summary.count):
         seen = f"{len(summary.outliers)} of {summary.count} latencies are outliers"
         yield StabilityWarning("outliers", seen, "stop other programs; many outliers shift the median, too")
@@ -376,7 +376,7 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
     if drift is not None and drift.found:
         way = "slower" if drift.relative_change > 0 else "faster"
         seen = f"latencies became {abs(drift.relative_change):.0%} {way} while measuring"
-        cooler = "let it cool down (schedule.cool_down_s) and check for throttling"
+        cooler = "let it cool down and check for throttling"
         advice = (
             cooler
             if drift.relative_change > 0
@@ -387,7 +387,7 @@ def _warnings(rounds: Rounds, unit: str, longer: str, apart: str) -> Iterator[St
     if modes is not None and modes.found:
         groups = f"around {modes.low_mode:.4g} and {modes.high_mode:.4g} ms"
         seen = f"latencies fall in two groups, {groups} ({modes.high_share:.0%} in the slower)"
-        advice = "look for two kinds of core or two clock speeds; pin the CPUs (cpu_affinity)"
+        advice = "look for two kinds of core or two clock speeds; pin the CPUs"
         yield StabilityWarning("bimodal", seen, advice)
 
 

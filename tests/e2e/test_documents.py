@@ -135,7 +135,7 @@ _GUARD = re.compile(
     "O_NOFOLLOW|setrlimit|S_IWOTH|weights_only=|allow_pickle=|trust_remote_code|--require-hashes"
     "|require_encryption|enable_external_access|tarfile|zipfile"
 )
-_NO_GUARD = {"workflow/new_model/model.py", "targets/emulated.py"}
+_NO_GUARD = {"workflow/new_model/example/model.py", "targets/emulated.py"}
 """What shows how weights are loaded, or unpacks a wheel that pip has checked."""
 
 

@@ -271,7 +271,7 @@ def test_latencies_are_those_that_count_and_launches_are_processes() -> None:
     says(warned["runs"], "3 inferences", "--budget")
     apart = [launch for level in (1.0, 1.3) for launch in steady(level, 4)]
     differ = next(one for one in launch_warnings(apart) if one.code == "processes")
-    assert differ.advice == "pin the CPUs (cpu_affinity)"
+    assert differ.advice == "pin the CPUs"
     assert [one.code for one in launch_warnings([])] == ["nothing"]
 
 

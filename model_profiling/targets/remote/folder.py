@@ -332,5 +332,6 @@ def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupErr
 def not_started(title: str, program: str, said: str) -> SetupError:
     return known_reason(title, program, said) or SetupError(
         f"{title} cannot run {program}: {last_line(said) or 'it does not say why'}",
-        "start it there by hand; if nothing helps, name an executor_runner built for it as runner_path",
+        "start it there by hand; if nothing helps, name an executor_runner built for it in a config "
+        "(runner_path)",
     )
