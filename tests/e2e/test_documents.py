@@ -13,13 +13,12 @@ import click
 import pytest
 from documents import Block, Clone, blocks_of, described_machine, missing_line, pages
 from stand_ins import lay_out_checkout
-from working_tree import ROOT, copy_to
+from working_tree import ROOT, copy_to, tracked
 
 from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
 
 SKILLS = "agent_skill_ml_profiling"
-REPOSITORY = "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling/blob/HEAD/"
 WALKS = {
     "readme": ("README.md",),
     "workflow": ("model_profiling/pipeline_commands.md",),
@@ -123,12 +122,19 @@ def test_every_link_of_a_page_resolves(page: str) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", outside_blocks):
         place, _, anchor = link.partition("#")
         target = (ROOT / page).parent / place if place else ROOT / page
-        if place.startswith(REPOSITORY):  # the site shows docs/ alone
-            target = ROOT / place.removeprefix(REPOSITORY)
-        elif re.match(r"[a-z]+:", link):
+        if re.match(r"[a-z]+:", link):
             continue
         assert target.exists(), f"{page} links to {link}"
         assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
+
+
+@pytest.mark.quick
+def test_readme_begins_with_the_commands_and_no_file_names_another_kit_s_address() -> None:
+    screen = "".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines(keepends=True)[:24])
+    assert all(f"\n{words} " in screen for words in ("git clone ADDRESS", "make quickstart", "make test"))
+    address = "github.com/ArmDeveloperEcosystem/" + "sme-executorch-profiling"
+    for name in (name for name in tracked() if not name.startswith("tests/data/")):
+        assert address.encode() not in (ROOT / name).read_bytes(), name
 
 
 _GUARD = re.compile(
