@@ -52,6 +52,7 @@ def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: 
             clone.write(block)
         elif block.language == "bash" and not block.not_run:
             _run(clone, block)
+    assert not list(clone.root.glob("*.txt")), "a walk leaves no notes behind"
 
 
 def _edgetam(folder: Path) -> Path:
