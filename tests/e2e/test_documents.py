@@ -17,6 +17,7 @@ from working_tree import ROOT, copy_to, tracked
 
 from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
+from model_profiling.runner.cache import cache_root, state_root
 
 SKILLS = "agent_skill_ml_profiling"
 WALKS = {
@@ -136,6 +137,17 @@ def test_readme_begins_with_the_commands_and_no_file_names_another_kit_s_address
     address = "github.com/ArmDeveloperEcosystem/" + "sme-executorch-profiling"
     for name in (name for name in tracked() if not name.startswith("tests/data/")):
         assert address.encode() not in (ROOT / name).read_bytes(), name
+
+
+@pytest.mark.quick
+def test_the_faq_names_the_versions_that_are_installed_and_every_folder_of_the_kit(monkeypatch) -> None:
+    faq = (ROOT / "docs/how-to/faq.md").read_text(encoding="utf-8")
+    pins = re.search(r'"executorch==(.+?)", "torch==(.+?)"', (ROOT / "pyproject.toml").read_text())
+    assert pins and f"\n{pins[1]}, with torch {pins[2]}: " in faq
+    for name in ("SME2PROF_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    kept = " ".join(f"~/{folder.relative_to(Path.home())}" for folder in (cache_root(), state_root()))
+    assert f"\nrm -r {kept} " in faq
 
 
 _GUARD = re.compile(
