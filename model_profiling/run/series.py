@@ -93,15 +93,14 @@ def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pai
     """Pair each SME2-off series with the SME2-on series that differs only in the switch."""
     known = list(switches)
     bare = {series.experiment: _bare(series.experiment) for series, _ in known}
-    only = len(bare) == 2
-    if only:
+    if len(bare) == 2:
         bare = dict.fromkeys(bare, "")  # with only two experiments, there is no other partner
     on: dict[tuple[int | None, str], list[Series]] = {}
     for series, switch in known:
         if switch == "on":
             on.setdefault((series.threads, bare[series.experiment]), []).append(series)
     return tuple(
-        make_pair(before, after, with_threads("SME2 on vs off", after.threads) if only else None)
+        make_pair(before, after)
         for before, switch in known
         if switch == "off"
         for after in on.get((before.threads, bare[before.experiment]), ())
