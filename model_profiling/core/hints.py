@@ -72,18 +72,9 @@ def build_runners() -> str:
 
 
 def document(name: str) -> str:
-    """A page of `docs/`: its path in a clone, else its web address."""
-    if (_CLONE / "docs" / name).is_file():
-        return f"docs/{name}"
-    from importlib import metadata
-
-    try:
-        installed = metadata.metadata(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return f"docs/{name} in a clone of the kit"
-    addresses = dict(url.split(", ", 1) for url in installed.get_all("Project-URL") or ())
-    version = installed["Version"]
-    return f"{addresses['Repository']}/blob/{'HEAD' if 'dev' in version else f'v{version}'}/docs/{name}"
+    """A page of `docs/`: its path in a clone."""
+    there = (_CLONE / "docs" / name).is_file()
+    return f"docs/{name}" if there else f"docs/{name} in a clone of the kit"
 
 
 def python(*words: str) -> str:

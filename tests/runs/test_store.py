@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 from made_runs import MadeRun, make_run
 from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
-from said import says
+from said import refused, says
 
 from model_profiling.cli.main import main
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.run import Run, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest, TargetFacts
@@ -362,3 +363,10 @@ def test_runs_are_found_where_they_are_today(tmp_path: Path) -> None:
     assert found(root) is None
     for odd in ("javascript:alert(1)", "", "/", "a\0b", "/a\0b", "//elsewhere/x", "..", "/dev/stdin"):
         assert found(root, odd, odd) is None
+
+
+def test_without_its_packages_no_store_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with refused(SetupError, "pyarrow", fix="pip install"):
+        Store.open(tmp_path / "store", make=True)
+    assert not (tmp_path / "store").exists()

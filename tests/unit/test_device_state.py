@@ -8,7 +8,9 @@ collectd/collectd#3865).
 """
 
 import csv
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from said import refused, says, says_together
@@ -33,7 +35,7 @@ from model_profiling.runner.machine import (
 )
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
-from model_profiling.targets.power_mode import changes_for, parse_settings
+from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
 
@@ -370,3 +372,10 @@ def test_the_report_says_what_is_known_and_why_the_rest_is_not() -> None:
     says_together(page, "off: ", silent.reason)
     assert "other" not in page
     assert energy_table([Latency(experiment="other")], every) == []
+
+
+def test_the_page_s_adb_lines_are_those_of_the_power_modes() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/android.md").read_text(encoding="utf-8")
+    lines = re.findall(r"(?m)^adb shell settings put global (\w+) (\d+)$", page)
+    modes = [dict(MODES["boost"]), dict(MODES["app"])]
+    assert [dict(lines[:5]), dict(lines[5:])] == modes and len(lines) == 10

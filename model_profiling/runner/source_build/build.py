@@ -162,11 +162,10 @@ class BuiltRunner:
 
 
 def find_tools(presets: Sequence[RunnerPreset]) -> Tools:
-    tools = Tools(
-        cmake=toolchain.get_cmake(),
-        compiler=None if all(preset.is_android for preset in presets) else toolchain.get_compiler(),
-        ndk=toolchain.find_ndk() if any(preset.is_android for preset in presets) else None,
-    )
+    # First what cannot be fetched.
+    ndk = toolchain.find_ndk() if any(preset.is_android for preset in presets) else None
+    compiler = None if all(preset.is_android for preset in presets) else toolchain.get_compiler()
+    tools = Tools(toolchain.get_cmake(), compiler, ndk)
     toolchain.check_torchgen()
     return tools
 

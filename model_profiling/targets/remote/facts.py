@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from model_profiling.core.errors import SetupError
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.elf import AARCH64, read_elf
-from model_profiling.runner.features import from_proc_cpuinfo, is_arm, this_platform
+from model_profiling.runner.features import AARCH64_LINUX, from_proc_cpuinfo, is_arm, this_platform
 from model_profiling.runner.machine import CPU_FILES, MachineFacts, find_clusters
 from model_profiling.targets.emulated import build_cross_runner, library_folders
 from model_profiling.targets.host import cpu_name_from_proc, cpu_names_from_proc
@@ -173,13 +172,7 @@ class Bundle:
 
 
 def make_bundle(*, fetch: bool = True) -> Bundle:
-    here = this_platform()
-    if here.system != "linux":
-        raise SetupError(
-            f"{sys.platform} has no aarch64 C library that could go along with the kit's runner",
-            "work from a Linux machine, or name an executor_runner built with the Android NDK as runner_path",
-        )
-    if here.machine == "aarch64":
+    if this_platform() == AARCH64_LINUX:
         build, root = build_runner(fetch=fetch), Path("/")
     else:
         build, root = build_cross_runner(fetch=fetch)
