@@ -65,7 +65,7 @@ def say_replaced(replaced: Sequence[Replaced]) -> None:
     sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share""",
     facts=True,
 )
-@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.RUN)
+@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.PATH)
 @click.option(
     "--out",
     type=frame.FILE,
@@ -161,7 +161,7 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
     sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux --out for_the_issue.zip --rename some_model""",
     facts=True,
 )
-@click.argument("run_dir", metavar="RUN_DIR", type=frame.RUN)
+@click.argument("run_dir", metavar="RUN_DIR", type=frame.PATH)
 @click.option("--out", type=frame.FILE, show_default="MODEL_PLATFORM_bundle.zip", help="File to write.")
 @click.option("--with-program", is_flag=True, help="Also pack the .pte, which holds the model's weights.")
 @scrub_options
@@ -229,8 +229,7 @@ def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) 
     from model_profiling.workflow.view import open_page, page_to_view
 
     with shown_progress() as progress:
-        meant = place if "://" in place else str(frame.RUN.convert(place, None, None))
-        page = page_to_view(meant, out, progress)
+        page = page_to_view(place, out, progress)
     reason = "--no-browser" if no_browser else open_page(page.path)
     if as_json:
         frame.facts(
