@@ -155,4 +155,4 @@ def _beside(home: Path, verb: str) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-OF_KINDS = (Reader("kinds", "placed", 60, _seeds, _read),)
+OF_KINDS = (Reader("kinds", "placed", 200, _seeds, _read),)
