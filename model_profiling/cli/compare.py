@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
     facts=True,
 )
-@click.argument("a", type=frame.RUN)
-@click.argument("b", type=frame.RUN, required=False)
+@click.argument("a", type=frame.PATH)
+@click.argument("b", type=frame.PATH, required=False)
 @click.option(
     "--against",
     metavar="store:BASELINE",

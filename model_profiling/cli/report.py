@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --zip --out for_the_issue.zip""",
     facts=True,
 )
-@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.RUN)
+@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.PATH)
 @click.option(
     "--out",
     type=frame.FILE,
@@ -172,8 +172,7 @@ def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) 
     from model_profiling.workflow.view import open_page, page_to_view
 
     with shown_progress() as progress:
-        meant = place if "://" in place else str(frame.RUN.convert(place, None, None))
-        page = page_to_view(meant, out, progress)
+        page = page_to_view(place, out, progress)
     reason = "--no-browser" if no_browser else open_page(page.path)
     if as_json:
         frame.facts(

@@ -15,8 +15,9 @@ from pydantic_core import ErrorDetails
 from model_profiling.config.settings import SYNONYMS, Experiment
 from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.files import is_stream
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.safe_read import is_too_deep
+from model_profiling.core.safe_read import is_too_deep, open_regular
 
 Location = tuple[int | str, ...]
 Parsed = typing.TypeVar("Parsed")
@@ -181,7 +182,8 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a config", "name the .json file in it")
     try:
-        with path.open("rb") as stream:  # works for pipes, too
+        path.stat()
+        with path.open("rb") if is_stream(path) else open_regular(path, follow=True) as stream:
             content = stream.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise InputError(f"{path} is too large for a config", "name the right file")

@@ -449,4 +449,4 @@ def _unquoted(value: object, where: str, remarks: list[Diagnostic], key: str = "
     return numbers if isinstance(value, list) else numbers[0]
 
 
-_INTEGER = re.compile(r"\s*[0-9]{1,9}\s*")
+_INTEGER = re.compile(r"[ \t]*[0-9]{1,9}[ \t]*")

@@ -48,7 +48,7 @@ def _requirements(extra: str) -> list[str]:
         asked = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
-    of_extra = re.compile(rf"""(.+?)\s*;.*\bextra\s*==\s*["']{re.escape(extra)}["']""")
+    of_extra = re.compile(rf"""(.+?) *;.*\bextra *== *["']{re.escape(extra)}["']""")
     return [found[1] for line in asked if (found := of_extra.match(line))]
 
 

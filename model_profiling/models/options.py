@@ -107,7 +107,7 @@ _LIBRARIES = tuple(
     f"{Path(place).resolve()}/lib" for place in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
 )
 _EDGE_OPERATOR = re.compile(r"<EdgeOpOverload: (\S+)>: schema = .*? with args:")
-_QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
+_QUOTED_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
 def is_user_code(filename: str) -> bool:

@@ -170,7 +170,7 @@ def unknown_model(name: str, known: Iterable[str]) -> InputError:
 
 VARIABLE = "SME2PROF_MODELS"
 KIT = Path(__file__).parent
-_REGISTERS = re.compile(r"""register_model\(\s*(?:name\s*=\s*)?["'](\w+)["']""")
+_REGISTERS = re.compile(r"""register_model\(\s{0,99}(?:name *= *)?["'](\w+)["']""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from model_profiling.run.journal import Journal, has_journal, moment
 from model_profiling.run.manifest import Manifest, Part, Session, read_manifest, read_summary_0
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.run.remarks import Diagnostic
+from model_profiling.runner.result import check_program
 from model_profiling.targets import MachineFacts, Target
 from model_profiling.targets.collect import missing_backend, missing_operators
 from model_profiling.targets.protocol import ExtendableTarget, ListingTarget
@@ -121,12 +122,10 @@ def why_once(target: str) -> str:
 
 
 def choose_methods(program: Path, method: str | None) -> tuple[str, ...]:
-    """Return `method`, or else every one that computes something. A program that cannot be read is not
-    judged: running it says what is wrong."""
-    try:
-        found = read_program(program).computing
-    except (FormatError, OSError):
-        found = ()
+    """Return `method`, or else every one that computes something. This reads the program first of all, so
+    what is no program is refused before anything is hashed, made or run."""
+    check_program(program)
+    found = read_program(program).computing
     if method is not None and found and method not in found:
         raise InputError(f"{program.name} has no method {method!r}", f"choose from {listing(found)}")
     return (method,) if method is not None else found or ("forward",)

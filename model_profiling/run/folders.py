@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -47,33 +48,22 @@ def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
 
 
-def meant_run(named: Path) -> Path:
-    """Return the run that `named` means. Documents of the earlier kit write `runs/mac`, where runs are now
-    apart, in `runs/<program>/mac`; and with or without `model_profiling/` in front."""
-    inner = "model_profiling"
-    without = Path(*named.parts[1:]) if named.parts[:1] == (inner,) else named
-    for path in dict.fromkeys((named, without, named if named.is_absolute() else inner / named)):
-        if path.exists():
-            return path
-        if path.parent.name == "runs":
-            found = [run for run in path.parent.glob(f"*/{path.name}") if holds_run(run)]
-            if len(found) == 1:
-                return found[0]
-    return named
-
-
 _ALIKE = 0.35
 _DEEPEST = 64
 """Folders in each other; a run has three. Python walks a thousand at most."""
 
 
 def no_run(named: Path) -> InputError:
-    """Where nothing is; names the run whose path is most alike."""
-    above = next((up for up in named.parents if up.is_dir()), Path())
-    folders = [above] if above.parts else [*Path().glob("out_*/runs"), *Path().glob("*/out_*/runs")]
-    found = [run for folder in folders for run in runs_below(folder)]
-    alike = {run: SequenceMatcher(None, str(named), str(run)).ratio() for run in found}
-    near = max(found, key=alike.__getitem__, default=None)
+    """The error where no run is. It suggests the most similar path of a run in the folder `out_...` that is
+    named (also if that is one folder below this one), or else in this folder, two levels deep."""
+    depth = next((n for n, part in enumerate(named.parts, 1) if part.startswith("out_")), 0)
+    out = Path(*named.parts[:depth])
+    homes = [out / "runs", *Path().glob(f"[!.]*/{glob.escape(out.name)}/runs")] if depth else [Path()]
+    manifests = (
+        each for home in homes for deep in ("*", "*/*") for each in home.glob(f"{deep}/{names.MANIFEST}")
+    )
+    alike = {each.parent: SequenceMatcher(None, str(named), str(each.parent)).ratio() for each in manifests}
+    near = max(alike, key=alike.__getitem__, default=None)
     cure = (
         f"did you mean {near}?"
         if near and alike[near] > _ALIKE

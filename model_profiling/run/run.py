@@ -126,7 +126,7 @@ class Run:
             raise InputError("no dump was given", "give a run directory or .etdump files")
         for path in paths:
             if not path.is_file():
-                raise InputError(f"there is no {path}", "give a run directory or an .etdump file")
+                raise InputError(f"there is no {path}", "correct the path") if path.suffix else no_run(path)
         dumps: list[Dump] = []
         remarks: list[Diagnostic] = []
         opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}

@@ -187,7 +187,7 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
         if "-" not in suite and "security" not in mirror
     ]
     # Other vendors' repositories have the same suites; the distribution's own is at the top of its mirror.
-    top = re.compile(rf"^[a-z+]+://[^/]+/{distribution.family}(-ports)?/$")
+    top = re.compile(rf"^[a-z+]+://[^/\n]+/{distribution.family}(-ports)?/$")
     return next((archive for archive in releases if top.match(archive.mirror)), None) or next(
         iter(releases), None
     )

@@ -22,7 +22,7 @@ from model_profiling.core.progress import current_progress
 _LOOK_EVERY_S = 0.5
 _SMALL = 5e6
 _UNITS = {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
-_DOWNLOADING = re.compile(r"\s*Downloading (\S+?)(?: \(([\d.]+) (bytes|[kMG]B)\))?\s*$")
+_DOWNLOADING = re.compile(r"[ \t]*Downloading (\S+?)(?: \(([\d.]+) (bytes|[kMG]B)\))?[ \t]*$")
 # Silence pip's remarks about the user's own setup; they are not about what is installed here.
 _UNASKED = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",

@@ -25,6 +25,7 @@ def test_the_smoke_test_passes_and_says_so(script, exported, tmp_path: Path) -> 
     lines = done.stdout.splitlines()
     assert lines[0] == f"exported {artifacts / made.pte.name}" and lines[-1] == "success"
     assert sum(line.startswith("pass") for line in lines) >= 10 and "FAIL" not in done.stdout
+    assert str(tmp_path / "runs" / "mac") in lines, "where the documents look for it"
 
 
 def test_the_smoke_test_fails_on_a_broken_environment(script, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ collectd/collectd#3865).
 
 import csv
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from said import refused, says, says_together
 
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import ranges
+from model_profiling.core.formatting import no_command, ranges
 from model_profiling.core.process import run
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.report.data import machine_rows
@@ -35,6 +36,7 @@ from model_profiling.runner.machine import (
 )
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
+from model_profiling.targets.host import cpu_name_from_proc
 from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
@@ -123,6 +125,15 @@ Current cooling devices from HAL:
 
 def said(**texts: str) -> dict[str, dict[str, str]]:
     return {name: {"-": text} for name, text in texts.items()}
+
+
+def test_answers_of_any_form_are_read_in_time() -> None:
+    """A repeat that crosses lines took minutes for as many blank lines."""
+    blank = "\n" * 300_000
+    began = time.process_time()
+    assert phone.read_device(said(dumpsys_battery=blank, dumpsys_thermal=blank)).battery is None
+    assert cpu_name_from_proc(blank) is None and no_command(blank) == blank
+    assert time.process_time() - began < 5
 
 
 def test_a_phone_as_its_services_tell_it() -> None:

@@ -303,7 +303,7 @@ def _step(
         raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it continues from there")
     if not done.ok:
         # CMake prints the place on one line and the error on the next.
-        found = re.search(r"^.*\berror\b.*(?:(?<=:)\s+.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
+        found = re.search(r"^.*\berror\b.*(?:(?<=:)\s{1,99}.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
         error = " ".join(found[0].split()) if found else f"exit code {done.returncode}"
         raise SetupError(f"{title} failed: {error}", f"see {log}")
 

@@ -77,8 +77,8 @@ class Machine:
         invented = (seen_by_runner or frozenset()) - listed - _GUESSED if listed else frozenset()
         signs = (
             (foreign, f"the kernel is one for {self.name}"),
-            (re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo), "the CPU is not an Arm CPU"),
-            (re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo), "the CPU is QEMU's own"),
+            (re.search(r"(?m)^(vendor_id|flags)[ \t]*:", cpuinfo), "the CPU is not an Arm CPU"),
+            (re.search(r"(?m)^CPU implementer[ \t]*:[ \t]*0x0+[ \t]*$", cpuinfo), "the CPU is QEMU's own"),
             (self.text("emulator").strip("0"), "it says that it is an emulator"),
             (not cpuinfo, "its kernel says nothing about the CPU"),
             (invented, f"programs see {', '.join(sorted(invented))}, the kernel does not"),
@@ -114,14 +114,14 @@ class Machine:
         last = re.search(r"(?<![0-9])([0-9]{1,5})$", self.text("online"))
         if last:
             return int(last[1]) + 1
-        return len(re.findall(r"(?m)^processor\s*:", self.text("cpuinfo"))) or None
+        return len(re.findall(r"(?m)^processor[ \t]*:", self.text("cpuinfo"))) or None
 
     @property
     def available_bytes(self) -> int | None:
         return self._memory("MemAvailable")
 
     def _memory(self, name: str) -> int | None:
-        said = re.search(rf"(?m)^{name}:\s+([0-9]{{1,15}}) kB", self.text("meminfo"))
+        said = re.search(rf"(?m)^{name}:[ \t]+([0-9]{{1,15}}) kB", self.text("meminfo"))
         return int(said[1]) * 1024 if said else None
 
     def _system(self) -> str:

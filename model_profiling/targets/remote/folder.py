@@ -304,7 +304,7 @@ _REASONS = (
         "name an Arm machine, or a runner that is built for this one",
     ),
     (
-        r"error while loading shared libraries: ([^\s:]+):|library \"([^\"]+)\" not found",
+        r"error while loading shared libraries: ([^\s:]+):|library \"([^\"\n]+)\" not found",
         "it needs the library {found}, which is not there",
         'link the runner statically, or use runner_path "builtin"',
     ),
