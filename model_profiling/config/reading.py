@@ -123,8 +123,8 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
 
 def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
     yield from config.said_otherwise
-    exported = re.search(r"\b(out_[^/]+)/artifacts/", config.model.as_posix())
-    written = re.search(r"\b(out_[^/]+)/runs\b", config.output_root.as_posix())
+    exported = re.search(r"\b(out_[^/]{1,255})/artifacts/", config.model.as_posix())
+    written = re.search(r"\b(out_[^/]{1,255})/runs\b", config.output_root.as_posix())
     if exported and written and exported[1] != written[1]:
         seen = f"the model is in {exported[1]}, but its results go to {written[1]}, another model's folder"
         yield Diagnostic(None, "output_root", seen, "correct output_root")
