@@ -37,6 +37,7 @@ lint:
 docs:
 	@[ -x build/docs/bin/zensical ] || { python3 -m venv build/docs && \
 	  build/docs/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/docs.txt; }
+	@build/docs/bin/python docs/make_pages.py
 	@build/docs/bin/zensical build --clean --strict
 
 lock:

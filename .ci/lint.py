@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import fcntl
 import graphlib
 import itertools
@@ -11,13 +12,23 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 if sys.version_info >= (3, 11):
+    from re import _compiler as sre_compile
+    from re import _constants as sre
+    from re import _parser as sre_parse
+
     import tomllib
 else:
+    import sre_compile
+    import sre_constants as sre
+    import sre_parse
+
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,6 +130,71 @@ def _imported(tree: ast.Module, modules: Container[str]) -> set[str]:
     return {each for each in found if each in modules}
 
 
+def slow_patterns(root: Path, names: Iterable[str]) -> Iterator[str]:
+    """Regular expressions take time in proportion to a text: a repeat without a bound contains no other, and
+    matches no newline if anything follows, because each line would start a search to the text's end."""
+    looks_like_one = re.compile(r"\\[sSwWdD]|\(\?[:=!<ims]")
+    for name in names:
+        if not name.startswith("model_profiling/") or not name.endswith(".py"):
+            continue
+        tree = ast.parse((root / name).read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+        compiled = {id(call.args[0]) for call in calls if ast.unparse(call.func).startswith("re.")}
+        joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+        inner = {id(part) for node in joined for part in ast.walk(node) if part is not node}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant | ast.JoinedStr) or id(node) in inner:
+                continue
+            pieces = [getattr(piece, "value", "") for piece in getattr(node, "values", [node])]
+            text = "".join(piece if isinstance(piece, str) else "x" for piece in pieces)
+            if id(node) in compiled or looks_like_one.search(text):
+                with contextlib.suppress(re.error), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a question mark of SQL
+                    yield from (f"{name}:{node.lineno}: {why}" for why in _slow(sre_parse.parse(text)))
+
+
+def _slow(pattern: sre_parse.SubPattern) -> Iterator[str]:
+    for count, body, followed in _repeats(pattern, followed=False):
+        if count != sre.MAXREPEAT:
+            continue
+        if any(inner == sre.MAXREPEAT for inner, _, _ in _repeats(body, followed=True)):
+            yield "a repeat in a repeat, both without a bound; give one, as {1,99}"
+        if followed and _matches_newline(body, pattern.state.flags):
+            yield "a repeat that crosses lines before something else; write [ \\t]* or a bound, as {0,99}"
+
+
+Nodes = Iterable[tuple[object, Any]]
+
+
+def _repeats(nodes: Nodes, *, followed: bool) -> Iterator[tuple[int, Nodes, bool]]:
+    """The most times, the body, and whether anything follows, of every repeat."""
+    nodes = list(nodes)
+    for place, (kind, given) in enumerate(nodes, 1):
+        more = followed or place < len(nodes)
+        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT):
+            yield given[1], given[2], more
+        for part in _parts(kind, given):
+            yield from _repeats(part, followed=more or kind in (sre.MAX_REPEAT, sre.MIN_REPEAT))
+
+
+def _parts(kind: object, given: Any) -> Iterable[Nodes]:
+    if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.SUBPATTERN):
+        return [given[-1]]
+    return given[1] if kind is sre.BRANCH else [given[1]] if kind in (sre.ASSERT, sre.ASSERT_NOT) else []
+
+
+def _matches_newline(nodes: Nodes, flags: int) -> bool:
+    for kind, given in nodes:
+        if kind in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY):
+            one = sre_parse.SubPattern(sre_parse.State(), [(kind, given)])
+            one.state.str = ""
+            if sre_compile.compile(one, flags & re.DOTALL).match("\n"):
+                return True
+        elif any(_matches_newline(part, flags) for part in _parts(kind, given)):
+            return True
+    return False
+
+
 def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
     """Every package that pyproject.toml asks for has a row in docs/reference/licences.md."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -130,7 +206,7 @@ def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Path, Iterable[str]], Iterator[str]], ...]
-RULES = private_names, large_files, shadows, asserts, circles, licences
+RULES = private_names, large_files, shadows, asserts, circles, slow_patterns, licences
 
 
 def house_rules(root: Path) -> list[str]:

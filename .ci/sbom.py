@@ -113,7 +113,7 @@ def bill() -> dict[str, Any]:
                 "description": project["description"],
                 "licenses": [{"license": {"id": project["license"]}}],
                 "purl": own,
-                "externalReferences": [{"type": "vcs", "url": project["urls"]["Repository"]}],
+                "externalReferences": [{"type": "vcs", "url": url} for url in project["urls"].values()],
             }
         },
         "components": [component(held, scope(held)) for _, held in sorted(found.items())],

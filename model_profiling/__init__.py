@@ -8,8 +8,22 @@ wheel.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+# A script of a clone that a Python outside of any environment started continues in the clone's .venv. Whether
+# a Python can install the kit is asked of that Python itself.
+if (
+    Path(sys.argv[0]).is_file()
+    and Path(__file__).resolve().parent in Path(sys.argv[0]).resolve().parents
+    and sys.prefix == sys.base_prefix
+    and "--prerequisites" not in sys.argv
+    and (_OWN := Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python").is_file()
+    and _OWN.parent != Path(sys.executable).parent
+):
+    os.execv(_OWN, [str(_OWN), *sys.argv])  # noqa: S606
 
 # Before anything is imported that an older Python cannot read.
 if sys.version_info < (3, 10):  # noqa: UP036

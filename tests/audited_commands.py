@@ -87,31 +87,16 @@ class Audit:
 
 
 def _run(words: list[str]) -> tuple[int, str]:
-    """One command; `bundle` is without the doctor, who starts tools of this machine, and `ask` are the tools
-    for assistants that only read."""
+    """One command; `ask` are the tools for assistants that only read."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        if words[0] == "bundle":
-            code = _bundle(words[1], words[2])
-        elif words[0] == "ask":
+        if words[0] == "ask":
             code = _ask(words[1])
         else:
             from model_profiling.cli.main import main
 
             code = main(words)
     return code, said.getvalue()
-
-
-def _bundle(run_dir: str, out: str) -> int:
-    from model_profiling.core.errors import ProfilingError
-    from model_profiling.workflow.bundle import write_bundle
-
-    try:
-        write_bundle(Path(run_dir), Path(out), diagnosis={})
-    except ProfilingError as problem:
-        print(f"error: {problem}")
-        return 2
-    return 0
 
 
 def _ask(root: str) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from model_profiling.core.safe_read import is_too_deep
 
-Kind = Literal["bytes", "zip", "json", "lines", "text", "named"]
+Kind = Literal["bytes", "zip", "json", "lines", "text", "named", "placed"]
 
 LONGEST = 400_000
 """No damage makes a file longer: what grows without end says nothing about a reader."""
@@ -61,7 +61,7 @@ def damaged(kind: Kind, data: bytes, others: Sequence[bytes], chance: random.Ran
     """`data` after one to a few accidents of its kind; `others` are files to splice with."""
     made = _BY_KIND[kind](data, others, chance)
     # Every format also meets damage that knows nothing of it.
-    if kind not in ("bytes", "named") and chance.random() < 0.15:
+    if kind not in ("bytes", "named", "placed") and chance.random() < 0.15:
         made = _bytes(made, others, chance)
     return made[:LONGEST]
 
@@ -329,6 +329,67 @@ def _named(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes
     return name + b"\0" + _BY_KIND[kind](content, alike, chance)
 
 
+_PIECES = (
+    *(
+        "..",
+        "/",
+        "%2F",
+        "%2f",
+        "%252F",
+        "%5C",
+        "\\",
+        "@",
+        "%@",
+        "settings.json",
+        "~",
+        "$HOME",
+        "`id`",
+        "$(id)",
+    ),
+    *(
+        "\n",
+        "\r",
+        "\t",
+        "\x1b[2J",
+        "\x7f",
+        "\u202e",
+        "\u2028",
+        "\udcff",
+        " ",
+        "-",
+        "--out=",
+        "'",
+        '"',
+        "|",
+        "*",
+        "{}",
+    ),
+    *(
+        "%s",
+        "%n",
+        "CON",
+        "NUL",
+        "a" * 120,
+        "\u00e9" * 60,
+        ".",
+        ".part",
+        ".json",
+        ".etdump",
+        ".log",
+        "report",
+        "_t1",
+    ),
+)
+
+
+def _placed(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes:
+    """Words that name a kind of file, a place and a command, each from another row, and a hostile name."""
+    rows = [chance.choice(others).split(b"\0") for _ in data.split(b"\0")]
+    words = [row[place] for place, row in enumerate(rows)]
+    name = "".join(chance.choice(_PIECES) for _ in range(chance.choice((1, 2, 4, 8, 12))))
+    return b"\0".join((*words[:-1], name.encode("utf-8", "surrogateescape")))
+
+
 _ENDINGS: dict[bytes, Kind] = {b"json": "json", b"jsonl": "lines", b"csv": "text", b"log": "text"}
 _BY_KIND: dict[Kind, Callable[[bytes, Sequence[bytes], random.Random], bytes]] = {
     "bytes": _bytes,
@@ -337,4 +398,5 @@ _BY_KIND: dict[Kind, Callable[[bytes, Sequence[bytes], random.Random], bytes]] =
     "lines": _lines,
     "text": _text,
     "named": _named,
+    "placed": _placed,
 }

@@ -12,6 +12,7 @@ import zipfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from attack.kinds import OF_KINDS
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from attack.verb_readers import OF_VERBS
 from model_profiling.analysis.input_files import analyse_timeline, read_latencies
@@ -288,5 +289,6 @@ READERS: tuple[Reader, ...] = (
     Reader("validate", "named", 10, files_of_run, _validate),
     Reader("report", "named", 10, files_of_run, _report),
     *OF_VERBS,
+    *OF_KINDS,
 )
 BY_NAME = {reader.name: reader for reader in READERS}

@@ -54,7 +54,7 @@ from model_profiling.workflow import compare, skills, try_change
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare_language import _language_cases
 from model_profiling.workflow.report import parse_tools, write_for_tools
-from model_profiling.workflow.scrubbed_copy import copy_runs, make_scrubber
+from model_profiling.workflow.share import share_report
 
 _SWEEP = {
     "name": "s",
@@ -234,8 +234,7 @@ def _for_tools(data: bytes, folder: Path) -> None:
 
 
 def _shared(data: bytes, folder: Path) -> None:
-    shutil.rmtree(folder / "shared", ignore_errors=True)
-    copy_runs([replaced(data, RUN, folder)], folder / "shared", make_scrubber())
+    share_report([replaced(data, RUN, folder)], folder / "shared.zip", archive=True)
 
 
 def _exports() -> list[bytes]:

@@ -75,7 +75,9 @@ _XNN_ROLES = {
 _ROLE_OF = {operation: role for role, words in _XNN_ROLES.items() for operation in words.split()}
 
 _XNN_DTYPE = re.compile(r"(p?f\d+|bf16|p?q[a-z]\d+|q[bc]\d+u?w|qb4|[sux]\d+|xx|f32acc|to)")
-_XNN_NAME = re.compile(r"xnn_(?P<head>\w+?)_ukernel(?:_(?P<shape>[^_]+(?:_[^_]+)*?))?__(?P<arch>\w+)")
+_XNN_NAME = re.compile(
+    r"xnn_(?P<head>\w+?)_ukernel(?:_(?P<shape>[^_\n]+(?:_[^_\n]{1,99})*?))?__(?P<arch>\w+)"
+)
 _TILE = re.compile(r"\d+x\d+v?|\d+p\d*[cx]?\d*v?|u\d+v?")
 
 _KAI_NAME = re.compile(r"kai_(?:run|kernel)_(?P<body>\w+)")

@@ -60,7 +60,7 @@ _LOGCAT = re.compile(
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d{1,9}) +\d+ [VDIWEF] XNNPACK *: "
     r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d{1,9})\): )(?P<message>.*)"
 )
-_CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^']+)'")
+_CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^'\n]+)'")
 _RUNNING = re.compile(
     r"(?P<skip>skip )?running operator (?P<index>\d{1,9}):(?P<part>\d{1,9}) \((?P<name>.+)\)"
 )

@@ -31,7 +31,7 @@ from model_profiling.workflow.analyse import analyse, write_analysis
     sme2prof analyze someones_dump.etdump --model their_model.pte --times hardware""",
     facts=True,
 )
-@click.argument("run_dir", type=frame.RUN)
+@click.argument("run_dir", type=frame.PATH)
 @click.option("--model", type=frame.PATH, show_default="searched for", help="The .pte that was run.")
 @click.option(
     "--etrecord", type=frame.PATH, show_default="the one beside the .pte", help="The .etrecord of that .pte."

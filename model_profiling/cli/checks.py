@@ -65,7 +65,7 @@ def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None,
 
 
 @frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)
-@click.argument("run_dir", type=frame.RUN)
+@click.argument("run_dir", type=frame.PATH)
 def validate_command(run_dir: Path, as_json: bool) -> int:
     """Check that the run in RUN_DIR is complete and that its figures add up; each problem has its fix.
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
     facts=True,
 )
-@click.argument("a", type=frame.RUN)
-@click.argument("b", type=frame.RUN, required=False)
+@click.argument("a", type=frame.PATH)
+@click.argument("b", type=frame.PATH, required=False)
 @click.option(
     "--against",
     metavar="store:BASELINE",
@@ -117,10 +117,10 @@ def compare_command(
 ) -> int:
     """Say which of A and B is faster, how sure that is, and what else differs.
 
-    A and B are run directories, .etdump files, metrics.json or _robust_stats.json, or two folders of
-    `sme2prof llm`, whose cases are compared one by one. Two programs (.pte) are
-    measured first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be
-    answered, it exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
+    A and B are run directories or folders with one run, .etdump files, metrics.json or _robust_stats.json, or
+    two folders of `sme2prof llm`, whose cases are compared one by one. Two programs (.pte) are measured
+    first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be answered, it
+    exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
     aspects: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
     gates: Gates = {

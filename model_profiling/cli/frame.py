@@ -67,7 +67,7 @@ class _Command(click.Command):
 
 
 _FIRST = re.compile(r"(--[\w-]+), --[\w-]+")
-_LIMITS = re.compile(r"(; |  \[)[^;\[\]]*\bx\b[^;\[\]]*\]$")
+_LIMITS = re.compile(r"(; |  \[)[^;\[\]\n]*\bx\b[^;\[\]\n]*\]$")
 
 
 def _in_one_style(text: str) -> str:
@@ -94,23 +94,6 @@ class _NamedPath(click.Path):
         named = files.as_path(value)
         super().convert(named, param, ctx)
         return named
-
-
-class _RunPath(_NamedPath):
-    """A run, also where documents of the earlier kit say that it is."""
-
-    def convert(
-        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
-        named = super().convert(value, param, ctx)
-        if named.exists():
-            return named
-        from model_profiling.run.folders import meant_run
-
-        meant = meant_run(named)
-        if meant != named:
-            warn(f"there is no {named}: taking {meant}")
-        return meant
 
 
 class IntRange(click.IntRange):
@@ -185,7 +168,6 @@ def _as_factors(_context: click.Context, _option: click.Parameter, text: str | N
 
 
 PATH = _NamedPath(readable=False, path_type=Path)
-RUN = _RunPath(readable=False, path_type=Path)
 
 
 def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ def _said(numbers: Sequence[int]) -> str:
 @frame.command(
     "llm",
     example="""sme2prof llm tiny_llama
+    sme2prof llm tiny_llama --quick
     sme2prof llm my_model.pte --prompt 64,256 --context 0,512
     sme2prof llm my_model.pte --threads 2 --budget 30""",
     facts=True,
@@ -58,6 +59,12 @@ def _said(numbers: Sequence[int]) -> str:
     metavar="SECONDS",
     show_default=f"{BUDGET_S:g}",
     help="Time limit for each prompt and each position (minimum six launches).",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="First look: the shortest prompt and the first token of the answer, 6 s each, with wider intervals "
+    "(a value you give wins).",
 )
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
 @frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")

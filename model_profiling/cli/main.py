@@ -30,7 +30,6 @@ GROUPS = {
         "report": "Write a run's report as HTML and Markdown; --share to send it.",
         "analyze": "Write where the time went as CSV and JSON, from any ETDump.",
         "validate": "Check that a run is complete and that its figures add up.",
-        "bundle": "Pack a run for a bug report, without private details.",
     },
     "Many runs": {
         "sweep": "Measure many models, number formats and threads on many devices.",
@@ -52,7 +51,6 @@ GROUPS = {
 """Each command's one-line summary, in README's groups and order: the daily ones first."""
 COMMANDS = [name for group in GROUPS.values() for name in group]
 _FILES = {
-    "bundle": "report",
     "doctor": "checks",
     "export": "models",
     "history": "query",

@@ -76,6 +76,7 @@ def _said_of(entry: ModelEntry) -> Iterator[str]:
     "onboard",
     example="""sme2prof onboard my_model
     sme2prof onboard my_model --check
+    sme2prof onboard my_model --example
     sme2prof onboard my_model --dir ~/models""",
     facts=True,
 )
@@ -87,21 +88,24 @@ def _said_of(entry: ModelEntry) -> Iterator[str]:
     show_default="the kit's models in a clone, else this folder",
     help="Where to make the folder, or to find it.",
 )
-@click.option("--check", is_flag=True, help="Export and run the model, and list what is left to do.")
-def onboard_command(name: str, place: Path | None, check: bool, as_json: bool) -> int:
-    """Make a folder for a new model NAME: a working, registered and tested example to fill in.
+@click.option("--example", is_flag=True, help="A longer one that shows what real models need.")
+@click.option("--check", is_flag=True, help="Test, export and run the model, and list what is left to do.")
+def onboard_command(name: str, place: Path | None, example: bool, check: bool, as_json: bool) -> int:
+    """Make a folder for a new model NAME: two methods to fill in, registered and with a test.
 
-    Nothing is overwritten. --check exports the model in every dtype it is registered for, compares it with
-    PyTorch, and runs it here for some seconds; NAME can then be anything that `sme2prof export` takes. Exits
-    with 1 if the model does not export or run, or if its outputs differ from PyTorch's.
+    Nothing is overwritten. --check runs the folder's own test, exports the model in every dtype it is
+    registered for, compares it with PyTorch, and runs it here for some seconds; NAME can then be anything
+    that `sme2prof export` takes. Exits with 1 if one of these fails, or if parts of the template are left.
     """
-    return _check(name, place, as_json=as_json) if check else _make(name, place, as_json=as_json)
+    if check and example:
+        raise click.UsageError("--example is for a new folder: leave out --check")
+    return _check(name, place, as_json=as_json) if check else _make(name, place, example, as_json=as_json)
 
 
-def _make(name: str, place: Path | None, *, as_json: bool) -> int:
+def _make(name: str, place: Path | None, example: bool, *, as_json: bool) -> int:
     from model_profiling.workflow.onboard import make_model_folder
 
-    made = make_model_folder(name, place)
+    made = make_model_folder(name, place, example=example)
     frame.warn_of_skipped_models(name)
     if as_json:
         frame.facts(made.as_dict())
@@ -150,7 +154,12 @@ def _check(name: str, place: Path | None, *, as_json: bool) -> int:
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="What runs it."
 )
-@click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL/artifacts", help="Folder for the files.")
+@click.option(
+    "--outdir",
+    type=frame.FOLDER,
+    show_default="out_MODEL/artifacts",
+    help="Folder for the files themselves (that of `profile` gets artifacts/ and runs/).",
+)
 @click.option("--name", show_default="the model's name", help="Name for the files.")
 @click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")

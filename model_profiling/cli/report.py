@@ -1,9 +1,8 @@
-"""`sme2prof report`, `bundle` and `view`: show a run, and send it."""
+"""`sme2prof report` and `view`: show a run, and send it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,47 +11,17 @@ import click
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
-from model_profiling.core import files
 from model_profiling.core.formatting import plural
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
 from model_profiling.run.evidence import Factors
 from model_profiling.run.folders import expand_runs
-from model_profiling.workflow.bundle import Bundle, Shared, share_report, write_bundle
 from model_profiling.workflow.measure import use_factors
 from model_profiling.workflow.report import combined_page, write_combined_report, write_report
-from model_profiling.workflow.scrubbed_copy import ShareOptions
+from model_profiling.workflow.share import Shared, share_report
 
 if TYPE_CHECKING:
     from model_profiling.report.data import ReportData
-    from model_profiling.report.scrubbing import Replaced
-
-
-# Shared by `report --share` and `bundle`.
-
-
-def scrub_options(function: frame.Function) -> frame.Function:
-    rename = click.option("--rename", metavar="NAME", help="Call the model NAME in the copy.")
-    keep = click.option(
-        "--keep",
-        multiple=True,
-        metavar="WORD",
-        help="Do not replace this word: it is not private (repeatable).",
-    )
-    return rename(keep(function))
-
-
-def say_replaced(replaced: Sequence[Replaced]) -> None:
-    """List what was replaced, with the originals: the person at this terminal has to check it."""
-    from model_profiling.report.scrubbing import left_out_lines
-
-    rows = [(found.placeholder, found.kind, found.original) for found in replaced if found.placeholder]
-    if rows:
-        frame.table(("placeholder", "kind", "replaced"), rows)
-    for line in left_out_lines(replaced):
-        frame.say(f"left out: {line}")
-    if not replaced:
-        frame.say("nothing had to be replaced")
 
 
 @frame.command(
@@ -62,10 +31,11 @@ def say_replaced(replaced: Sequence[Replaced]) -> None:
     sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md
     sme2prof report out_toy_cnn/runs
     sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto,speedscope
-    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share""",
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --zip --out for_the_issue.zip""",
     facts=True,
 )
-@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.RUN)
+@click.argument("run_dirs", metavar="RUN_DIR...", nargs=-1, required=True, type=frame.PATH)
 @click.option(
     "--out",
     type=frame.FILE,
@@ -75,9 +45,17 @@ def say_replaced(replaced: Sequence[Replaced]) -> None:
 @click.option("--title", show_default="the model and where it ran", help="The first heading.")
 @for_tools.tools_option
 @click.option(
-    "--share", is_flag=True, help="Write shared_report.html instead: a copy to send, without private details."
+    "--share", is_flag=True, help="Write shared_report.html instead: a page to send, without private details."
 )
-@scrub_options
+@click.option(
+    "--zip",
+    "archive",
+    is_flag=True,
+    help="Write shared_run.zip instead: that page and the figures behind it.",
+)
+@click.option(
+    "--with-source", is_flag=True, help="Also share the file name and line that operators come from."
+)
 @frame.times_option
 @frame.factor_option
 def report_command(
@@ -87,8 +65,8 @@ def report_command(
     out: Path | None,
     factors: Factors | None,
     share: bool,
-    rename: str | None,
-    keep: tuple[str, ...],
+    archive: bool,
+    with_source: bool,
     as_json: bool,
     **asked: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
@@ -96,21 +74,26 @@ def report_command(
 
     RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs. Several runs get one page;
     for a verdict on what changed between two, use `sme2prof compare`. `sme2prof view` opens the same page in
-    the browser. --share writes one page to send; `sme2prof bundle` packs the whole run.
+    the browser. --share and --zip write what you can send: figures, operators, kernels and the kind of
+    machine, without your names, paths, commands and logs.
     """
     named, run_dirs = run_dirs, expand_runs(run_dirs)
-    if (rename or keep) and not share:
-        raise click.UsageError("--rename and --keep need --share")
+    share = share or archive
+    if with_source and not share:
+        raise click.UsageError("--with-source needs --share or --zip")
     if share and tools:
-        words = "--share and --for exclude each other: files for tools hold paths and source lines"
-        raise click.UsageError(words)
+        raise click.UsageError(
+            "--for makes files that hold paths and source lines: leave out --share and --zip"
+        )
     with shown_progress() as progress:
         if factors is not None:
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
         if share:
-            options = ShareOptions(rename, keep)
-            _say_shared(share_report(run_dirs, out, options=options, **asked, progress=progress), as_json)
+            shared = share_report(
+                run_dirs, out, **asked, with_source=with_source, archive=archive, progress=progress
+            )
+            _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:
             path, data = write_report(run_dirs[0], out=out, **asked, progress=progress)
@@ -147,65 +130,25 @@ def _say_answers(runs: Sequence[ReportData]) -> None:
 
 def _say_shared(shared: Shared, as_json: bool) -> None:
     if as_json:
-        replaced = list(map(asdict, shared.replaced))
-        frame.facts({"schema_version": 1, "report": str(shared.path), "replaced": replaced})
+        frame.facts(
+            {
+                "schema_version": 1,
+                "zip" if shared.files else "report": str(shared.path),
+                "files": list(shared.files),
+                "renamed": dict(shared.renamed),
+                "left_out": list(shared.left_out),
+            }
+        )
         return
-    say_replaced(shared.replaced)
+    for problem in shared.left_out:
+        frame.warn(f"left out: {problem}")
+    if shared.renamed:
+        frame.table(("experiment", "called"), list(shared.renamed.items()))
+    if shared.files:
+        frame.say_wrote(shared.path, f": {plural(len(shared.files), 'file')}")
+        return
     for written in pages(shared.path):
         frame.say_wrote(written)
-
-
-@frame.command(
-    "bundle",
-    example="""sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux
-    sme2prof bundle out_toy_cnn/runs/xnnpack_fp16/linux --out for_the_issue.zip --rename some_model""",
-    facts=True,
-)
-@click.argument("run_dir", metavar="RUN_DIR", type=frame.RUN)
-@click.option("--out", type=frame.FILE, show_default="MODEL_PLATFORM_bundle.zip", help="File to write.")
-@click.option("--with-program", is_flag=True, help="Also pack the .pte, which holds the model's weights.")
-@scrub_options
-def bundle_command(
-    *, run_dir: Path, out: Path | None, with_program: bool, as_json: bool, **scrubbing: Any
-) -> None:
-    """Pack the run in RUN_DIR for a bug report, and list what is in it and what was left out.
-
-    Paths, names of people and machines, serials and source text are replaced in every file, and the result is
-    checked. Unpacked, it is a run directory with the same figures. `sme2prof report --share` writes only the
-    page.
-    """
-    with shown_progress() as progress:
-        progress.stage("packing")
-        options = ShareOptions(**scrubbing)
-        bundle = write_bundle(run_dir, out, options=options, with_program=with_program, progress=progress)
-    if not as_json:
-        _say(bundle)
-        return
-    frame.facts(
-        {
-            "schema_version": 1,
-            "bundle": str(bundle.path),
-            "files": list(map(asdict, bundle.files)),
-            "left_out": [{"file": name, "why": why} for name, why in bundle.left_out],
-            "replaced": list(map(asdict, bundle.replaced)),
-        }
-    )
-
-
-def _say(bundle: Bundle) -> None:
-    kinds: dict[tuple[str, str], list[int]] = {}
-    for found in bundle.files:
-        ending = Path(found.name).suffix
-        # One line for each file at the top level, one for each kind of file below it.
-        name = found.name if "/" not in found.name else f"*/*{ending}"
-        kinds.setdefault((name, found.what), []).append(found.bytes)
-    rows = [(str(len(sizes)), f"{sum(sizes):,}", name, what) for (name, what), sizes in kinds.items()]
-    frame.table(("files", "bytes", "name", "holds"), rows)
-    for name, why in bundle.left_out:
-        frame.say(f"left out: {name} ({why})")
-    say_replaced(bundle.replaced)
-    size = "" if files.is_stream(bundle.path) else f", {bundle.path.stat().st_size:,} bytes"
-    frame.say_wrote(bundle.path, f": {plural(len(bundle.files), 'file')}{size}")
 
 
 @frame.command(
@@ -229,8 +172,7 @@ def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) 
     from model_profiling.workflow.view import open_page, page_to_view
 
     with shown_progress() as progress:
-        meant = place if "://" in place else str(frame.RUN.convert(place, None, None))
-        page = page_to_view(meant, out, progress)
+        page = page_to_view(place, out, progress)
     reason = "--no-browser" if no_browser else open_page(page.path)
     if as_json:
         frame.facts(

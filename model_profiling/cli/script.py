@@ -15,7 +15,6 @@ from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import run_reporting_failures
 from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.stdio import checked_output
-from model_profiling.run.folders import meant_run
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -113,7 +112,7 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
     parser.add_argument("--android-dir", type=Path, help="the run directory of a phone")
     parser.add_argument("--model-name", help="the model, for the first heading; runs know theirs")
     options, rest = parser.parse_known_args(argv)
-    two = [meant_run(path) for path in (options.mac_dir, options.android_dir) if path]
+    two = [path for path in (options.mac_dir, options.android_dir) if path]
     there = [path for path in two if path.exists()]
     if not options.run_dirs and not there:
         missing = f"there is neither {two[0]} nor {two[-1]}" if len(set(two)) > 1 else "no run is named"

@@ -23,7 +23,7 @@ _MOST_SHOWN = 10_000
     sme2prof store add out_toy_cnn/runs/xnnpack_fp16/linux --tag release-1.2 --store team_store""",
     facts=True,
 )
-@click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=frame.RUN)
+@click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=frame.PATH)
 @frame.store_option
 @click.option("--commit", show_default="CI's, else git's here", help="Commit of the code that was measured.")
 @click.option("--branch", show_default="CI's, else git's here", help="Branch of that commit.")

@@ -30,7 +30,7 @@ from model_profiling.workflow.try_change import (
     sme2prof try out_my_model/runs/xnnpack_fp16/linux outside-delegates --budget 60""",
     facts=True,
 )
-@click.argument("run_dir", type=frame.RUN)
+@click.argument("run_dir", type=frame.PATH)
 @click.argument("finding", default="")
 @click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
 @frame.threads_option

@@ -15,7 +15,6 @@ from model_profiling.config.settings import SYNONYMS, Inputs, ProfileConfig, Sch
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig, parse_sweep
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream, json_text, write_out
-from model_profiling.core.formatting import plural
 from model_profiling.core.number_formats import USUAL
 from model_profiling.models import registry
 from model_profiling.run.names import run_home
@@ -102,23 +101,14 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
     if wanted.runner_on is not None:
         asked["mode"] = "rounds"  # an executor_runner cannot take turns
     schedule = {name: value for name, value in asked.items() if value is not None}
-    pairs = [
-        {
-            "baseline": {"experiment": f"{wanted.kind}_sme2_off", "threads": threads},
-            "candidate": {"experiment": f"{wanted.kind}_sme2_on", "threads": threads},
-            "label": f"SME2 on vs off, {plural(threads, 'thread')}",
-        }
-        for threads in wanted.threads
-    ]
     return {
         "schema_version": 1,
         "model": _relative(wanted.model, folder),
         "output_root": _relative(wanted.root, folder),
         "target": target_settings(wanted.target),
         **wanted.case,
-        "schedule": schedule,
+        **({"schedule": schedule} if schedule else {}),
         "experiments": new_experiments(wanted, folder),
-        "analysis": {"compare_pairs": pairs},
     }
 
 
@@ -135,7 +125,7 @@ def _experiment(wanted: NewConfig, switch: str, mode: str, folder: Path) -> dict
         "name": f"{wanted.kind}_sme2_{switch}" + ("_trace" if traced else ""),
         "runner_path": "builtin" if runner is None else _relative(runner, folder),
         "sme2": switch,
-        "mode": mode,
+        **({"mode": mode} if traced else {}),
         "runs": 1 if traced else wanted.runs,
         "warmup": 0 if traced else wanted.warmup,
         "threads": list(wanted.threads[:1] if traced else wanted.threads),

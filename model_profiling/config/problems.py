@@ -15,13 +15,16 @@ from pydantic_core import ErrorDetails
 from model_profiling.config.settings import SYNONYMS, Experiment
 from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.files import is_stream
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.safe_read import is_too_deep
+from model_profiling.core.safe_read import is_too_deep, open_regular
 
 Location = tuple[int | str, ...]
 Parsed = typing.TypeVar("Parsed")
 
 _MOST_PROBLEMS = 200
+_MOST_NAMED = 5
+"""In one line."""
 _LONGEST_KEY = 80
 
 
@@ -39,14 +42,16 @@ class Problem:
 
 
 def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | None = None) -> Parsed:
-    """Return `parsed`, or raise InputError with the first problem; `path` is the file, if there is one."""
+    """Return `parsed`, or raise InputError with its problems; `path` is the file, if there is one."""
     if parsed is not None and not problems:
         return parsed
-    first = problems[0]
-    if path is None:
-        raise InputError(first.text, first.fix)
-    more = f" (1 of {len(problems)} problems, `sme2prof config check` lists all)" if problems[1:] else ""
-    raise InputError(f"{path}: {first.text}{more}", first.fix)
+    first, others = problems[0], problems[1:_MOST_NAMED]
+    start = f"{path}: " if path else ""
+    fix = [first.fix, *(f"({number}) {each.text}; {each.fix}" for number, each in enumerate(others, 2))]
+    if len(problems) > _MOST_NAMED:
+        fix.append("`sme2prof config check` lists all")
+    count = f"{len(problems)} problems: (1) " if others else ""
+    raise InputError(f"{start}{count}{first.text}", "; ".join(fix))
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
@@ -177,7 +182,8 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a config", "name the .json file in it")
     try:
-        with path.open("rb") as stream:  # works for pipes, too
+        path.stat()
+        with path.open("rb") if is_stream(path) else open_regular(path, follow=True) as stream:
             content = stream.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise InputError(f"{path} is too large for a config", "name the right file")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,7 +26,7 @@ from model_profiling.config.settings import (
     target_settings,
 )
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import did_you_mean, plural
+from model_profiling.core.formatting import did_you_mean, plural, with_threads
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject
@@ -101,7 +102,11 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
     """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
     if not config.analysis.compare_pairs:
         timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-        return natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
+        natural = natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
+        if len(timing) != 2:
+            return natural
+        label = "SME2 on vs off"  # of the only two
+        return tuple(replace(pair, label=with_threads(label, pair.candidate.threads)) for pair in natural)
     by_name = {experiment.name: experiment for experiment in config.experiments}
 
     def series(side: Side) -> Series:
@@ -118,6 +123,11 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
 
 def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
     yield from config.said_otherwise
+    exported = re.search(r"\b(out_[^/]{1,255})/artifacts/", config.model.as_posix())
+    written = re.search(r"\b(out_[^/]{1,255})/runs\b", config.output_root.as_posix())
+    if exported and written and exported[1] != written[1]:
+        seen = f"the model is in {exported[1]}, but its results go to {written[1]}, another model's folder"
+        yield Diagnostic(None, "output_root", seen, "correct output_root")
     timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
@@ -439,4 +449,4 @@ def _unquoted(value: object, where: str, remarks: list[Diagnostic], key: str = "
     return numbers if isinstance(value, list) else numbers[0]
 
 
-_INTEGER = re.compile(r"\s*[0-9]{1,9}\s*")
+_INTEGER = re.compile(r"[ \t]*[0-9]{1,9}[ \t]*")

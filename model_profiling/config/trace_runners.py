@@ -37,7 +37,7 @@ def traced_as_known(config: ProfileConfig, known: Sequence[str]) -> tuple[Profil
         what = f"{experiment.runner_path} writes XNNPACK's log ({why}), so its times are not latencies"
         cure = "name a runner built without that log"
         if "mode" in experiment.model_fields_set:
-            fix = f'set mode to "xnntrace", or {cure}'
+            fix = f"leave mode out, or {cure}"
             problems.append(Problem(f"experiments[{place}].mode", f'is "timing", but {what}', fix))
         experiments[place] = experiment.model_copy(update={"mode": "xnntrace"})
         seen = f"{what}: read as mode xnntrace, which shows kernels and is not compared"

@@ -3,8 +3,8 @@
 Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed into
 place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular file
 is ever replaced. The few files written in place (locks, journals) are opened by `open_in_place`. An output
-that a user names may be a device or a pipe: `writing_to` handles those. Paths from callers come in through
-`as_path`.
+that a user names may be standard output, another open file or a device of the system: `writing_to` handles
+those. Paths from callers come in through `as_path`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from model_profiling.core.errors import InputError, InUseError, WrongTypeError, system_reason
-from model_profiling.core.safe_read import kind_of
+from model_profiling.core.safe_read import kind_of, open_regular
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,6 +38,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 STDOUT = Path("/dev/stdout")
 """What a user writes as `-`."""
 _OPEN_FILE = re.compile(r"/dev/(?:fd/(\d{1,9})|(stdin|stdout|stderr))|/proc/self/fd/(\d{1,9})")
+_DEVICES = Path("/dev")
 _STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
 
 _CURES = {
@@ -192,8 +193,9 @@ def open_in_place(path: Path) -> int:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether `path` is a device, a pipe or a file that this process holds open."""
-    return _open_file(path) is not None or _kind_at(path) in ("a named pipe", "a device")
+    """Whether `path` is a file that this process holds open, or a device in `/dev`. Pipes and devices
+    elsewhere may lie in a folder that somebody sent, under the name of a report."""
+    return _open_file(path) is not None or (path.parent == _DEVICES and _kind_at(path) == "a device")
 
 
 def is_stdout(path: Path) -> bool:
@@ -215,7 +217,7 @@ def _open_file(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream to a user's output: a file is written whole or not at all, a device or pipe directly."""
+    """Yield a stream to a user's output: a file is written whole or not at all, a stream directly."""
     if not is_stream(path):
         with replacing(path) as part, part.open("wb") as stream:
             yield stream
@@ -299,7 +301,7 @@ def move(source: Path, path: Path) -> None:
 
 def sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_regular(path, follow=True) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -149,7 +149,7 @@ def rounded_parts(parts: Sequence[float], whole: float, decimals: int) -> list[f
 # Names and messages come from other people's files and machines. Some characters control a terminal, others
 # deceive a reader. Everything is made visible here before it is shown.
 
-_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|#(?=#\w*\[)")
+_COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\w*\[)")
 _NOT_ASCII = re.compile(r"[^ -~\n\t]")
 _LONGEST_WORD, _SHOWN = 1024, 100
 # Controls, format characters (which change the writing direction, join or hide), lone surrogates, and line

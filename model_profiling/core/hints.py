@@ -48,7 +48,7 @@ def _requirements(extra: str) -> list[str]:
         asked = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
-    of_extra = re.compile(rf"""(.+?)\s*;.*\bextra\s*==\s*["']{re.escape(extra)}["']""")
+    of_extra = re.compile(rf"""(.+?) *;.*\bextra *== *["']{re.escape(extra)}["']""")
     return [found[1] for line in asked if (found := of_extra.match(line))]
 
 
@@ -72,18 +72,9 @@ def build_runners() -> str:
 
 
 def document(name: str) -> str:
-    """A page of `docs/`: its path in a clone, else its web address."""
-    if (_CLONE / "docs" / name).is_file():
-        return f"docs/{name}"
-    from importlib import metadata
-
-    try:
-        installed = metadata.metadata(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return f"docs/{name} in a clone of the kit"
-    addresses = dict(url.split(", ", 1) for url in installed.get_all("Project-URL") or ())
-    version = installed["Version"]
-    return f"{addresses['Repository']}/blob/{'HEAD' if 'dev' in version else f'v{version}'}/docs/{name}"
+    """A page of `docs/`: its path in a clone."""
+    there = (_CLONE / "docs" / name).is_file()
+    return f"docs/{name}" if there else f"docs/{name} in a clone of the kit"
 
 
 def python(*words: str) -> str:

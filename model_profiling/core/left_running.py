@@ -1,7 +1,8 @@
 """Finds and ends everything that a subprocess started, even when this process is killed.
 
 A process group misses children that call `setsid`, so every launch has a mark in its environment, which all
-its children inherit. A child that drops its environment, session, group and parents all at once is not found.
+its children inherit. On Linux this process also adopts what outlives its parent below it: a child that drops
+its environment, session, group and parents all at once is found there, as long as this process lives.
 macOS hides the environment of protected programs; there, groups and parents have to do.
 
 A keeper, this file run as a script, is told what is launched and what has ended. When this process ends in
@@ -27,6 +28,7 @@ _PATIENCE_S = 2.0
 _PAUSE_S = 0.002
 # Between `fork` and `exec` a process still shows its parent's environment.
 _UNTIL_EXEC_S = 0.1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
@@ -38,40 +40,65 @@ def new_mark() -> str:
     return os.urandom(8).hex()
 
 
+def adopt_orphans() -> None:
+    """Become the parent of every process below this one whose own parent ends, where the system can."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # no file can be opened; starting anything will say so
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def end_all(pid: int, mark: str) -> None:
     """Kill process `pid`, if it still runs, and everything started under `mark`; 0 means no process."""
     until = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < until and _kill_started(pid, mark):
+    killed: set[int] = set()
+    while time.monotonic() < until and (found := _kill_started(pid, mark)):
+        killed |= found
         time.sleep(_PAUSE_S)
+    for each in killed - {pid}:  # `pid` has somebody who waits for it; those that were adopted have nobody
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(each, os.WNOHANG) == (0, 0) and time.monotonic() < until:
+                time.sleep(_PAUSE_S)
 
 
-def _kill_started(pid: int, mark: str) -> bool:
-    """Return whether there was anything to kill."""
+def _kill_started(pid: int, mark: str) -> set[int]:
+    """Return what there was to kill."""
     try:
         import psutil  # type: ignore[import-untyped]
     except ImportError:  # during setup, before any package is installed: its group has to do
         if pid:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
-        return False
+        return set()
 
     def belongs(each: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error, OSError):
             if each.pid == os.getpid() or each.status() == psutil.STATUS_ZOMBIE:
                 return False
             related = (each.pid, os.getpgid(each.pid), os.getsid(each.pid)) if pid else ()
-            return pid in related or mark in each.environ().get(MARK, "")
+            marks = each.environ().get(MARK)
+            return pid in related or (is_adopted(each) if marks is None else mark in marks)
         return False
 
-    killed = False
+    def is_adopted(each: psutil.Process) -> bool:
+        """What this process starts itself stays in its session or has a mark, but for the moment before
+        `exec`, when it still has our command line."""
+        other_session = each.ppid() == os.getpid() and os.getsid(each.pid) != os.getsid(0)
+        return sys.platform == "linux" and other_session and each.cmdline() != psutil.Process().cmdline()
+
+    killed = set()
     with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
         for found in filter(belongs, psutil.process_iter()):
-            with contextlib.suppress(psutil.Error):  # it has gone, or belongs to another user, as with sudo
-                for child in found.children(recursive=True):
-                    child.kill()
+            children = []
             with contextlib.suppress(psutil.Error):
-                found.kill()
-                killed = True
+                children = found.children(recursive=True)
+            for each in (*children, found):
+                with contextlib.suppress(
+                    psutil.Error
+                ):  # it has gone, or belongs to another user, as with sudo
+                    each.kill()
+                    killed.add(each.pid)
     return killed
 
 
@@ -114,6 +141,7 @@ class Keeper:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",  # the current folder may be deleted
+                    env=marked(os.environ, "keeper"),
                     start_new_session=True,  # out of reach of the terminal's keys
                 )
                 line = "".join(f"{mark} {pid}\n" for mark, pid in self._running.items())

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
+from model_profiling.export.overflow import DoesNotRun, Search, count_not_finite, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
 from model_profiling.export.tracing import (
-    CONVOLUTIONS_IN_FP32,
     STATIC_CACHE,
     Eager,
     Traced,
@@ -117,11 +116,11 @@ def check_outputs(
             f"use buffers; {STATIC_CACHE}",
         )
 
-    convolves = any(type(part).__name__ == "Conv2d" for part in methods[first].module.modules())
-    stopped = CONVOLUTIONS_IN_FP32 if convolves and kind == "int8-dynamic" else _STOPPED
+    def agrees(outputs: Tensors) -> bool:
+        return deviation(outputs, methods[first].run(), PRECISION_TOLERANCE[kind]).ok
 
     def run(calls: Mapping[str, Eager]) -> Tensors:
-        answers = run_program(name, pte, calls, stopped)
+        answers = run_program(name, pte, calls)
         return [tensor for method, made in answers.items() for tensor in made[written_inputs[method] :]]
 
     try:
@@ -153,11 +152,12 @@ def check_outputs(
                 ),
                 real_inputs=len(some),
             )
+    except DoesNotRun as found:
+        origin = next(filter(None, map(search.first_that_stops, traced.values())), None)
+        where, fix = search.cure(origin, agrees, "export fp16" if search.wanted.quantized else found.fix)
+        return Accuracy(problem=f"{found.problem}{where}", fix=fix)
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
-
-    def agrees(outputs: Tensors) -> bool:
-        return deviation(outputs, methods[first].run(), PRECISION_TOLERANCE[kind]).ok
 
     problem, fix = _not_finite(
         search, traced[first], agrees, produced=produced, same_dtype=same_dtype, float32=float32
@@ -192,13 +192,8 @@ def _on_real_inputs(
     return deviation(produced, wanted, tolerance)
 
 
-_STOPPED = "--debug shows where it stopped"
-
-
-def run_program(
-    name: str, pte: Path, calls: Mapping[str, Eager], stopped: str = _STOPPED
-) -> dict[str, Tensors]:
-    """The output tensors of the program's methods, called in turn; `stopped` is the cure if it fails."""
+def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, Tensors]:
+    """The output tensors of the program's methods, called in turn."""
     from executorch.runtime import Runtime
 
     try:
@@ -219,9 +214,9 @@ def run_program(
                 "replace that operator in the model, or register a kernel for it",
             ) from failure
         last = [line for line in said.text.splitlines() if line.strip()][-1:]
-        raise ExportError(
+        raise DoesNotRun(
             f"the exported program of '{name}' does not run: {failure} {' '.join(last)}".strip(),
-            stopped,
+            "--backend portable may still work; --debug shows where it stopped",
         ) from failure
     return outputs
 

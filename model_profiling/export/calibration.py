@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.core.errors import InputError
 from model_profiling.export.tracing import ask
 from model_profiling.models.catalog import NamedModel, load_attribute
-from model_profiling.models.options import blaming
+from model_profiling.models.options import blaming, loading_fix
 
 if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs
@@ -48,7 +48,7 @@ def _batches_of(source: str, example: ExampleInputs) -> Iterable[ExampleInputs]:
     if source.endswith(".npz"):
         return _batches_in_file(Path(source), example)
     _, _, made = load_attribute(source)
-    with blaming(f"{source} failed", "make it work when called without arguments"):
+    with blaming(f"{source} failed", loading_fix):
         batches = cast("Callable[[], object]", made)() if callable(made) else made
     if not isinstance(batches, Iterable):
         raise InputError(

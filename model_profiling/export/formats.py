@@ -21,7 +21,7 @@ from model_profiling.export.tracing import (
     to_dtype,
 )
 from model_profiling.models.catalog import load_attribute
-from model_profiling.models.options import blaming
+from model_profiling.models.options import blaming, loading_fix
 from model_profiling.models.registry import FormatNotForModel
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _quantizer(wanted: NumberFormat, keep: Sequence[str]) -> Quantizer:
     quantizer: Any  # the user's own may be anything
     if wanted.kind == "own":
         _, _, made = load_attribute(wanted.text)
-        with blaming(f"{wanted.text} failed", "make it work when called without arguments"):
+        with blaming(f"{wanted.text} failed", loading_fix):
             quantizer = made() if callable(made) else made
     else:
         quantizer = (_recipe(wanted).quantizers or [None])[0]

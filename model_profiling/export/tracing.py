@@ -6,11 +6,12 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.options import blaming, place_in_user_code
+from model_profiling.models.options import blaming, loading_fix, place_in_user_code
 from model_profiling.program.etrecord import called, source_line
 
 if TYPE_CHECKING:
@@ -173,6 +174,11 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
         raise InputError(
             f"get_eager_model of '{name}' returned {type(module).__name__}", "return a torch.nn.Module"
         )
+    if type(module).forward is torch.nn.Module.forward and "forward" not in vars(module):
+        raise InputError(
+            f"{type(module).__name__} of '{name}' has no forward()",
+            "define forward() in it, or return a module that has one",
+        )
     if not isinstance(args, tuple):
         raise InputError(
             f"get_example_inputs of '{name}' returned {type(args).__name__}", "return a tuple of tensors"
@@ -185,7 +191,8 @@ def eager_model(name: str, model: EagerModelBase) -> Eager:
         )
     if any(t.is_floating_point() and t.dtype != torch.float32 for t in eager.tensors()):
         eager = cast_to(eager, torch.float32)
-    with blaming(f"'{name}' fails on its example inputs", "give inputs that forward() accepts"):
+    refused = partial(loading_fix, other="give inputs that forward() accepts")
+    with blaming(f"'{name}' fails on its example inputs", refused):
         leaves = eager.leaves()
     strange = [
         leaf
@@ -214,7 +221,7 @@ def methods_of(name: str, model: EagerModelBase, eager: Eager) -> dict[str, Eage
 
 
 def ask(name: str, method: str, call: Callable[[], Outcome]) -> Outcome:
-    with blaming(f"{method}() of '{name}' failed", "correct the model's class"):
+    with blaming(f"{method}() of '{name}' failed", partial(loading_fix, other="correct the model's class")):
         return call()
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import as_path
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.options import MARK, blaming
+from model_profiling.models.options import MARK, blaming, loading_fix
 from model_profiling.models.registry import (
     ModelEntry,
     check_not_skipped,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from model_profiling.models.base import ExampleInputs, Inputs, Model
 
 REFERENCE_HELP = "write path/file.py:factory or package.module:factory"
-_IMPORT_FIX = "install the missing package, or correct the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +169,20 @@ def file_name_of(spec: str) -> str:
     raise _unknown(spec)
 
 
+_OTHER_FORMATS = (
+    ".onnx", ".tflite", ".pb", ".h5", ".keras", ".mlmodel", ".mlpackage", ".gguf",
+    ".pt", ".pth", ".pt2", ".ckpt", ".bin", ".safetensors",
+)  # fmt: skip
+"""Models of other tools, and weights alone."""
+
+
 def _unknown(spec: str) -> InputError:
     bare = spec.partition(MARK)[0]
+    if Path(bare).suffix.lower() in _OTHER_FORMATS:
+        return InputError(
+            f"{bare} is neither a program (.pte) nor a PyTorch model",
+            "write a factory that returns the module (and loads its weights), and name it: file.py:factory",
+        )
     if bare in upstream_table():
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
     check_not_skipped(bare)
@@ -212,7 +223,14 @@ def _load_reference(reference: str) -> NamedModel:
     name, module, factory = load_attribute(reference)
     if not callable(factory):
         raise InputError(f"{reference} is not callable", "give a function or class that creates the model")
-    with blaming(f"{reference} failed", "make the factory work when called without arguments"):
+    with blaming(f"{reference} failed", loading_fix):
+        try:
+            inspect.signature(factory).bind()
+        except TypeError as problem:
+            fix = "make the factory work when called without arguments"
+            raise InputError(f"{reference} needs arguments: {problem}", fix) from problem
+        except ValueError:  # a callable of a library in C has no signature
+            pass
         made = factory()
     model = _as_model(reference, made, getattr(module, "calibration", None))
     return NamedModel(name, "reference", model)
@@ -229,6 +247,10 @@ def _as_model(reference: str, made: object, calibration: object) -> EagerModelBa
         inputs = (made[1],) if isinstance(made[1], torch.Tensor) else made[1]
         if isinstance(inputs, (tuple, list)):
             return FactoryModel(made[0], tuple(inputs), calibration)
+    if isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[1], torch.nn.Module):
+        raise InputError(
+            f"{reference} returned (inputs, module)", "return (module, inputs): the module first"
+        )
     returned = type(made).__name__
     if isinstance(made, tuple):
         returned = f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
@@ -257,7 +279,7 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with blaming(f"{path} cannot be imported", _IMPORT_FIX):
+        with blaming(f"{path} cannot be imported", loading_fix):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -297,5 +319,5 @@ def _search_in(folder: Path) -> None:
 
 def _import_module(name: str) -> ModuleType:
     _search_in(Path.cwd())
-    with blaming(f"{name} cannot be imported", _IMPORT_FIX):
+    with blaming(f"{name} cannot be imported", loading_fix):
         return importlib.import_module(name)

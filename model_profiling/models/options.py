@@ -14,6 +14,7 @@ from pathlib import Path
 
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.hints import pip_install
 
 MARK = "@"
 
@@ -106,7 +107,7 @@ _LIBRARIES = tuple(
     f"{Path(place).resolve()}/lib" for place in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
 )
 _EDGE_OPERATOR = re.compile(r"<EdgeOpOverload: (\S+)>: schema = .*? with args:")
-_QUOTED_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)')
+_QUOTED_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
 def is_user_code(filename: str) -> bool:
@@ -159,6 +160,24 @@ _NETWORK = {"urllib", "http", "socket", "ssl", "requests", "urllib3", "httpx", "
 def failed_download(problem: BaseException) -> bool:
     """Whether a library for the network raised `problem` or its cause."""
     return any(type(found).__module__.partition(".")[0] in _NETWORK for found in _chain(problem))
+
+
+def loading_fix(problem: BaseException, other: str = "correct that line") -> str:
+    """What to do if a model's own code fails: by the cause, or else `other`."""
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        package = problem.name.partition(".")[0]
+        if package not in sys.modules and not package.startswith("_"):
+            return f"{pip_install(package)}, or correct the file"
+    if isinstance(problem, ImportError):
+        return "install the missing package, or correct the file"
+    if isinstance(problem, FileNotFoundError) and problem.filename:
+        return "put the file there, or correct its path (a relative one starts in the working folder)"
+    if _GPU.search(str(problem)):
+        return "stay on the CPU: no .cuda() or device=, and torch.load(..., map_location='cpu')"
+    return other
+
+
+_GPU = re.compile(r"not compiled with (CUDA|MPS)|NVIDIA driver|CUDA device|CUDA error|MPS (device|backend)")
 
 
 def _chain(problem: BaseException) -> Iterator[BaseException]:

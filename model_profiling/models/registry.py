@@ -20,10 +20,9 @@ from typing import cast
 
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.hints import pip_install
 from model_profiling.core.number_formats import FORMATS, parse_format
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, chosen_options
+from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, chosen_options, loading_fix
 
 DTYPES = FORMATS
 PACKAGE = "model_profiling.models"
@@ -143,20 +142,12 @@ def _same_place(one: str, other: str) -> bool:
 
 def load_registered(name: str, options: Mapping[str, object] | None = None) -> EagerModelBase:
     """Make the model registered under `name`, importing its class now."""
-    with blaming(f"model '{name}' cannot be loaded", import_fix):
+    with blaming(f"model '{name}' cannot be loaded", loading_fix):
         cls = _classes.get(name)
         if cls is None:
             module, _, attribute = _entries[name].reference.partition(":")
             cls = cast("type[EagerModelBase]", getattr(importlib.import_module(module), attribute))
         return cls(**(options or {}))
-
-
-def import_fix(problem: BaseException) -> str:
-    if isinstance(problem, ModuleNotFoundError) and problem.name:
-        package = problem.name.partition(".")[0]
-        if package not in sys.modules and not package.startswith("_"):
-            return f"{pip_install(package)}, or correct the file"
-    return "install the missing package, or correct the file"
 
 
 def home_of(entry: ModelEntry) -> Path | None:
@@ -179,7 +170,7 @@ def unknown_model(name: str, known: Iterable[str]) -> InputError:
 
 VARIABLE = "SME2PROF_MODELS"
 KIT = Path(__file__).parent
-_REGISTERS = re.compile(r"""register_model\(\s*(?:name\s*=\s*)?["'](\w+)["']""")
+_REGISTERS = re.compile(r"""register_model\(\s{0,99}(?:name *= *)?["'](\w+)["']""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +254,7 @@ def _text(folder: Path) -> str:
 def _import_folder(folder: Path) -> None:
     before, module = dict(_entries), f"{PACKAGE}.{folder.name}"
     try:
-        with blaming(f"{folder.name} cannot be imported", import_fix):
+        with blaming(f"{folder.name} cannot be imported", loading_fix):
             importlib.import_module(module)
     except ProfilingError as problem:
         keep_entries(before)

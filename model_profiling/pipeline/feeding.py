@@ -40,12 +40,8 @@ class Feed:
 
 
 def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
-    """Return what a method is fed; refuse sizes and values that it cannot take. A program that cannot be read
-    is not judged: running it says what is wrong."""
-    try:
-        program = read_program(model)
-    except (FormatError, OSError):
-        return Feed()
+    """Return what a method is fed; refuse sizes and values that it cannot take."""
+    program = read_program(model)
     method = program.method(method_name)
     if method is None:
         return Feed()

@@ -35,6 +35,7 @@ from model_profiling.run.journal import Journal, has_journal, moment
 from model_profiling.run.manifest import Manifest, Part, Session, read_manifest, read_summary_0
 from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.run.remarks import Diagnostic
+from model_profiling.runner.result import check_program
 from model_profiling.targets import MachineFacts, Target
 from model_profiling.targets.collect import missing_backend, missing_operators
 from model_profiling.targets.protocol import ExtendableTarget, ListingTarget
@@ -121,12 +122,10 @@ def why_once(target: str) -> str:
 
 
 def choose_methods(program: Path, method: str | None) -> tuple[str, ...]:
-    """Return `method`, or else every one that computes something. A program that cannot be read is not
-    judged: running it says what is wrong."""
-    try:
-        found = read_program(program).computing
-    except (FormatError, OSError):
-        found = ()
+    """Return `method`, or else every one that computes something. This reads the program first of all, so
+    what is no program is refused before anything is hashed, made or run."""
+    check_program(program)
+    found = read_program(program).computing
     if method is not None and found and method not in found:
         raise InputError(f"{program.name} has no method {method!r}", f"choose from {listing(found)}")
     return (method,) if method is not None else found or ("forward",)
@@ -265,7 +264,7 @@ def settle_earlier(run_dir: Path, head: Manifest, *, resume: bool, force: bool) 
     elif resume:
         raise InputError(
             f"{run_dir} holds an unfinished run of other experiments",
-            "continue it with its own config, discard it with --force, or choose another output_root",
+            "continue it with its own config, discard it with --force, or choose another folder",
         )
     if ended:
         return Earlier(moved=_keep(run_dir, manifest))
@@ -294,7 +293,7 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     if others:
         raise InputError(
             f"{run_dir} holds other files ({others[0]}), but no run",
-            "choose another output_root, or an empty folder",
+            "choose another folder for the results, or an empty one",
         )
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
@@ -303,7 +302,7 @@ def check_directory(run_dir: Path, *, resume: bool, force: bool) -> None:
     if has_journal(run_dir):
         raise InputError(
             f"{run_dir} holds an unfinished run",
-            "continue it with --resume, discard it with --force, or choose another output_root",
+            "continue it with --resume, discard it with --force, or choose another folder",
         )
 
 
@@ -410,7 +409,7 @@ def check_unchanged(run_dir: Path, earlier: Manifest, part: Part, now: Manifest)
     for name, before, after in _changes(earlier, part, now):
         raise InputError(
             f"{run_dir} cannot be continued: {name} was {before}, now it is {after}",
-            "undo the change, start again with --force, or choose another output_root",
+            "undo the change, start again with --force, or choose another folder",
         )
 
 
@@ -419,7 +418,7 @@ def check_rounds(run_dir: Path, begun: int, wanted: int) -> None:
     if wanted < begun:
         raise InputError(
             f"{run_dir} cannot be continued with {plural(wanted, 'round')}: round {begun} was begun",
-            f"ask for {begun} rounds or more, start again with --force, or choose another output_root",
+            f"ask for {begun} rounds or more, start again with --force, or choose another folder",
         )
 
 

@@ -38,7 +38,7 @@ _LONGEST_NAME = 4096
 _LONGEST_CODE = 1000
 _QUANTIZING = "quantized_decomposed."
 
-_FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?!\s*File ")([^\n]*))?')
+_FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,9}), in [^\n]*(?:\n(?![ \t]*File ")([^\n]*))?')
 _TORCH_FILE = re.compile(
     r"(?:site|dist)-packages[/\\](?:torch|torchao|executorch)[/\\]|[/\\]torch[/\\](?:nn|utils|_\w+)[/\\.]"
 )

@@ -251,7 +251,7 @@ class SourceRef:
     shape: tuple[int, ...] = ()
     dtype: str = ""
     call: str = ""
-    """The torch function that the model called: `scaled_dot_product_attention`; kept in shared copies."""
+    """The torch function that the model called: `scaled_dot_product_attention`."""
 
     @property
     def source_line(self) -> str:

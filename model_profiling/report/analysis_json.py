@@ -149,9 +149,13 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
     """`written` are the CSV files of each dump. Paths inside the run directory are relative to it."""
     home = analysis.run.path
     data = report_data(analysis.run, analysis)
+    # This file is written before its run is finished, so it does not call it unfinished.
+    remarks = dict.fromkeys(
+        (*(each for each in data.remarks if each.code != "unfinished"), *analysis.warnings)
+    )
     return {
         "schema_version": 1,
-        "run_dir": str(home),
+        "run_dir": analysis.run.called,
         "model": analysis.model,
         "etrecord": analysis.etrecord,
         "times": analysis.run.times.value,
@@ -169,7 +173,7 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
         "findings": [finding.as_dict() for finding in analysis.findings],
-        "warnings": [str(line) for line in warning_lines(analysis.warnings, analysis.run.series)],
+        "warnings": [line.text for line in warning_lines(remarks, analysis.run.series)],
         "csv_files": [_inside(path, home) for paths in written for path in paths],
     }
 
@@ -335,7 +339,6 @@ def summary_facts(data: ReportData) -> dict[str, object]:
         "evidence": record_json(data.run.evidence) if data.run.evidence else None,
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
-        "warnings": [line.text for line in data.warnings],
         "warnings_by_kind": [
             {"kind": line.kind, "series": [asdict(series) for series in line.series], "text": line.text}
             for line in data.warnings

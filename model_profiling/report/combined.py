@@ -226,7 +226,7 @@ def _run_answers(run: pair_text.NamedRun) -> list[doc.Block]:
     notes = doc.make_list(told.notes)
     return [
         doc.Heading(run.name, 3),
-        doc.Paragraph(doc.Code(str(run.data.run.path))),
+        doc.Paragraph(doc.Code(run.data.run.called)),
         told.block,
         *([doc.Folded("Also to know", tuple(notes))] if notes else []),
     ]

@@ -304,7 +304,7 @@ class ReportData:
     def reproduce(self) -> tuple[str, ...]:
         parts = self.run.manifest.parts if self.run.manifest else ()
         made = [shlex.join(words) for part in parts if (words := _command(part))]
-        return (*dict.fromkeys(made), shlex.join(("sme2prof", "report", str(self.run.path))))
+        return (*dict.fromkeys(made), shlex.join(("sme2prof", "report", self.run.called)))
 
 
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, Literal, TypeVar
 
-_QUOTED = re.compile(r"`([^`]+)`")
+_QUOTED = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,8 @@ def backends(data: ReportData) -> list[doc.Block]:
     series = headline_series(data)
     if series is None:
         return []
+    if not series.operators:
+        return [doc.Paragraph(_calls_text(series))]
     shown = break_down(series)
     rows: list[tuple[doc.Text, ...]] = []
     for name in dict.fromkeys(operator.backend for operator in series.operators):
@@ -186,7 +188,7 @@ def _calls_text(series: SeriesAnalysis) -> str:
     times = {1: "once", 2: "twice"}
     calls = [f"{kind} {times.get(count, f'{count} times')}" for kind, count in kinds.items() if count]
     whose = f" ({series.label})" if series.label else ""
-    return f"Each inference{whose} calls {listing(calls) or 'no operator'}."
+    return f"Each inference{whose} calls {listing(calls) if calls else 'no operator'}."
 
 
 def _advice_items(data: ReportData, series: SeriesAnalysis) -> dict[tuple[str, int, int], int]:

@@ -28,7 +28,7 @@ _MEANT = re.compile(
     re.IGNORECASE,
 )
 _LINK = re.compile(_LINKED, re.IGNORECASE)
-_BLOCK = re.compile(r"[-+](?=\s|$)|-(?=[-\s]*$)|#{1,6}(?=\s|$)|>|\[(?=[ xX]\])|\d{1,9}(?=[.)](?:\s|$))")
+_BLOCK = re.compile(r"[-+](?=\s|$)|-(?=[- \t]*$)|#{1,6}(?=\s|$)|>|\[(?=[ xX]\])|\d{1,9}(?=[.)](?:\s|$))")
 _END_OF_HEADING = re.compile(r"(?<!\S)(?=#+$)")
 _IN_CAPTION = re.compile(r"([\\\[\]<>`*~&])")
 

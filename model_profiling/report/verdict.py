@@ -46,6 +46,8 @@ class RunAnswers:
     notes: tuple[str, ...]
     costs: Mapping[str, float]
     """Latency, load time, peak memory and program size of the first answer, as far as they are known."""
+    warnings: tuple[str, ...]
+    """Reasons to trust them less; one line for each kind."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -70,6 +72,7 @@ class RunAnswers:
             },
             "costs": dict(self.costs),
             "verdict": list(self.sentences),
+            "warnings": list(self.warnings),
         }
 
 
@@ -114,7 +117,8 @@ class _Asked:
             if question not in told or (question.next not in todo and not low)
         ]
         notes = (*self._notes(), *(f"{question}." for question in left))
-        return RunAnswers(" ".join(self._where()), sme2, todo, notes, self._costs())
+        warnings = tuple(line.text for line in self.data.warnings)
+        return RunAnswers(" ".join(self._where()), sme2, todo, notes, self._costs(), warnings)
 
     @property
     def sme2_pair(self) -> PairReport | None:

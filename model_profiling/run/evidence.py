@@ -216,7 +216,7 @@ USUAL = Factors({CONV: PUBLISHED, GEMM: PUBLISHED, ONE_ROW: FIELD})
 
 def parse_factors(text: str) -> Factors:
     """Parse `LOW:HIGH` for convolution and GEMM, or read a file with a range for each kind."""
-    found = re.fullmatch(r"\s*([^:]+):([^:]+)", text)
+    found = re.fullmatch(r"([^:\n]+):([^:\n]+)", text)
     numbers = [_number(word) for word in found.groups()] if found else []
     if found and None not in numbers:
         given = _range(numbers, f"--sme2-factor {text}")

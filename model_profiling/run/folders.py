@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -35,25 +36,16 @@ def runs_in(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(runs_below(folder))) or (folder,)
 
 
+def only_run_in(folder: Path) -> Path:
+    """Return the one run directory in `folder`; itself if there are none or several."""
+    found = runs_in(folder)
+    return found[0] if len(found) == 1 else folder
+
+
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Return every run in `folders` once, in the given order."""
     every = (run_dir for folder in folders for run_dir in runs_in(folder))
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
-
-
-def meant_run(named: Path) -> Path:
-    """Return the run that `named` means. Documents of the earlier kit write `runs/mac`, where runs are now
-    apart, in `runs/<program>/mac`; and with or without `model_profiling/` in front."""
-    inner = "model_profiling"
-    without = Path(*named.parts[1:]) if named.parts[:1] == (inner,) else named
-    for path in dict.fromkeys((named, without, named if named.is_absolute() else inner / named)):
-        if path.exists():
-            return path
-        if path.parent.name == "runs":
-            found = [run for run in path.parent.glob(f"*/{path.name}") if holds_run(run)]
-            if len(found) == 1:
-                return found[0]
-    return named
 
 
 _ALIKE = 0.35
@@ -62,12 +54,16 @@ _DEEPEST = 64
 
 
 def no_run(named: Path) -> InputError:
-    """Where nothing is; names the run whose path is most alike."""
-    above = next((up for up in named.parents if up.is_dir()), Path())
-    folders = [above] if above.parts else [*Path().glob("out_*/runs"), *Path().glob("*/out_*/runs")]
-    found = [run for folder in folders for run in runs_below(folder)]
-    alike = {run: SequenceMatcher(None, str(named), str(run)).ratio() for run in found}
-    near = max(found, key=alike.__getitem__, default=None)
+    """The error where no run is. It suggests the most similar path of a run in the folder `out_...` that is
+    named (also if that is one folder below this one), or else in this folder, two levels deep."""
+    depth = next((n for n, part in enumerate(named.parts, 1) if part.startswith("out_")), 0)
+    out = Path(*named.parts[:depth])
+    homes = [out / "runs", *Path().glob(f"[!.]*/{glob.escape(out.name)}/runs")] if depth else [Path()]
+    manifests = (
+        each for home in homes for deep in ("*", "*/*") for each in home.glob(f"{deep}/{names.MANIFEST}")
+    )
+    alike = {each.parent: SequenceMatcher(None, str(named), str(each.parent)).ratio() for each in manifests}
+    near = max(alike, key=alike.__getitem__, default=None)
     cure = (
         f"did you mean {near}?"
         if near and alike[near] > _ALIKE
@@ -115,7 +111,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 _TOP_FILES = {
     names.MANIFEST, names.METRICS, names.JOURNAL, names.ANALYSIS, names.CONFIG, names.GRAPH, names.EVIDENCE,
-    names.FACTORS, names.KERNEL_VIEW, names.INDEX, names.SHARED, names.SHARED_FACTS, names.FAILED_LAUNCH,
+    names.FACTORS, names.KERNEL_VIEW, names.INDEX, names.SHARED, names.SHARED_ARCHIVE, names.FAILED_LAUNCH,
 }  # fmt: skip
 _TOP = re.compile(
     rf".*{Path(names.SUMMARY).stem}\.(?:json|md)|(?:report|combined_report)\.(?:md|html)|\..+\.part"
@@ -163,4 +159,4 @@ def check_free(run_dir: Path) -> None:
 def _lock_of(run_dir: Path) -> LockFile:
     """The lock lies beside the directory, because the directory may be moved aside meanwhile."""
     path = run_dir.parent / f".{run_dir.name}.lock"
-    return LockFile(path, str(run_dir), "wait for it to end, or choose another output_root")
+    return LockFile(path, str(run_dir), "wait for it to end, or choose another folder")

@@ -37,7 +37,7 @@ _LONGEST_NS = 10**15
 _MOST_ROUNDS = 1_000_000
 _MOST_BYTES = 64 * MIB
 """Enough for five million inferences."""
-_FIX = "measure again with --force, or another output_root"
+_FIX = "measure again with --force, or into another folder"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ State = Literal["running", "interrupted", "analysing", "partial", "failed", "fin
 """`partial`: everything that --only asked for is done; `failed`: all is done except experiments that fail."""
 
 _EARLIER_VERSIONS = (1, 2)
-MEASURE_AGAIN = "measure again with --force, or another output_root"
+MEASURE_AGAIN = "measure again with --force, or into another folder"
 
 
 @dataclass(frozen=True, slots=True)

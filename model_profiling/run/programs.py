@@ -20,6 +20,7 @@ from model_profiling.program.records import EtRecord
 from model_profiling.run import names
 from model_profiling.run.manifest import Manifest
 from model_profiling.run.remarks import Diagnostic
+from model_profiling.runner.result import check_program
 
 _WITHOUT = "the analysis continues without it"
 
@@ -80,6 +81,7 @@ class Programs:
         try:
             if place.name == names.GRAPH:
                 return read_graph_file(place)
+            check_program(place)  # what is no program is not hashed
             if problem := self._another(place):
                 self.warnings.append(Diagnostic(None, "wrong_program", problem))
                 return None

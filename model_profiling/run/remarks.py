@@ -76,6 +76,7 @@ _KINDS = {
     "warmup unusual",
 }
 _WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
+KINDS = frozenset(_WEIGHTS)
 _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
 _SHOWN = 4
 """How many different texts of one kind are shown."""

@@ -79,14 +79,17 @@ class Run:
         dumps: tuple[Dump, ...] = (),
         warnings: tuple[Diagnostic, ...] = (),
         within: Run | None = None,
+        called: str = "",
     ) -> None:
         self.path, self.manifest, self.metrics = path, manifest, metrics
+        self.called = called or str(path)
+        """What pages and files call the run directory."""
         self.dumps, self.warnings = dumps, warnings
         self.whole = within or self
         """The run directory that contains the dumps, if they were named one by one; otherwise this run."""
 
     @classmethod
-    def open(cls, path: Path, *, times: Times | None = None) -> Run:
+    def open(cls, path: Path, *, times: Times | None = None, called: str = "") -> Run:
         """Open the run in `path`; `times` is the user's word on dumps whose times are otherwise unknown."""
         if not path.is_dir():
             raise no_run(path)
@@ -114,7 +117,7 @@ class Run:
                 f"{path} contains no run and no dumps",
                 ("use a folder written by sme2prof profile, run or a runner"),
             )
-        return cls(path, manifest, metrics=metrics, dumps=dumps, warnings=(*missing, *remarks))
+        return cls(path, manifest, metrics=metrics, dumps=dumps, warnings=(*missing, *remarks), called=called)
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], *, times: Times | None = None) -> Run:
@@ -123,7 +126,7 @@ class Run:
             raise InputError("no dump was given", "give a run directory or .etdump files")
         for path in paths:
             if not path.is_file():
-                raise InputError(f"there is no {path}", "give a run directory or an .etdump file")
+                raise InputError(f"there is no {path}", "correct the path") if path.suffix else no_run(path)
         dumps: list[Dump] = []
         remarks: list[Diagnostic] = []
         opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}

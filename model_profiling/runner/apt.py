@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shlex
 import shutil
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,14 +42,19 @@ _UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or set SME2
 _FIXES: dict[str, dict[Need, str]] = {
     "debian": _DEBIAN,
     "ubuntu": {**_DEBIAN, "QEMU": _UBUNTU},
-    "macos": {"C++ compiler": "xcode-select --install", "git": "xcode-select --install"},
+    "macos": {
+        "C++ compiler": "xcode-select --install",
+        "aarch64 compiler": (
+            "make the package index reachable: the kit gets a compiler from its ziglang wheel"
+        ),
+        "git": "xcode-select --install",
+        "adb": "brew install android-platform-tools",
+    },
     "fedora": {
         "C++ compiler": "dnf install gcc-c++",
         "aarch64 compiler": (
             "make the package index reachable: the kit gets a compiler from its ziglang wheel"
         ),
-        "aarch64 C library": "dnf download --forcearch=aarch64 glibc libgcc libstdc++, unpack them with "
-        "rpm2cpio and cpio, and set SME2PROF_SYSROOT to that folder",
         "QEMU": "dnf install qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
         "git": "dnf install git",
         "adb": "dnf install android-tools",
@@ -64,7 +71,9 @@ _FIXES: dict[str, dict[Need, str]] = {
 _ANY: dict[Need, str] = {
     "C++ compiler": "install g++ or clang++, or set CXX",
     "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
-    "aarch64 C library": "set SME2PROF_SYSROOT to a folder with glibc, libgcc and libstdc++ for aarch64",
+    "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
+    "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
+    "and libstdc++ for aarch64",
     "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or set SME2PROF_QEMU "
     "to its path",
     "git": "install git",
@@ -178,7 +187,7 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
         if "-" not in suite and "security" not in mirror
     ]
     # Other vendors' repositories have the same suites; the distribution's own is at the top of its mirror.
-    top = re.compile(rf"^[a-z+]+://[^/]+/{distribution.family}(-ports)?/$")
+    top = re.compile(rf"^[a-z+]+://[^/\n]+/{distribution.family}(-ports)?/$")
     return next((archive for archive in releases if top.match(archive.mirror)), None) or next(
         iter(releases), None
     )
@@ -325,6 +334,34 @@ def unpack_closure(packages: Packages, names: Sequence[str], root: Path, librari
         link = libraries / library.name
         if library.is_file() and library.name not in without and not link.exists():
             link.symlink_to(Path("..") / library.relative_to(libraries.parent))
+
+
+# Without apt: Debian 12's aarch64 C and C++ libraries, known by hash, from a mirror that the user names.
+
+MIRROR = "SME2PROF_DEBIAN_MIRROR"
+_BY_HASH = {
+    "c/cross-toolchain-base/libc6-arm64-cross_2.36-8cross1_all.deb": (
+        "91936cbbee75771c360ed16513f6e734a25ca5517fe7c3e13dfd7835d7553186"
+    ),
+    "g/gcc-12-cross/libgcc-s1-arm64-cross_12.2.0-14cross1_all.deb": (
+        "af1e686fc6a416228222e7bfb68317dd2fa2685236301ae29141fc6108a66cac"
+    ),
+    "g/gcc-12-cross/libstdc++6-arm64-cross_12.2.0-14cross1_all.deb": (
+        "9cba984b64d0cf11698978fc5e0fe93c7441d29b9f42f70f1c6c734cc9e2ea41"
+    ),
+}
+
+
+def unpack_from_mirror(mirror: str, into: Path) -> None:
+    """Unpack the aarch64 C and C++ libraries under `into`."""
+    for name, sha256 in _BY_HASH.items():
+        deb = fetching.download(f"{mirror.rstrip('/')}/pool/main/{name}", sha256, f"correct {MIRROR}")
+        # A .deb is an `ar` archive: a header of 60 bytes before each part, each part at an even offset.
+        at = deb.index(b"data.tar.xz")
+        size = int(deb[at + 48 : at + 58])
+        with tarfile.open(fileobj=io.BytesIO(deb[at + 60 : at + 60 + size])) as archive:
+            archive.extraction_filter = lambda member, _: member
+            archive.extractall(into)  # noqa: S202 (known by its hash)
 
 
 def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:

@@ -68,8 +68,8 @@ def sdk_at(root: Path, machine: str) -> Sdk:
                 f"the ExecuTorch in {root} has no {part}, so it is not an official wheel", _again(root)
             )
     text = (root / "version.py").read_text(encoding="utf-8")
-    version = re.search(r"__version__[^=\n]*=\s*['\"]([^'\"]+)['\"]", text)
-    sha = re.search(r"git_version[^=\n]*=\s*['\"]([0-9a-f]{7,40})['\"]", text)
+    version = re.search(r"__version__[^=\n]*=[ \t]*['\"]([^'\"\n]+)['\"]", text)
+    sha = re.search(r"git_version[^=\n]*=[ \t]*['\"]([0-9a-f]{7,40})['\"]", text)
     if version is None:
         raise SetupError(f"the version of the ExecuTorch in {root} cannot be found", _again(root))
     return Sdk(root, version.group(1), sha.group(1) if sha else None, machine)

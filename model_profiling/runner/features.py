@@ -170,7 +170,7 @@ def detect_host() -> HostFeatures:
 
 def from_proc_cpuinfo(text: str) -> frozenset[str]:
     """Return the features that every core in `/proc/cpuinfo` has."""
-    cores = [set(line.split()) for line in re.findall(r"(?m)^Features\s*:(.*)$", text)]
+    cores = [set(line.split()) for line in re.findall(r"(?m)^Features[ \t]*:(.*)$", text)]
     if not cores:
         return frozenset()
     shared = set.intersection(*cores)
@@ -179,7 +179,7 @@ def from_proc_cpuinfo(text: str) -> frozenset[str]:
 
 def from_sysctl(text: str) -> frozenset[str]:
     """Return the features that `sysctl hw.optional.arm` reports as 1."""
-    on = set(re.findall(r"(?m)^hw\.optional\.arm\.(\w+): 1\s*$", text))
+    on = set(re.findall(r"(?m)^hw\.optional\.arm\.(\w+): 1[ \t]*$", text))
     return frozenset(feature.name for feature in _TABLE if feature.macos in on)
 
 

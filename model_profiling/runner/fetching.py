@@ -1,24 +1,28 @@
-"""Downloads by pip and apt, pinned and shown; progress is the growth of the folder they fetch into."""
+"""Downloads, pinned and shown, by pip, apt and hash; progress is the growth of the folder they fetch into."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import http.client
 import re
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
 from model_profiling.core import process
+from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.progress import current_progress
 
 _LOOK_EVERY_S = 0.5
 _SMALL = 5e6
 _UNITS = {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
-_DOWNLOADING = re.compile(r"\s*Downloading (\S+?)(?: \(([\d.]+) (bytes|[kMG]B)\))?\s*$")
+_DOWNLOADING = re.compile(r"[ \t]*Downloading (\S+?)(?: \(([\d.]+) (bytes|[kMG]B)\))?[ \t]*$")
 # Silence pip's remarks about the user's own setup; they are not about what is installed here.
 _UNASKED = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -92,6 +96,23 @@ def pip_words(package: str, version: str | None = None) -> tuple[str, ...]:
     locked = f"{package}=={version}"
     known = any(line.split(" ")[0] == locked for line in lock.read_text(encoding="utf-8").splitlines())
     return ("--require-hashes", "-r", str(lock)) if known or version is None else (locked,)
+
+
+_LARGEST = 50_000_000
+
+
+def download(address: str, sha256: str, cure: str) -> bytes:
+    """Return the file at `address`; it is refused if it is not the one with this hash."""
+    current_progress().stage(f"fetching {address.rpartition('/')[2]}")
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 (wherever it is from)
+            content = bytes(answer.read(_LARGEST))
+    except (OSError, ValueError, http.client.HTTPException) as problem:
+        reason = getattr(problem, "reason", problem)
+        raise SetupError(f"{address} cannot be downloaded: {reason}", cure) from problem
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise SetupError(f"{address} is not the file with the expected hash", cure)
+    return content
 
 
 def apt_sizes(print_uris: str) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object
-from model_profiling.core.safe_read import parse_json
+from model_profiling.core.safe_read import open_regular, parse_json
 from model_profiling.runner.features import features_of_flags
 
 
@@ -243,9 +244,8 @@ def check_program(path: Path) -> None:
     """Raise an error if `path` cannot be an ExecuTorch program; the runtime checks the rest."""
     if not path.is_file():
         raise InputError(f"there is no program {path}", "export one with: sme2prof export MODEL --dtype fp32")
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        head = stream.read(64)
+    with open_regular(path, follow=True) as stream:
+        size, head = os.fstat(stream.fileno()).st_size, stream.read(64)
     again = "export it again"
     if len(head) < 8:
         raise FormatError(f"{path} is cut short: {size} bytes", again)

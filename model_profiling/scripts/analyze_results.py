@@ -12,8 +12,7 @@ sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, 
 try:
     from model_profiling.cli.script import run_script
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
-    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
+    cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

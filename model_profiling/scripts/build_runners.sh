@@ -6,8 +6,7 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 if [[ ! -f "$root/model_profiling/runner/source_build/__main__.py" ]]; then
-  echo "error: build_runners.sh works only in a clone of the kit, in model_profiling/scripts; to get the kit:" \
-    "git clone https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling" >&2
+  echo "error: build_runners.sh works only in a clone of the kit, in model_profiling/scripts" >&2
   exit 2
 fi
 python="${PYTHON:-$root/.venv/bin/python}"

@@ -5,32 +5,29 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Usage: download_scripts.sh [--ref REF] [--dest FOLDER] [--url ARCHIVE]
+Usage: download_scripts.sh ARCHIVE [--dest FOLDER]
 
-Downloads the kit with curl or wget and unpacks it into a new folder.
+Downloads the kit with curl or wget and unpacks it into a new folder. ARCHIVE is the address of a .tar.gz of this
+repository, as the page of the repository offers it; a file of this machine begins with file://.
 
-  --ref R    branch, tag or commit   [default: HEAD, the newest]
-  --dest D   the new folder          [default: executorch_sme2_kit]
-  --url U    another .tar.gz, such as the archive of a fork
+  --dest D   the new folder   [default: executorch_sme2_kit]
 
 Example:
-  bash download_scripts.sh && cd executorch_sme2_kit && bash model_profiling/scripts/setup_repo.sh
+  bash download_scripts.sh ARCHIVE && cd executorch_sme2_kit && bash model_profiling/scripts/setup_repo.sh
 HELP
 }
 
-ref=HEAD dest=executorch_sme2_kit url=
+dest=executorch_sme2_kit url=
+fail() { echo "error: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
-    --ref) ref=${2:?error: --ref needs a value}; shift 2 ;;
     --dest) dest=${2:?error: --dest needs a folder}; shift 2 ;;
-    --url) url=${2:?error: --url needs an address}; shift 2 ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
+    -*) fail "unknown option $1; see --help" ;;
+    *) [ -z "$url" ] || fail "$1 is a second address; name one"; url=$1; shift ;;
   esac
 done
-fail() { echo "error: $*" >&2; exit 2; }
-
-url=${url:-https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling/archive/$ref.tar.gz}
+[ -n "$url" ] || fail "no address of the kit's .tar.gz; see --help"
 [ ! -e "$dest" ] || fail "$dest is there already; name another folder with --dest"
 mkdir -p "$(dirname "$dest")"
 part=$(mktemp -d "$dest.XXXXXX")
@@ -47,6 +44,7 @@ fi
 mkdir "$part/kit"
 tar -xzf "$part/kit.tar.gz" -C "$part/kit" --strip-components=1 2>/dev/null ||
   fail "$url is not a whole .tar.gz; try again"
-[ -f "$part/kit/model_profiling/scripts/setup_repo.sh" ] || fail "$url is not an archive of the kit; correct --url"
+# The earlier kit has this file's neighbours, but not what they call.
+[ -f "$part/kit/model_profiling/cli/script.py" ] || fail "$url is not an archive of this kit; correct the address"
 mv "$part/kit" "$dest"
 echo "The kit is in $dest. Next: cd $dest && bash model_profiling/scripts/setup_repo.sh"

@@ -20,13 +20,12 @@ try:
     from model_profiling.core.errors import InputError
     from model_profiling.core.progress import Progress
     from model_profiling.core.stdio import checked_output
-    from model_profiling.targets import TargetChoice, parse_target
-    from model_profiling.validation.validate import Validation, validate
-    from model_profiling.workflow.measure import RunOptions
-    from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
+    from model_profiling.targets import TargetChoice, open_target, parse_target, plan_targets
+    from model_profiling.validation.validate import validate
+    from model_profiling.workflow.measure import RunOptions, RunOutcome, run_together
+    from model_profiling.workflow.profile import ProfileOptions, find_or_export, make_config
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
-    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
+    cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
@@ -58,27 +57,26 @@ def _test(options: argparse.Namespace) -> int:
         raise InputError(f"this is {here}, not {options.platform}", fix)
     with shown_progress(lines=True) as progress:
         target = parse_target(options.target or usual)
-        done, checked = quick_test(options.outdir, target, options.dtype, progress)
-    say(f"exported {done.program}")
-    for run in checked:
-        say(f"\n{run.run_dir}\n{run.as_text()}")
-    failed = [result for outcome in done.outcomes for result in outcome.failed]
-    for result in failed:
+        program, done = quick_test(options.outdir, target, options.dtype, progress)
+    checked = validate(done.run_dir)
+    say(f"exported {program}\n\n{done.run_dir}\n{checked.as_text()}")
+    for result in done.failed:
         say(f"failed: {result.series}: {result.problem}")
-    ok = not failed and all(run.ok for run in checked)
+    ok = checked.ok and not done.failed
     say("success" if ok else "failure")
     return 0 if ok else 1
 
 
-def quick_test(
-    outdir: Path, target: TargetChoice, dtype: str, progress: Progress
-) -> tuple[ProfileOutcome, list[Validation]]:
-    """Run the smoke test in `outdir`; an earlier finished run there is kept under its date."""
-    options = ProfileOptions(
-        target=target, dtype=dtype, runs=5, warmup=1, rounds=6, budget_s=6, outdir=outdir
-    )
-    done = profile_one("toy_cnn", options, RunOptions(force=True), progress=progress)
-    return done, [validate(outcome.run_dir) for outcome in done.outcomes]
+def quick_test(outdir: Path, choice: TargetChoice, dtype: str, progress: Progress) -> tuple[Path, RunOutcome]:
+    """Run the smoke test in `outdir`, in the folder where documents look for it, on whatever system; an
+    earlier finished run there is kept under its date."""
+    target = open_target(plan_targets(choice).main)
+    program = find_or_export("toy_cnn", dtype=dtype, outdir=outdir, progress=progress)
+    run_dir = outdir / "runs" / ("android" if choice.kind == "android" else "mac")
+    wanted = ProfileOptions(runs=5, warmup=1, rounds=6, budget_s=6)
+    config = make_config(target, program, run_dir, wanted)
+    (outcome,) = run_together([config], target, RunOptions(force=True), progress=progress)
+    return program, outcome
 
 
 if __name__ == "__main__":

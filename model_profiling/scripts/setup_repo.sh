@@ -4,8 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [ ! -f model_profiling/scripts/find_python.sh ] || [ ! -f requirements/run.txt ]; then
-  echo "error: setup_repo.sh works only in a clone of the kit, in model_profiling/scripts; to get the kit:" \
-    "git clone https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling" >&2
+  echo "error: setup_repo.sh works only in a clone of the kit, in model_profiling/scripts" >&2
   exit 2
 fi
 . model_profiling/scripts/find_python.sh

@@ -18,8 +18,7 @@ try:
     from model_profiling.doctor import examine, prerequisites
     from model_profiling.doctor.checks import program_checks
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
-    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
+    cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

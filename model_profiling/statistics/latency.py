@@ -130,10 +130,10 @@ def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[Stabilit
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
     if before is not None and after is not None and after - before >= _HOTTER:
         seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
-        yield StabilityWarning("heat", seen, "set schedule.cool_down_s or schedule.max_temperature_c")
+        yield StabilityWarning("heat", seen, "let it cool down, and measure again")
     if conditions.throttled:
         seen = "the machine became hot and slowed down"
-        advice = "let it cool down (schedule.cool_down_s, schedule.max_temperature_c)"
+        advice = "let it cool down, and measure again"
         yield StabilityWarning("hot", seen, advice)
     if conditions.on_battery:
         yield StabilityWarning("battery", "the machine runs on battery", "plug it in")

@@ -40,7 +40,9 @@ def connect(paths: Mapping[str, Sequence[str]], *, memory: int = _MEMORY) -> duc
 def damage(made: duckdb.DuckDBPyConnection) -> FormatError | None:
     """The error about the first file of the views that DuckDB cannot read; None if it reads all of them."""
     views = made.cursor().execute("SELECT sql FROM duckdb_views() WHERE NOT internal").fetchall()
-    return _first_damaged([path for (sql,) in views for path in re.findall(r"'(?:[^']|'')+\.parquet'", sql)])
+    return _first_damaged(
+        [path for (sql,) in views for path in re.findall(r"'(?:[^']|''){1,9999}\.parquet'", sql)]
+    )
 
 
 def _first_damaged(listed: Sequence[str]) -> FormatError | None:

@@ -293,8 +293,7 @@ def with_commit(labels: Labels, folder: Path | None = None) -> Labels:
     if not found:
         return replace(labels, commit="", branch=labels.branch or "")
     named = labels.branch or _git(here, "rev-parse", "--abbrev-ref", "HEAD")
-    changed = bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
-    dirty = changed if labels.dirty is None else labels.dirty
+    dirty = _has_changes(here) if labels.dirty is None else labels.dirty
     return replace(labels, commit=found, branch="" if named == "HEAD" else named, dirty=dirty)
 
 
@@ -303,10 +302,31 @@ def _first_set(variables: tuple[str, ...]) -> str:
     return found[:_LONGEST] if found.isprintable() else ""
 
 
+# The folder may be one that somebody sent, with a git configuration that names programs: monitors of files,
+# ways to fetch, and filters, of which each has its own name.
+_ALONE = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none"}
+
+
+def _has_changes(folder: Path) -> bool | None:
+    """Whether tracked files differ from the commit; None if that would run programs which `folder` names."""
+    filters = _ask_git(
+        folder, "config", "--show-scope", "--includes", "--name-only", "--get-regexp", "^filter[.]"
+    )
+    if any(line.startswith(("local", "worktree")) for line in filters.splitlines()):
+        return None
+    words = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+    return bool(_ask_git(folder, *words))
+
+
 def _git(folder: Path, *words: str) -> str:
+    told = _ask_git(folder, *words).strip()[:_LONGEST]
+    return told if told.isprintable() else ""
+
+
+def _ask_git(folder: Path, *words: str) -> str:
+    command = ("git", "-c", "core.fsmonitor=", "-C", str(folder), *words)
     try:
-        said = process.run(("git", "-C", str(folder), *words), timeout=_GIT_S)
+        said = process.run(command, timeout=_GIT_S, env=_ALONE)
     except SetupError:
         return ""
-    lines = said.stdout.strip()
-    return lines[:_LONGEST] if said.ok and lines[:_LONGEST].replace("\n", "").isprintable() else ""
+    return said.stdout if said.ok else ""

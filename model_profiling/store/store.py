@@ -15,6 +15,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import CheckList, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import plural
+from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_there
 from model_profiling.store.connection import connect, now, rows_of
@@ -180,6 +181,7 @@ def _make_store(root: Path) -> None:
     """Create an empty store, unless another process has just done so."""
     if root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()) and not is_store(root):
         raise InputError(f"{root} contains other files, not a store", "choose another folder for the store")
+    needed("pyarrow", "store")
     files.make_folder(root)
     with lock(root):
         if not is_store(root):

@@ -18,6 +18,7 @@ from model_profiling.targets.command import (
     ETDUMP,
     GAUGE,
     LOG,
+    NO_DUMP,
     OUTPUTS,
     RESULT,
     SEEN,
@@ -181,8 +182,7 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
     etdump = Path(f"{files}{ETDUMP}") if job.etdump else None
     if etdump is not None and not (etdump.is_file() and etdump.stat().st_size):
         wrote = "an empty" if etdump.is_file() else "no"
-        cure = "see its log; build it with the event tracer, or name the kit's own runner"
-        raise RunError(f"the runner wrote {wrote} ETDump", cure)
+        raise RunError(f"the runner wrote {wrote} ETDump", NO_DUMP)
     boundaries = Path(f"{files}{BOUNDARIES}") if etdump is not None else None
     return Outcome(
         result=result,

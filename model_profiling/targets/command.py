@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model_profiling.core.errors import InputError, RunError
+from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.formatting import printable
 from model_profiling.core.process import Completed
 from model_profiling.runner.features import cpuinfo_flags
@@ -131,11 +131,15 @@ def _measured(line: str, told: str) -> int:
 def _times_in(dump: Path) -> tuple[int, ...]:
     from model_profiling.etdump import read_etdump  # needs numpy, which the doctor does without
 
-    table = read_etdump(dump)
+    try:
+        table = read_etdump(dump)
+    except FormatError as problem:  # which names a file that is removed with the process's folder
+        raise RunError("the runner wrote an ETDump that cannot be read", NO_DUMP) from problem
     executions = table.text(table.name) == "Method::execute"
     return tuple(int(ns) for ns in table.duration_ns[executions])
 
 
+NO_DUMP = "see its log; build it with the event tracer, or name the kit's own runner"
 LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
 BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
 """Suffixes of a job's files, on the machine that runs it and here."""

@@ -1,5 +1,5 @@
 """Emulates an SME2 machine: runs the runner under QEMU, and fetches what that needs. On other CPUs than Arm
-it is cross-compiled, for which pip and apt fetch an aarch64 ExecuTorch and C library."""
+it is cross-compiled, for which pip and a Debian mirror give an aarch64 ExecuTorch and C library."""
 
 from __future__ import annotations
 
@@ -88,16 +88,20 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
     unpacked = compilers.aarch64_libraries()
     if unpacked is not None and _has_runtime(unpacked):
         return unpacked
-    fix = this_distribution().fix("aarch64 C library")
-    archive = apt.own_archive(fix)
+    mirror, fix = os.environ.get(apt.MIRROR), this_distribution().fix("aarch64 C library")
+    archive = None if mirror else apt.own_archive(fix)
 
     def make(into: Path) -> None:
-        with apt.packages_of(archive, fix) as packages:
-            for deb in packages.download(_LIBC):
-                packages.unpack(deb, into)
+        if archive is None:
+            apt.unpack_from_mirror(str(mirror), into)
+        else:
+            with apt.packages_of(archive, fix) as packages:
+                for deb in packages.download(_LIBC):
+                    packages.unpack(deb, into)
         compilers.cover_multiarch(into / _PLACE)
 
-    home = cache_root() / "sysroots" / f"{archive.origin.lower()}-{archive.suite}-aarch64"
+    release = f"{archive.origin.lower()}-{archive.suite}" if archive else "debian-12-by-hash"
+    home = cache_root() / "sysroots" / f"{release}-aarch64"
     return cached(home, make, "an aarch64 C library", fetch=fetch) / _PLACE
 
 

@@ -71,7 +71,7 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
 
 def cpu_name_from_proc(text: str) -> str | None:
     """Return the CPU's name from `/proc/cpuinfo`, with big and little cores together."""
-    if named := re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text):
+    if named := re.search(r"(?m)^(?:model name|Hardware)[ \t]*:[ \t]*(.+)$", text):
         return named.group(1).strip()
     return " + ".join(dict.fromkeys(cpu_names_from_proc(text).values())) or None
 
@@ -79,10 +79,10 @@ def cpu_name_from_proc(text: str) -> str | None:
 def cpu_names_from_proc(text: str) -> dict[int, str]:
     """Return each CPU's name from `/proc/cpuinfo`; only Arm CPUs list implementer and part."""
     names = {}
-    for block in re.split(r"\n\s*\n", text):
-        number = re.search(r"(?m)^processor\s*:\s*(\d{1,4})\s*$", block)
-        maker = re.search(r"(?m)^CPU implementer\s*:\s*(0x[0-9a-fA-F]{1,8})\s*$", block)
-        part = re.search(r"(?m)^CPU part\s*:\s*(0x[0-9a-fA-F]{1,8})\s*$", block)
+    for block in re.split(r"\n[ \t]*\n", text):
+        number = re.search(r"(?m)^processor[ \t]*:[ \t]*(\d{1,4})[ \t]*$", block)
+        maker = re.search(r"(?m)^CPU implementer[ \t]*:[ \t]*(0x[0-9a-fA-F]{1,8})[ \t]*$", block)
+        part = re.search(r"(?m)^CPU part[ \t]*:[ \t]*(0x[0-9a-fA-F]{1,8})[ \t]*$", block)
         if number and maker and part:
             arm = _ARM_PARTS.get(int(part[1], 16)) if int(maker[1], 16) == 0x41 else None
             names[int(number[1])] = arm or f"implementer {maker[1]} part {part[1]}"
@@ -123,7 +123,7 @@ def _memory() -> int | None:
 
 def available_memory(system: Path = Path("/")) -> int | None:
     """Return the bytes that new processes can take, within the control group's limit; None if unknown."""
-    said = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", _read(str(system / "proc/meminfo")) or "")
+    said = re.search(r"(?m)^MemAvailable:[ \t]+(\d+) kB", _read(str(system / "proc/meminfo")) or "")
     if said is None:
         return None
     available = int(said.group(1)) * 1024
@@ -145,7 +145,7 @@ def _temperature() -> float | None:
 
 
 def _mac_on_battery() -> bool | None:
-    source = re.search(r"drawing from '([^']+)'", mac_says("pmset", "-g", "batt"))
+    source = re.search(r"drawing from '([^'\n]+)'", mac_says("pmset", "-g", "batt"))
     return source[1] == "Battery Power" if source else None
 
 

@@ -127,14 +127,14 @@ def volts(text: str) -> float | None:
 
 def _battery(texts: Texts) -> Battery | None:
     said = _text(texts, "dumpsys_battery")
-    level, scale = (_number(rf"^\s*{name}: ([0-9]{{1,4}})$", said) for name in ("level", "scale"))
+    level, scale = (_number(rf"^[ \t]*{name}: ([0-9]{{1,4}})$", said) for name in ("level", "scale"))
     percent = 100 * level / scale if level is not None and scale else None
     if percent is None:
         percent = _number(r"^([0-9]{1,3})$", _text(texts, "gauge_percent"))
-    told = re.search(r"(?m)^\s*status: ([0-9])$", said)
+    told = re.search(r"(?m)^[ \t]*status: ([0-9])$", said)
     status = _STATUS.get(_text(texts, "gauge_status")) or _STATUS.get(told[1] if told else "")
-    tenths = _number(r"^\s*temperature: (-?[0-9]{1,4})$", said)
-    voltage = re.search(r"(?m)^\s*voltage: ([0-9]{1,7})$", said)
+    tenths = _number(r"^[ \t]*temperature: (-?[0-9]{1,4})$", said)
+    voltage = re.search(r"(?m)^[ \t]*voltage: ([0-9]{1,7})$", said)
     found = Battery(
         percent=percent if percent is not None and percent <= 100 else None,
         status=status,

@@ -37,8 +37,7 @@ try:
     from model_profiling.report.text import render_terminal
     from model_profiling.report.tool_files import series_blocks, write_bottlenecks, write_comparison
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
-    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
+    cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

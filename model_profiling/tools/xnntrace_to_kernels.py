@@ -30,8 +30,7 @@ try:
     from model_profiling.core.records import csv_text
     from model_profiling.core.stdio import checked_output
 except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh of the kit and use its .venv/bin/python; to get the kit: git clone "
-    cure += "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling"
+    cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 

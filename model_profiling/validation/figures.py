@@ -4,6 +4,7 @@ file that was edited, truncated or left over from another run."""
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -234,7 +235,8 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
     if not isinstance(entry, dict) or not isinstance(entry.get("etdump"), str):
         yield "an entry names no dump"
         return
-    dump = checked.dump_at.get((checked.path / entry["etdump"]).resolve())
+    # Unlike Path.resolve, it takes a link to itself.
+    dump = checked.dump_at.get(Path(os.path.realpath(checked.path / entry["etdump"])))
     if dump is None:
         yield f"{entry['etdump']} is listed, but cannot be read"
         return

@@ -25,6 +25,7 @@ from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison, headline
 from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.comparability import Origin, Timed, device_of
+from model_profiling.run.folders import only_run_in
 from model_profiling.run.series import switch_in_name
 from model_profiling.statistics.measure import Rule
 from model_profiling.store.connection import rows_of
@@ -78,7 +79,7 @@ class Judged:
 def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
     """Read the run in `run_dir`; `device` is the store's name for this machine, if it has one."""
     path = as_path(run_dir)
-    folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else path
+    folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else only_run_in(path)
     run = Run.open(folder)
     if run.manifest is None:
         raise InputError(f"{folder} has no {names.MANIFEST}: its machine is unknown", "name a run directory")

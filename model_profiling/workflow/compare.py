@@ -35,6 +35,7 @@ from model_profiling.report.comparison import SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.run import Run, Series, Times, names, why_not_comparable
 from model_profiling.run.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
+from model_profiling.run.folders import only_run_in
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.statistics.verdict import Speedup
 
@@ -89,7 +90,8 @@ class Measurement:
 
 def load_measurement(path: Path, times: Times | None = None) -> Measurement:
     if path.is_dir():
-        return _of_run(Run.open(path, times=times), str(path), "run directory")
+        folder = only_run_in(path)
+        return _of_run(Run.open(folder, times=times), str(folder), "run directory")
     if not path.is_file():
         raise InputError(f"there is no {path}", _WHAT_TO_NAME)
     if names.is_dump(path):

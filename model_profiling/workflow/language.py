@@ -70,6 +70,9 @@ _WITHOUT_TIMES = (
 )
 
 
+_QUICK = "longer prompts and later positions, because of --quick; --prompt and --context ask for them"
+
+
 @dataclass(frozen=True, slots=True)
 class LanguageOutcome:
     """What `profile_llm` returns: what was `found`, the outcome of each of its cases, and the page about all.
@@ -114,8 +117,9 @@ def profile_language(
     positions: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> LanguageOutcome:
-    """Measure all prompt lengths in turns, then all positions, with SME2 on and off. None
-    stands for the usual ones, as far as the program goes; where nothing is timed, the first of each phase."""
+    """Measure all prompt lengths in turns, then all positions, with SME2 on and off. None stands for the
+    usual ones, as far as the program goes; where nothing is timed, and with `quick`, the first of each
+    phase."""
     options, progress = options or ProfileOptions(), progress or Silent()
     plan = plan_targets(options.target)
     if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
@@ -137,10 +141,13 @@ def profile_language(
         raise InputError(
             f"{program.name} does not allow {left_out[0]}", "leave that out to get what it allows"
         )
-    if plan.main.kind == "emulated" and prompts is None and positions is None:
-        # A prompt of 512 tokens takes 16 times as long as one of 32, and shows nothing else.
-        asked = list({each.phase: each for each in reversed(asked)}.values())[::-1]
-        left_out = (_WITHOUT_TIMES,)
+    if plan.main.kind == "emulated" or options.quick:
+        # A prompt of 512 tokens takes 16 times as long as one of 32, and emulated it shows nothing else.
+        given = {"prompt": prompts, "answer": positions}
+        shortest = {each.phase: each for each in reversed(asked)}
+        fewer = [each for each in asked if given[each.phase] is not None or each is shortest[each.phase]]
+        if fewer != asked:
+            asked, left_out = fewer, (_QUICK if options.quick else _WITHOUT_TIMES, *left_out)
     outcomes: list[ProfileOutcome] = []
     for _, members in groupby(asked, lambda each: each.phase):
         # The cases of a phase take turns. Kernels are the same for every length above 1 and at every

@@ -1,12 +1,14 @@
-"""A folder for a new model: a working example to replace part by part, its registration, and a test."""
+"""A folder for a new model (two methods to fill in, its registration, a test), and the check of a model."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import keyword
+import os
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from model_profiling.analysis.causes.outside import outside_lines
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core import files
+from model_profiling.core import files, process
 from model_profiling.core.errors import (
     Check,
     CheckList,
@@ -26,12 +28,12 @@ from model_profiling.core.errors import (
     system_reason,
 )
 from model_profiling.core.formatting import milliseconds, percent, plural, rounded_parts
-from model_profiling.core.hints import python, sme2prof
+from model_profiling.core.hints import pip_install, sme2prof
 from model_profiling.core.number_formats import USUAL
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models import registry
-from model_profiling.models.catalog import load_model
+from model_profiling.models.catalog import NamedModel, load_model
 from model_profiling.models.upstream import upstream_table
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOptions, RunOutcome
@@ -52,8 +54,8 @@ class NewModelFolder:
     def files(self) -> dict[str, str]:
         return {
             "__init__.py": "registers the model under its name",
-            "model.py": "a network that already works; replace what is marked with Replace",
-            f"test_{self.name}.py": "compares the wrapper with the network, and exports it",
+            "model.py": "a network that already works, with marks where yours goes (Replace:)",
+            f"test_{self.name}.py": "what must be true of the model",
         }
 
     @property
@@ -71,9 +73,11 @@ class NewModelFolder:
         )
         return (
             *naming,
-            (sme2prof("onboard", self.name, "--check"), "exports it, runs it, and says what is left to do"),
-            (f"$EDITOR {shlex.quote(str(shown / 'model.py'))}", "make it your model, and check again"),
-            (python("-m", "pytest", str(shown)), "its own test (needs pytest)"),
+            (f"$EDITOR {shlex.quote(str(shown / 'model.py'))}", "make it your model"),
+            (
+                sme2prof("onboard", self.name, "--check"),
+                "tests, exports and runs it, and says what is left to do",
+            ),
             (sme2prof("profile", self.name, "--dtype", "all"), "the whole answer"),
         )
 
@@ -82,10 +86,10 @@ class NewModelFolder:
         return {"schema_version": 1, **content, "next": [command for command, _ in self.next]}
 
 
-def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
-    """Write the folder of a new model called `name` into `place`, completely or not at all. The default
-    `place` is the kit's own folder of models if the working folder is in a clone of the kit, which finds
-    models there, and otherwise the working folder."""
+def make_model_folder(name: str, place: Path | None = None, *, example: bool = False) -> NewModelFolder:
+    """Write the folder of a new model called `name` into `place`, completely or not at all; `example` shows
+    in it what real models need. The default `place` is the kit's own folder of models if the working folder
+    is in a clone of the kit, which finds models there, and otherwise the working folder."""
     in_clone = _in_clone()
     place = (place or (registry.KIT if in_clone else Path.cwd())).expanduser().resolve()
     folder = place / name
@@ -93,7 +97,7 @@ def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
     if folder.exists() or folder.is_symlink():
         raise InputError(f"{folder} already exists", "choose another name; nothing was overwritten")
     with files.no_empty_folder(place), _whole_folder(folder) as part:
-        for source in sorted(_TEMPLATE.glob("*.py")):
+        for source in sorted((_TEMPLATE / "example" if example else _TEMPLATE).glob("*.py")):
             text = source.read_text(encoding="utf-8")
             to = part / source.name.replace(_NAME, name)
             to.write_text(text.replace(_NAME, name).replace(_CLASS, class_name(name)), encoding="utf-8")
@@ -180,8 +184,9 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-# Checks a new model: it exports in every registered dtype, computes what PyTorch does and runs on this
-# machine; and how much time it spends outside delegates, and what to do about that.
+# Checks a new model: nothing of the template is left, its own test passes, it exports in every registered
+# dtype, computes what PyTorch does and runs on this machine; and how much time it spends outside delegates,
+# and what to do about that.
 
 SHORT = ProfileOptions(target=TargetChoice("host"), runs=5, warmup=1, rounds=6, budget_s=6)
 """Enough to show that it runs and where its time goes; `sme2prof profile` measures properly."""
@@ -230,11 +235,12 @@ class ModelCheck(CheckList):
 
 
 def check_model(model: str, *, outdir: Path | None = None, progress: Progress | None = None) -> ModelCheck:
-    """Export `model` in every registered dtype, run it here for some seconds, and report what is left to do.
-    Raise if it cannot be loaded at all, or if this machine lacks something."""
+    """Test `model`, export it in every registered dtype, run it here for some seconds, and report what is
+    left to do. Raise if it cannot be loaded at all, or if this machine lacks something."""
     progress = progress or Silent()
     progress.stage(f"loading {model}")
     named = load_model(model)
+    checks = [*_folder_checks(named, progress)]
     dtypes: list[str] = [each for each in USUAL if named.entry is None or each in named.entry.dtypes]
     programs: dict[str, Path] = {}
     problems: dict[str, ProfilingError] = {}
@@ -251,13 +257,49 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
         short = replace(SHORT, outdir=outdir)
         done = profile_programs(list(programs.values()), short, RunOptions(force=True), progress=progress)
         runs = {dtype: outcome.main for dtype, outcome in zip(programs, done, strict=True)}
-    checks = [*_refused(problems)]
+    checks += _refused(problems)
     found = []
     for dtype, export in exports.items():
         result = _found(dtype, export, runs[dtype])
         found.append(result)
         checks += [*_export_checks(export), *_run_checks(result, runs[dtype])]
     return ModelCheck(tuple(checks), named.name, tuple(found))
+
+
+_MARK = "Replace:"
+_TEST_S = 900.0
+
+
+def _folder_checks(named: NamedModel, progress: Progress) -> Iterator[Check]:
+    """Check what a model folder has besides the model: marks of the template that are left, and tests."""
+    home = registry.home_of(named.entry) if named.entry else None
+    if home is None:
+        return
+    marks = [
+        f"{file.name}:{number}"
+        for file in registry.sources_in(home)
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if _MARK in line
+    ]
+    if marks:
+        fix = f"put your own there, and delete the mark ({_MARK})"
+        yield Check("replaced", "fail", f"still the template's: {', '.join(marks)}", fix)
+    if not (tests := sorted(map(str, home.glob("test_*.py")))):
+        return
+    if importlib.util.find_spec("pytest") is None:
+        yield Check("own test", "optional", "not run: pytest is not installed", pip_install("pytest"))
+        return
+    progress.stage(f"running {', '.join(tests)}")
+    places = dict.fromkeys((str(home.parent), *map(str, registry.named_places())))
+    alone = ["-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={home}"]
+    done = process.run(
+        [sys.executable, "-m", "pytest", "-q", "--tb=no", *alone, *tests],
+        timeout=_TEST_S,
+        env={registry.VARIABLE: os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"},
+    )
+    *before, last = done.tail().splitlines() or ["it said nothing"]
+    said = next((line for line in before if line.startswith(("FAILED ", "ERROR "))), last)
+    yield Check("own test", "pass" if done.ok else "fail", said, "correct the model, or its test")
 
 
 def _refused(problems: dict[str, ProfilingError]) -> Iterator[Check]:

@@ -11,6 +11,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError, system_reason
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
+from model_profiling.core.safe_read import is_regular
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
@@ -28,9 +29,15 @@ MOST_SERIES = 2000
 
 
 def gather_report(
-    run_dir: Path, *, title: str | None = None, times: Times | None = None, progress: Progress | None = None
+    run_dir: Path,
+    *,
+    title: str | None = None,
+    times: Times | None = None,
+    progress: Progress | None = None,
+    called: str = "",
 ) -> ReportData:
-    run = Run.open(run_dir, times=times)
+    """Analyse a run for its report, in which the run directory is `called` that."""
+    run = Run.open(run_dir, times=times, called=called)
     return report_data(run, analyse(run, progress=progress) if run.dumps else None, title)
 
 
@@ -53,7 +60,7 @@ def write_run_report(data: ReportData, path: Path) -> Path:
 
 def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
     """Write a page to `path`: only HTML if the suffix says so, otherwise Markdown with a folder of pictures
-    and an HTML copy beside it. A pipe or a device gets only the Markdown."""
+    and an HTML copy beside it. Standard output gets only the Markdown."""
     if files.is_stream(path):
         files.write_out(path, render_markdown(blocks))
         return path
@@ -65,7 +72,7 @@ def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
         for name, svg in drawn.items():
             files.write_text(pictures / name, svg)
         for old in pictures.glob("*.svg"):
-            if old.name not in drawn:
+            if old.name not in drawn and is_regular(old):
                 old.unlink()
         files.write_text(path, render_markdown(blocks, pictures.name))
     files.write_text(page, render_html(blocks, title))

@@ -41,7 +41,7 @@ _REFERENCES = "references"
 _ONLY_IN_A_CLONE = "## In a clone"
 _MARK = re.compile(r"<!-- (not run|output): (.*) -->$")
 _SAID = {"not run": "Only where it applies: {}.", "output": "On {} Linux without SME2:"}
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[([^\]]{1,300})\]\(([^)\s]+)\)")
 _FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
 _COMPATIBILITY = f"Linux or macOS, Python 3.10 to 3.13, the command sme2prof of the package {DISTRIBUTION}"
 

@@ -13,13 +13,13 @@ import click
 import pytest
 from documents import Block, Clone, blocks_of, described_machine, missing_line, pages
 from stand_ins import lay_out_checkout
-from working_tree import ROOT, copy_to
+from working_tree import ROOT, copy_to, tracked
 
 from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
+from model_profiling.runner.cache import cache_root, state_root
 
 SKILLS = "agent_skill_ml_profiling"
-REPOSITORY = "https://github.com/ArmDeveloperEcosystem/sme-executorch-profiling/blob/HEAD/"
 WALKS = {
     "readme": ("README.md",),
     "workflow": ("model_profiling/pipeline_commands.md",),
@@ -53,6 +53,7 @@ def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: 
             clone.write(block)
         elif block.language == "bash" and not block.not_run:
             _run(clone, block)
+    assert not list(clone.root.glob("*.txt")), "a walk leaves no notes behind"
 
 
 def _edgetam(folder: Path) -> Path:
@@ -123,20 +124,38 @@ def test_every_link_of_a_page_resolves(page: str) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", outside_blocks):
         place, _, anchor = link.partition("#")
         target = (ROOT / page).parent / place if place else ROOT / page
-        if place.startswith(REPOSITORY):  # the site shows docs/ alone
-            target = ROOT / place.removeprefix(REPOSITORY)
-        elif re.match(r"[a-z]+:", link):
+        if re.match(r"[a-z]+:", link):
             continue
         assert target.exists(), f"{page} links to {link}"
         assert not anchor or anchor in _anchors(target), f"{page} links to {link}"
+
+
+@pytest.mark.quick
+def test_readme_begins_with_the_commands_and_no_file_names_another_kit_s_address() -> None:
+    screen = "".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines(keepends=True)[:24])
+    assert all(f"\n{words} " in screen for words in ("git clone ADDRESS", "make quickstart", "make test"))
+    address = "github.com/ArmDeveloperEcosystem/" + "sme-executorch-profiling"
+    for name in (name for name in tracked() if not name.startswith("tests/data/")):
+        assert address.encode() not in (ROOT / name).read_bytes(), name
+
+
+@pytest.mark.quick
+def test_the_faq_names_the_versions_that_are_installed_and_every_folder_of_the_kit(monkeypatch) -> None:
+    faq = (ROOT / "docs/how-to/faq.md").read_text(encoding="utf-8")
+    pins = re.search(r'"executorch==(.+?)", "torch==(.+?)"', (ROOT / "pyproject.toml").read_text())
+    assert pins and f"\n{pins[1]}, with torch {pins[2]}: " in faq
+    for name in ("SME2PROF_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    kept = " ".join(f"~/{folder.relative_to(Path.home())}" for folder in (cache_root(), state_root()))
+    assert f"\nrm -r {kept} " in faq
 
 
 _GUARD = re.compile(
     "O_NOFOLLOW|setrlimit|S_IWOTH|weights_only=|allow_pickle=|trust_remote_code|--require-hashes"
     "|require_encryption|enable_external_access|tarfile|zipfile"
 )
-_NO_GUARD = {"workflow/bundle.py", "workflow/new_model/model.py", "targets/emulated.py"}
-"""What writes an archive, shows how weights are loaded, or unpacks a wheel that pip has checked."""
+_NO_GUARD = {"workflow/new_model/example/model.py", "targets/emulated.py"}
+"""What shows how weights are loaded, or unpacks a wheel that pip has checked."""
 
 
 @pytest.mark.quick

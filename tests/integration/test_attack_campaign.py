@@ -144,6 +144,33 @@ def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path
     assert json.loads(kept[0].read_text())["reader"] == "bad"
 
 
+def test_what_counts_as_a_clear_answer() -> None:
+    """Ctrl-C says `error: interrupted`, unless Python has read nothing of the kit yet."""
+    clear = [(0, ""), (1, ""), (2, "error: x; y\n"), (130, "error: interrupted\n"), (130, "")]
+    unclear = [
+        (0, "error: x; y\n"),
+        (2, ""),
+        (2, "error: a\nerror: b\n"),
+        (-9, ""),
+        (2, "error: unexpected x\n"),
+    ]
+    assert [Ended(code, "", err).is_clear for code, err in clear] == [True] * len(clear)
+    assert [Ended(code, "", err).is_clear for code, err in unclear] == [False] * len(unclear)
+
+
+def test_kinds_and_names_of_files_that_were_found(tmp_path: Path) -> None:
+    """Pipes, folders and links to themselves in a run, each with a command that waited or was surprised."""
+    for kind, place, verb in (
+        ("pipe", "report.md", "view"),
+        ("folder", "report_files/latency.svg", "report"),
+        ("link to itself", "emulated_sme2_on/small_cnn_xnnpack_fp16_emulated_sme2_on_t1.etdump", "validate"),
+        ("pipe", "config.json", "config"),
+        ("added", "manifest.json", "report"),
+    ):
+        with contextlib.suppress(ProfilingError):
+            BY_NAME["kinds"].read(f"{kind}\0{place}\0{verb}\0%2F..%2F@%2Fsettings.json".encode(), tmp_path)
+
+
 def test_kills_of_a_command_and_of_a_runner_lose_nothing(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("the processes of a run are found in /proc")

@@ -314,6 +314,20 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     assert found.max_gain_pct == answer.gain_pct((weights - least) * 1e3 / rate)
 
 
+def test_a_quick_look_measures_one_prompt_and_one_position(caching, tmp_path, capsys) -> None:
+    words = ["llm", str(caching), "--target", "host", "--quick", "--budget", "1", "--json"]
+    assert main([*words, "--outdir", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(case["tokens"], case["position"]) for case in told["cases"]] == [(11, 0), (1, 0)]
+    says(told["left_out"][0], "longer prompts and later positions, because of --quick")
+    assert any("--quick makes intervals wider" in line for line in told["warnings"])
+    for case in told["cases"]:
+        assert Run.open(tmp_path / "runs" / case["run"]).manifest.schedule.rounds == 6
+    assert main([*words, "--outdir", str(tmp_path / "b"), "--prompt", "4,9"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [case["tokens"] for case in told["cases"]] == [4, 9, 1]
+
+
 def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, capsys) -> None:
     """One prompt and one position stand for all."""
     words = ["llm", str(caching), "--target", "emulated", "--json"]

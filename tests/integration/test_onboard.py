@@ -1,4 +1,4 @@
-"""`sme2prof onboard`: the folder it makes works as it stands, and `--check` says what a changed one lacks."""
+"""`sme2prof onboard`: the folder it makes works as it stands, and `--check` says what is left to do."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def test_a_folder_is_made_whole_and_says_what_to_do(here: Path, sme2prof: Run) -
     assert sorted(file.name for file in folder.iterdir()) == ["__init__.py", "model.py", "test_my_net.py"]
     texts = "".join(file.read_text() for file in folder.iterdir())
     assert "new_model" not in texts and "NewModel" not in texts and "class MyNet(" in texts
+    assert len((folder / "model.py").read_text().splitlines()) <= 20
     assert sorted(path.name for path in here.iterdir()) == ["my_net"]
 
     again = sme2prof("onboard", "my_net")
@@ -90,9 +91,39 @@ def test_nothing_here_is_imported_unless_it_is_named(here: Path, sme2prof: Run) 
     assert absent.returncode == 2 and "folder 'absent'" in absent.stderr
 
 
+def test_a_folder_is_ready_once_it_is_filled_in_and_its_own_test_passes(here: Path, sme2prof: Run) -> None:
+    sme2prof("onboard", "my_net", "--json")
+    folder = here / "my_net"
+    init, test = folder / "__init__.py", folder / "test_my_net.py"
+    init.write_text(init.read_text().replace('MyNet")', 'MyNet", dtypes=["fp32"])'))
+    check = ("onboard", "my_net", "--check", "--dir", ".", "--json")
+    checked = sme2prof(*check)
+    answer = json.loads(checked.stdout)
+    assert checked.returncode == 1 and not answer["ok"]
+    names = ["replaced", "own test", "fp32 export", "fp32 outputs", "fp32 run", "fp32 time"]
+    assert [each["name"] for each in answer["checks"]] == names
+    assert [each["status"] for each in answer["checks"]] == ["fail", *["pass"] * 5]
+    says(answer["checks"][0]["found"], "model.py:13", "model.py:17", "test_my_net.py:11")
+
+    for file in folder.glob("*.py"):
+        file.write_text(file.read_text().replace("Replace:", "This is"))
+    test.write_text(test.read_text().replace("(1, 10)", "(1, 11)"))
+    wrong = sme2prof(*check[:-1])
+    assert wrong.returncode == 1 and wrong.stdout.startswith(
+        "FAIL  own test      FAILED my_net/test_my_net.py"
+    )
+    says(wrong.stdout, "(1, 11)", "not ready: own test")
+    test.write_text(test.read_text().replace("(1, 11)", "(1, 10)"))
+    ready = sme2prof(*check[:-1])
+    assert ready.returncode == 0 and "\nready: my_net exports and runs in fp32\n" in ready.stdout
+    assert sorted(each.name for each in folder.iterdir() if each.name != "__pycache__") == sorted(
+        ["__init__.py", "model.py", "test_my_net.py"]
+    )
+
+
 def test_the_example_passes_its_own_test_and_the_check_names_what_is_spoilt(here, sme2prof, tmp_path) -> None:
     """One export for its own test, one with an operator put back outside, one that fails."""
-    sme2prof("onboard", "my_net", "--json")
+    sme2prof("onboard", "my_net", "--example", "--json")
     registry.add_place(here)
     test = importlib.import_module("model_profiling.models.my_net.test_my_net")
     for name in ("test_the_wrapper_computes_what_the_network_does", "test_it_is_registered"):
@@ -102,10 +133,12 @@ def test_the_example_passes_its_own_test_and_the_check_names_what_is_spoilt(here
     (here / "my_net").rename(here / "spoilt")
     file, init = here / "spoilt" / "model.py", here / "spoilt" / "__init__.py"
     text = file.read_text()
-    file.write_text(text.replace("        replace_modules(network)\n", ""))
+    file.write_text(text.replace("        replace_modules(network)\n", "").replace("Replace:", ""))
+    (here / "spoilt" / "test_my_net.py").unlink()
     init.write_text(
         init.read_text()
         .replace('"my_net"', '"spoilt"')
+        .replace("Replace:", "")
         .replace("    inputs", '    dtypes=["fp16"],\n    inputs')
     )
     checked = sme2prof("onboard", "spoilt", "--check", "--dir", ".", "--json")

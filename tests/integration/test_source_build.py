@@ -350,6 +350,9 @@ class TestToolchain:
     def test_the_ndk_is_checked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(SetupError, match="ANDROID_NDK is not set"):
             toolchain.find_ndk()
+        with monkeypatch.context() as patch, pytest.raises(SetupError, match="ANDROID_NDK is not set"):
+            patch.setattr(toolchain, "get_cmake", pytest.fail)  # which may download it
+            build.find_tools([runner_presets()[ANDROID]])
         monkeypatch.setenv("ANDROID_NDK", str(tmp_path))
         with pytest.raises(SetupError, match=rf"{tmp_path} .*source\.properties"):
             toolchain.find_ndk()
@@ -595,6 +598,15 @@ class TestScript:
         done = script(*arguments, EXECUTORCH_DIR=str(checkout))
         assert done.returncode == 2
         assert done.stderr.startswith("error: ") and problem in done.stderr and done.stderr.count("\n") == 1
+
+    @pytest.mark.quick
+    def test_a_wrong_ndk_is_refused_before_anything_is_written(self, script: Script, tmp_path: Path) -> None:
+        checkout = tmp_path / "executorch"
+        for words in ((), ("--presets", ANDROID), ("--from-source", "--dry-run")):
+            done = script("--executorch", checkout, *words, ANDROID_NDK=str(tmp_path))
+            assert done.returncode == 2 and not checkout.exists()
+            (line,) = done.stderr.splitlines()
+            assert line.startswith(f"error: {tmp_path} is not an Android NDK") and "ANDROID_NDK" in line
 
     def test_an_old_compiler_is_refused_before_anything_is_written(
         self, script: Script, checkout: Path, tmp_path: Path, cmake: toolchain.Cmake

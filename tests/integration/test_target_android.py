@@ -10,17 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM
+from conftest import ON_ARM, missing
 from said import says
-from stand_ins import command
+from stand_ins import command, linked
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.config.settings import target_settings
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.run import Run, Times
 from model_profiling.run.manifest import read_manifest
+from model_profiling.runner import apt
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
+from model_profiling.targets.remote.facts import _fits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
@@ -81,6 +83,34 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
     again.prepare()
     again.execute(Job(named, cpu_affinity=(0,)), tmp_path / "here", "again")
     assert not again.folder.sent and arm_phone.link.passed - before < 200_000, "a second run pushes nothing"
+
+
+@pytest.mark.timeout(1800)  # the first time on a machine, the compiler compiles its own libraries
+def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_debian_mirror(
+    arm_phone: VirtualPhone, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python believes that it runs on a Mac: no apt, no compiler for Linux, no C library but the mirror's."""
+    job = Job(exported("toy_cnn", "fp32").pte, save_outputs=True)
+    usual = target_of(arm_phone)
+    usual.prepare()
+    expected = usual.execute(job, tmp_path / "linux", "job").outputs[0].read_bytes()
+    try:
+        mirror = apt.own_archive("").mirror
+        apt.unpack_from_mirror(mirror, tmp_path / "there")
+    except SetupError as problem:
+        missing(str(problem))
+    libraries = tmp_path / "there/usr/aarch64-linux-gnu/lib"
+    assert all(_fits(libraries / name) for name in ("ld-linux-aarch64.so.1", "libc.so.6", "libstdc++.so.6"))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    monkeypatch.setenv("PATH", str(linked(tmp_path / "commands", ["adb", "sh", "env"])))
+    monkeypatch.delenv("SME2PROF_SYSROOT", raising=False)
+    monkeypatch.setenv("SME2PROF_DEBIAN_MIRROR", mirror)
+    target = target_of(arm_phone)
+    target.prepare()
+    assert target.build is not None and target.build.compiler.endswith("from the ziglang wheel")
+    outcome = target.execute(job, tmp_path / "mac", "job")
+    assert outcome.outputs[0].read_bytes() == expected
 
 
 def test_a_phone_that_forgot_everything_is_given_it_again(arm_phone, exported, tmp_path) -> None:

@@ -82,7 +82,7 @@ def test_no_command_leaves_the_run_directory(arm_home: Path, tmp_path: Path) -> 
         ["compare", str(hostile), str(other)],
         ["view", str(hostile), "--no-browser"],
         ["view", str(first), "--no-browser"],
-        ["bundle", str(hostile), str(out / "run.zip")],
+        ["report", str(hostile), "--zip", "--out", str(out / "run.zip")],
         ["ask", str(other)],
         ["ask", str(hostile)],
     ]

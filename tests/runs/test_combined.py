@@ -22,8 +22,8 @@ from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import answers
 from model_profiling.run.folders import expand_runs, runs_in
 from model_profiling.workflow import report
-from model_profiling.workflow.bundle import share_report
 from model_profiling.workflow.report import gather_report, write_combined_report
+from model_profiling.workflow.share import share_report
 
 
 @pytest.fixture(scope="module")

@@ -93,6 +93,17 @@ def test_a_run_against_its_copy_has_not_changed(two: tuple[Path, Path], sme2prof
         assert {operator["change"] for operator in found["operators"]} == {"same"}
 
 
+def test_a_folder_with_one_run_is_that_run(two: tuple[Path, Path], tmp_path: Path, sme2prof) -> None:
+    """As for `view`; a folder with several is refused."""
+    homes = [tmp_path / name for name in ("before", "after")]
+    for run_dir, home in zip(two, homes, strict=True):
+        shutil.copytree(run_dir, home / "runs" / "xnnpack_fp16" / "linux")
+    facts = json.loads(sme2prof("compare", *homes, "--json").stdout)
+    assert [facts[side]["name"] for side in "ab"] == [f"{home}/runs/xnnpack_fp16/linux" for home in homes]
+    several = sme2prof("compare", tmp_path, homes[1])
+    assert several.returncode == 2 and "it contains" in several.stderr
+
+
 def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
     two: tuple[Path, Path], sme2prof, tmp_path: Path
 ) -> None:

@@ -212,16 +212,6 @@ def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its
     says(many.stderr, "--timeline-csv", "2 files")
 
 
-def test_a_run_is_found_where_documents_of_before_say_it_is(entry, run_dir: Path, tmp_path: Path) -> None:
-    runs = tmp_path / "out_toy_cnn" / "runs"
-    shutil.copytree(run_dir, runs / "xnnpack_fp16" / "mac")
-    done = entry("scripts/validate_results.py", "--results", runs / "mac")
-    assert done.ok and f"taking {runs / 'xnnpack_fp16' / 'mac'}" in done.stderr, done.stderr
-    shutil.copytree(run_dir, runs / "xnnpack_int8" / "mac")
-    several = entry("scripts/validate_results.py", "--results", runs / "mac")
-    assert several.returncode == 2 and f"no run directory {runs / 'mac'}" in several.stderr
-
-
 def test_a_run_with_what_the_tools_wrote_into_it_is_still_valid(entry: Call, run_dir: Path) -> None:
     dump = next(run_dir.glob("*/*_t1.etdump"))
     words = ("--etdump", dump, "--out-dir", dump.parent, "--all-runs", "--json")
@@ -285,18 +275,29 @@ def test_the_script_that_is_gone_names_what_replaces_it(capsys: pytest.CaptureFi
     assert all(word in known for word in re.findall(r"(?<!\S)--[a-z]+(?!\S)", line))
 
 
-def test_every_command_finds_it_and_names_the_nearest_where_nothing_is(
+def test_no_command_takes_another_run_than_the_one_named(
     sme2prof, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "here"
     place = Path("model_profiling/out_toy_cnn/runs/xnnpack_fp16/mac")
-    shutil.copytree(run_dir, place)
-    shutil.rmtree(tmp_path / run_dir.relative_to(tmp_path).parts[0])
-    for named in ("out_toy_cnn/runs/mac", "model_profiling/out_toy_cnn/runs/mac"):
-        for words in (("validate", named), ("report", named), ("analyze", named), ("compare", named, named)):
-            done = sme2prof(*words)
-            assert done.returncode in (0, 1) and f"taking {place}" in done.stderr, (words, done.tail())
-    for wrong in ("out_toy_cnn/runs/android", f"{place.parent}/linux"):
-        done = sme2prof("validate", wrong)
-        assert done.returncode == 2
-        says(done.stderr, f"there is no run directory {wrong}", f"did you mean {place}")
+    shutil.copytree(run_dir, here / place)
+    strangers = tmp_path / "elsewhere" / "runs"
+    shutil.copytree(run_dir, strangers / "run")
+    monkeypatch.chdir(here)
+    for wrong in ("out_toy_cnn/runs/mac", "model_profiling/out_toy_cnn/runs/mac", f"{place.parent}/linux"):
+        for command in ("validate", "report", "analyze"):
+            done = sme2prof(command, wrong)
+            assert done.returncode == 2, done.tail()
+            says(done.stderr, f"there is no run directory {wrong}", f"did you mean {place}")
+        assert f"there is no {wrong}" in sme2prof("compare", wrong, wrong).stderr
+    # Beyond this folder and the one that is named, nothing is looked at: it may be a whole disk.
+    walked = (
+        "import sys; sys.addaudithook(lambda name, given: name in ('os.scandir', 'os.listdir') and "
+        "print('LISTED', *given))\nfrom model_profiling.cli.main import main\n"
+        f"main(['report', {str(strangers / 'rum')!r}])"
+    )
+    done = process.run([sys.executable, "-c", walked], timeout=60, cwd=here)
+    says(done.stderr, "there is no run directory", "use a folder written by")
+    listed = done.stdout.splitlines()
+    assert "LISTED ." in listed and not {f"LISTED {path}" for path in strangers.parents} & set(listed)
+    assert f"LISTED {strangers}" not in listed

@@ -87,7 +87,7 @@ def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> No
         every += (
             ("view", run_dir, "--no-browser"),
             ("report", run_dir, "--share", "--out", tmp_path / "shared.html"),
-            ("bundle", run_dir, "--out", tmp_path / "run.zip"),
+            ("report", run_dir, "--zip", "--out", tmp_path / "run.zip"),
         )
     for words in every:
         done = sme2prof(*words)

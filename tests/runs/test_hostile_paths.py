@@ -9,7 +9,6 @@ import resource
 import shutil
 import stat
 import subprocess
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +26,9 @@ from model_profiling.run.folders import runs_in
 from model_profiling.run.names import RunFiles
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.bundle import write_bundle
 from model_profiling.workflow.report import write_report
+from model_profiling.workflow.share import share_report
+from model_profiling.workflow.view import page_to_view
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
@@ -72,39 +72,11 @@ def said(run_dir: Path) -> str:
     return "\n".join(check.found for check in wrong)
 
 
-@pytest.mark.slow
-def test_a_bundle_lies_here_and_unpacks_into_one_folder(run_dir: Path, tmp_path: Path, monkeypatch) -> None:
-    """Its name is made of the run's words."""
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    for platform in ("../../evil", "/../../evil", "..\\..\\evil", "a\n\x1b[31m", "x" * 300):
-        put(run_dir / "manifest.json", "target.platform", platform)
-        bundle = write_bundle(run_dir, diagnosis={})
-        assert [path.resolve() for path in here.iterdir()] == [bundle.path.resolve()]
-        assert re.fullmatch(r"[\w.-]+_bundle\.zip", bundle.path.name)
-        with zipfile.ZipFile(bundle.path) as archive:
-            assert {len(Path(name).parts[0]) > 2 for name in archive.namelist()} == {True}
-            homes = {name.partition("/")[0] for name in archive.namelist()}
-        assert homes == {bundle.path.name.removesuffix("_bundle.zip")}
-        bundle.path.unlink()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", run_dir.parents[2].name]
-
-
-@pytest.mark.slow
-def test_a_text_too_long_to_look_through_is_left_out(run_dir: Path, tmp_path: Path) -> None:
-    with first(run_dir, "*_t1.log").open("a") as log:
-        log.write("/home/somebody/secret 10.0.0.1\n" * (40 << 15))
-    bundle = write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
-    (why,) = (why for name, why in bundle.left_out if name.endswith(".log"))
-    assert "too long" in why
-
-
 def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path) -> None:
     with first(run_dir, "*.etdump_round").open("r+b") as dump:
         dump.truncate(1 << 42)
-    with pytest.raises(ProfilingError, match="holds more than"):
-        write_bundle(run_dir, tmp_path / "run.zip", diagnosis={})
+    (said,) = share_report([run_dir], tmp_path / "page.html").left_out
+    assert "holds more than" in said
 
 
 def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> None:
@@ -251,6 +223,24 @@ def test_what_is_no_file_or_has_no_end_is_said(run_dir: Path, make, files) -> No
     assert validate(run_dir).ok
 
 
+@pytest.mark.parametrize("make", [pipe, endless, Path.mkdir], ids=["pipe", "device", "folder"])
+@pytest.mark.parametrize("name", ["report.md", "report.html", "analysis_summary.json"])
+def test_where_the_kit_writes_only_a_file_is_replaced(run_dir: Path, name: str, make) -> None:
+    """A pipe there, which nobody reads, was waited for without end."""
+    (run_dir / name).unlink(missing_ok=True)
+    make(run_dir / name)
+    kind = (run_dir / name).lstat().st_mode
+    commands = (write_report, page_to_view) if name.startswith("report") else (_analyse,)
+    for command in commands:
+        with pytest.raises(ProfilingError, match=rf"cannot write .*{re.escape(name)}"):
+            command(run_dir)
+    assert (run_dir / name).lstat().st_mode == kind
+
+
+def _analyse(run_dir: Path) -> None:
+    write_analysis(analyse(run_dir))
+
+
 def test_a_link_is_not_followed_out(run_dir: Path, outside: Path) -> None:
     for pattern in FILES[::2]:
         path = first(run_dir, pattern)
@@ -274,7 +264,7 @@ def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
     (outside / "moved" / "mine.svg").write_text("mine")
     before = sorted(outside.rglob("*"))
     folder.symlink_to(outside / "moved")
-    for command in (analyse, write_report, lambda run: write_bundle(run, run / "a.zip", diagnosis={})):
+    for command in (analyse, write_report, lambda run: share_report([run], run / "a.zip")):
         with pytest.raises(ProfilingError, match=r"is a link .*outside"):
             command(run_dir)
     assert sorted(outside.rglob("*")) == before
@@ -294,7 +284,7 @@ def test_folders_without_end_are_named_in_one_line(run_dir: Path, first: str, mo
         Path(name).mkdir()
         os.chdir(name)
     os.chdir(run_dir)
-    for command in (analyse, write_report, lambda run: write_bundle(run, run / "a.zip", diagnosis={})):
+    for command in (analyse, write_report, lambda run: share_report([run], run / "a.zip")):
         with pytest.raises(ProfilingError, match="deep in each other"):
             command(run_dir)
     assert "deep in each other" in said(run_dir)
@@ -329,15 +319,6 @@ def test_a_record_that_names_any_file_gets_no_line_of_it(outside: Path) -> None:
     found = _excerpts(EtRecord(source="", sources={"forward": refs}, handles={}))
     assert found == {f"{outside / 'model.py'}:1": ("x = relu(y)",)}
     assert read_etrecord(next((DATA / "programs").glob("*.etrecord"))).sources
-
-
-def test_what_is_packed_are_files_of_the_run_alone(run_dir: Path, outside: Path) -> None:
-    (run_dir / "notes.md").symlink_to(outside / "passwd")
-    (run_dir / "linux_baseline" / "x.log").symlink_to(outside / "passwd")
-    os.mkfifo(run_dir / "pipe.log")
-    bundle = write_bundle(run_dir, outside / "a.zip", diagnosis={})
-    assert {name for name, _ in bundle.left_out} >= {"notes.md", "linux_baseline/x.log", "pipe.log"}
-    assert not {"notes.md", "linux_baseline/x.log", "pipe.log"} & {found.name for found in bundle.files}
 
 
 def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path) -> None:

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import stat
-import threading
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,6 @@ from model_profiling.pipeline.measuring import scratch_folder
 from model_profiling.run.names import RunFiles
 from model_profiling.tools import robust_latency_analysis
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.bundle import write_bundle
 from model_profiling.workflow.report import gather_report, write_run_report
 
 Cli = Callable[..., process.Completed]
@@ -38,43 +38,27 @@ def pipe(tmp_path: Path) -> Path:
     return tmp_path / "pipe"
 
 
-class Reader(threading.Thread):
-    """What comes out of a pipe."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(daemon=True)
-        self._path, self._read = path, b""
-        self.start()
-
-    def run(self) -> None:
-        self._read = self._path.read_bytes()
-
-    def read(self) -> bytes:
-        self.join(timeout=20)
-        assert stat.S_ISFIFO(self._path.lstat().st_mode), "written to, not replaced"
-        return self._read
-
-
 def test_one_output_takes_standard_output_and_what_is_said_goes_aside(
-    run: Path, pipe: Path, sme2prof: Cli
+    run: Path, tmp_path: Path, sme2prof: Cli
 ) -> None:
-    reader = Reader(pipe)
-    done = sme2prof("compare", run, run, "--markdown", "-", "--junit", pipe, "--quiet")
+    junit = tmp_path / "junit.xml"
+    done = sme2prof("compare", run, run, "--markdown", "-", "--junit", junit, "--quiet")
     assert done.returncode == 0 and done.stderr.count("\n") == 1
     told = done.stderr.rstrip(".\n")
     assert done.stdout.startswith(f"## {told}")
-    assert reader.read().startswith(b"<?xml")
-    assert list(pipe.parent.iterdir()) == [pipe]
+    assert junit.read_bytes().startswith(b"<?xml")
+    assert list(tmp_path.iterdir()) == [junit]
 
 
-def test_a_device_as_output_stays_one(run: Path, tmp_path: Path, sme2prof: Cli) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root makes device nodes")
-    null = tmp_path / "null"
-    os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    assert sme2prof("compare", run, run, "--junit", null, "--quiet").returncode == 0
-    assert stat.S_ISCHR(null.lstat().st_mode)
-    assert list(tmp_path.iterdir()) == [null]
+def test_a_device_of_the_system_is_written_to_and_a_pipe_is_not_waited_for(
+    run: Path, pipe: Path, sme2prof: Cli
+) -> None:
+    assert sme2prof("compare", run, run, "--junit", "/dev/null", "--quiet").returncode == 0
+    assert stat.S_ISCHR(Path("/dev/null").lstat().st_mode)
+    for words in (("compare", run, run, "--junit", pipe), ("report", run, "--out", pipe)):
+        done = sme2prof(*words)
+        assert done.returncode == 2 and pipe.is_fifo()
+        says(done.stderr, f"cannot write {pipe}", "a named pipe has that name")
 
 
 def test_two_answers_on_standard_output_are_refused(run: Path, sme2prof: Cli) -> None:
@@ -84,23 +68,18 @@ def test_two_answers_on_standard_output_are_refused(run: Path, sme2prof: Cli) ->
         assert "standard output" in done.stderr
 
 
-def test_a_report_into_a_stream_is_one_text(run: Path, pipe: Path, sme2prof: Cli) -> None:
-    reader = Reader(pipe)
-    done = sme2prof("report", run, "--out", pipe)
-    assert done.stdout.endswith(f"wrote {pipe}\n")
-    text = reader.read().decode()
-    assert text.startswith("# ") and ".svg" not in text
-    assert list(pipe.parent.iterdir()) == [pipe], "nothing lies beside a pipe"
+def test_a_report_into_a_stream_is_one_text(run: Path, sme2prof: Cli) -> None:
+    done = sme2prof("report", run, "--out", "-")
+    assert done.stdout.startswith("# ") and ".svg" not in done.stdout
 
 
-def test_a_bundle_into_a_pipe(run: Path, pipe: Path) -> None:
-    reader = Reader(pipe)
-    bundle = write_bundle(run, pipe, diagnosis={})
-    with zipfile.ZipFile(io.BytesIO(reader.read())) as archive:
-        assert archive.testzip() is None
-        sizes = {Path(entry.filename).name: entry.file_size for entry in archive.infolist()}
-    assert len(sizes) == len(bundle.files)
-    assert sizes["shared.json"] == bundle.files[-1].bytes
+def test_an_archive_into_a_stream(run: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "model_profiling", "report", str(run), "--zip", "--out", "-"],
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    with zipfile.ZipFile(io.BytesIO(done.stdout)) as archive:
+        assert archive.testzip() is None and archive.namelist()
 
 
 def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_path: Path, capsys) -> None:
@@ -121,7 +100,7 @@ def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_p
     "words",
     [
         ("analyze", "{run}", "--out", "-"),
-        ("analyze", "{run}", "--out", "{pipe}"),
+        ("analyze", "{run}", "--out", "/dev/null"),
         ("export", "toy_cnn", "--outdir", "-"),
         ("profile", "toy_cnn", "--outdir", "-"),
         ("compare", "{run}", "{run}", "--outdir", "-"),
@@ -130,8 +109,8 @@ def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_p
         ("skills", "install", "--dir", "-"),
     ],
 )
-def test_several_files_need_a_folder(words: tuple[str, ...], run: Path, pipe: Path, sme2prof: Cli) -> None:
-    done = sme2prof(*(word.format(run=run, pipe=pipe) for word in words))
+def test_several_files_need_a_folder(words: tuple[str, ...], run: Path, sme2prof: Cli) -> None:
+    done = sme2prof(*(word.format(run=run) for word in words))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     says(done.stderr, "several files", "folder")
     assert not Path("-").exists()

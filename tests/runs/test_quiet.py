@@ -85,6 +85,8 @@ def test_summary_terminal_and_report_say_the_same_in_the_same_order(
     summary = load(next(run_dir.glob("*_pipeline_summary.json")))
     assert said == summary["warnings"] == [line.text for line in gather_report(run_dir).warnings]
     assert [entry["text"] for entry in summary["warnings_by_kind"]] == said
+    reported = json.loads(sme2prof("report", run_dir, "--json").stdout)
+    assert load(run_dir / "analysis_summary.json")["warnings"] == reported["warnings"] == said
     kinds = [entry["kind"] for entry in summary["warnings_by_kind"] if entry["kind"] != "bimodal"]
     assert len(set(kinds)) == len(kinds)
 

@@ -26,6 +26,8 @@ from recorded_runs import (
     replay,
 )  # fmt: skip
 from said import says
+from strategies import Block as DumpBlock
+from strategies import Dump, ProfileEvent
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document, index_row
@@ -41,7 +43,10 @@ from model_profiling.report.verdict import answers, verdict
 from model_profiling.run import Run, Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
+from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.compare import compare
 from model_profiling.workflow.report import gather_report, write_report
+from model_profiling.workflow.view import page_to_view
 
 HEADINGS = [
     "What to do next", "Latency", "Where the time goes", "Operators", "Portable and delegated", "Kernels",
@@ -500,3 +505,19 @@ def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) 
     assert done.ok, done.tail()
     assert {"Latency", "Kernels and numerics"} <= set(re.findall("^## (.*)$", page.read_text(), re.MULTILINE))
     assert script(*words, tmp_path / "no").returncode == 2
+
+
+def test_a_dump_without_operators_gets_a_report_that_says_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for side, end in (("on", 900), ("off", 950)):
+        event = ProfileEvent("Method::execute", -1, 0, -1, None, None, 10, end)
+        blocks = tuple(DumpBlock("Execute", number, (), (event,)) for number in range(3))
+        dump = Dump(blocks, write_defaults=False, size_prefixed=True).to_bytes()
+        (run / f"m_sme2_{side}_t1.etdump").write_bytes(dump)
+    assert validate(run).ok
+    written, _ = write_report(run)
+    says(written.read_text(), "calls no operator")
+    assert page_to_view(run).path == run / "report.html"
+    assert len(write_analysis(analyse(run))) > 2
+    assert "omparison" in repr(compare(run, run))

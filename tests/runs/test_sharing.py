@@ -1,200 +1,367 @@
-"""What is sent away: nothing in it names a person, a machine or a place, and its figures are the same."""
+"""What is sent away is made of the allowed fields alone: nothing else of a run is in it, figures are."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
-import os
+import random
 import re
 import shutil
+import string
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from pages import headings, section, tables
-from recorded_runs import ARM, EMULATED, PROGRAM, X86_64, Json, dumps_in, edit, load
-from said import says
+from recorded_runs import ARM, EMULATED, PROGRAM, SME2, X86_64, dumps_in, edit, load
 
-from model_profiling.core.errors import FormatError, InputError
-from model_profiling.etdump import boundaries_beside
+from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.records import read_record, record_json, write_record
+from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.report.run_report import run_document
-from model_profiling.report.scrubbing import Scrubber, left_out_lines
 from model_profiling.report.verdict import verdict
-from model_profiling.validation.validate import validate
-from model_profiling.workflow import scrubbed_copy
-from model_profiling.workflow.bundle import Bundle, Shared, share_report, write_bundle
+from model_profiling.run import Evidence, Manifest, Run, names
+from model_profiling.run.journal import Entry, Journal
+from model_profiling.run.metrics import Metrics, RobustStats
+from model_profiling.run.series import Series
+from model_profiling.run.shared_fields import _KEYS, _RULES, SharedFields
+from model_profiling.runner.samples import Samples
 from model_profiling.workflow.report import gather_report
-from model_profiling.workflow.scrubbed_copy import ShareOptions
+from model_profiling.workflow.share import Shared, share_report
 
-HOME = "/home/annabel.lee/Secret Project"
-SECRETS = (
-    "annabel", "Secret Project", "R5CT90ABCDE", "raven-host", "corp.example", "192.168.7.31", "ravenbuild7",
-    "3f0c9a52-77aa", "torch.flatten(self.features(image)", "self.classifier(mixed",
-)  # fmt: skip
-_FOUND = {"name": "Python", "found": f"{HOME}/.venv/bin/python"}
-DIAGNOSIS = {"schema_version": 1, "ok": True, "checks": [_FOUND]}
+RECORDS = (Manifest, Metrics, RobustStats, Evidence, ProgramGraph, Entry, Samples)
 FIGURES = ("Latency", "Where the time goes", "Kernels", "Numerical parity")
+FOLDERS = "=(/home/CANARY/x y)['clients/CANARY/net.py', --token=CANARY]:C:\\CANARY\\y"
+KEPT = (
+    "experiment", "experiments", "names", "etdump", "etdump_rounds", "boundaries", "log", "latency",
+    "kernels", "samples", "xnntrace_log", "told", "model_sha256", "sha256", "runner_path",
+)  # fmt: skip
+"""Fields that a run cannot be read without: files, experiments (renamed as a whole), what ties records."""
+PROGRAM_NAMES = {
+    "Instruction_name", "Delegate_backend", "GraphNode_kind", "SourceRef_target",
+    "SourceRef_module_path", "SourceRef_module_class", "SourceRef_call", "EtRecord_inputs",
+    "Undelegated_operator", "Undelegated_module_path", "Undelegated_module_class", "Undelegated_call",
+    "MatrixOperator_name", "MatrixOperator_kind", "MatrixOperator_backend", "MatrixOperator_module_path",
+    "MatrixOperator_precision",
+}  # fmt: skip
+MACHINE_AND_KERNELS = {
+    "MachineFacts_cpu", "Evidence_cpu", "KernelCall_name", "Result_kernels_at_load", "Entry_kernels",
+    "Entry_kernels_at_load", "Entry_kernel_sizes", "OperatorProof_unseen",
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run full of what nobody should see; its folder has a name of that kind too."""
-    home = tmp_path_factory.mktemp("annabel.lee")
-    run_dir = home / "android-R5CT90ABCDE"
-    shutil.copytree(X86_64, run_dir)
-    shutil.copytree(PROGRAM.parent, home / "artifacts")
-    for path in run_dir.rglob("*"):
-        if path.suffix in (".json", ".jsonl", ".csv", ".md"):
-            path.write_text(path.read_text().replace("/home/user", HOME))
-    edit(run_dir / "manifest.json", _make_private)
-    said = (
-        f"$ adb -s R5CT90ABCDE shell run --model {HOME}/x.pte\nLinux raven-host 6.1.0, at 192.168.7.31:5555"
-    )
-    next(run_dir.glob("*/*_t1.log")).write_text(said)
-    return run_dir
+def spoilt(value: Any, mark: str, kind: str = "", field: str = "") -> Any:
+    """`value` with `mark` in every text of it, keys too, where the type of its field allows any text."""
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return f"{value}{mark.replace('FIELD', f'{kind}_{field}')}"
+    if isinstance(value, Mapping):
+        return {
+            spoilt(key, mark, kind, field) if isinstance(key, str) else key: spoilt(each, mark, kind, field)
+            for key, each in value.items()
+        }
+    if isinstance(value, tuple | list):
+        return type(value)(spoilt(each, mark, kind, field) for each in value)
+    if dataclasses.is_dataclass(value):
+        of, hints = type(value).__name__, get_type_hints(type(value))
+        free = [
+            each.name
+            for each in dataclasses.fields(value)
+            if each.name not in KEPT
+            and not any(map(_is_literal, (hints[each.name], *get_args(hints[each.name]))))
+        ]
+        changed = {name: spoilt(getattr(value, name), mark, of, name) for name in free}
+        return dataclasses.replace(value, **changed)  # type: ignore[type-var]
+    return value
 
 
-def _make_private(manifest: Json) -> None:
-    manifest["target"] = {"name": "android:R5CT90ABCDE", "platform": "android", "times": "hardware"}
-    manifest.get("settings", manifest["config"])["target"]["device"] = "R5CT90ABCDE"
-    program = f"{HOME}/out_small_cnn/artifacts/small_cnn_xnnpack_fp16.pte"
-    remote = "ssh:annabel.lee@raven-host.corp.example:2222"
-    manifest["sessions"][0]["command_line"] = ["sme2prof", "profile", program, "--target", remote]
-    for moment in ("before", "after"):
-        facts = manifest["machine"][moment]
-        facts["os"] = "Maker Phone 1, Android 15, kernel Linux 6.1.0-ravenbuild7"
-        booted = "3f0c9a52-77aa-4b0e-9df2-1b2a4c6d8e90"
-        facts["device"] = {"model": "Phone 1", "soc": "Chip 9", "boot_id": booted}
+def _is_literal(hint: Any) -> bool:
+    return get_origin(hint) is Literal
 
 
-def secrets_in(content: bytes) -> list[str]:
-    text = content.decode("utf-8", errors="replace").lower()
-    return [secret for secret in SECRETS if secret.lower() in text]
+def spoil(run_dir: Path, mark: str) -> None:
+    """Put `mark` into every text of a run's records, and into its logs, pages and settings."""
+    for path in sorted(run_dir.rglob("*")):
+        if path.suffix in (".log", ".md", ".txt") or path.name in ("MADE_FROM", names.CONFIG):
+            path.write_text(f"{path.read_text()}\n{FOLDERS} CANARY\n")
+        kind = {
+            names.MANIFEST: Manifest, names.METRICS: Metrics, names.EVIDENCE: Evidence,
+            names.GRAPH: ProgramGraph,
+        }.get(path.name) or (RobustStats if path.name.endswith(names.ROBUST_STATS) else None)  # fmt: skip
+        if kind:
+            write_record(path, spoilt(read_record(kind, path, ""), mark))
+    entries = [spoilt(entry, mark) for entry in Journal(run_dir).entries()]
+    lines = (json.dumps(record_json(entry)) for entry in entries)
+    (run_dir / names.JOURNAL).write_text("".join(f"{line}\n" for line in lines))
+    for record in (*run_dir.rglob("*.json"), run_dir / names.JOURNAL):
+        record.write_text(record.read_text().replace('"linux_', '"CANARYcorp linux_'))
+    edit(run_dir / names.MANIFEST, _own_names)
+    for folder in run_dir.glob("linux_*"):
+        folder.rename(run_dir / f"CANARYcorp {folder.name}")
 
 
-@pytest.fixture(scope="module")
-def shared(private: Path, tmp_path_factory: pytest.TempPathFactory) -> Shared:
-    return share_report([private], tmp_path_factory.mktemp("shared") / "page.md")
+def _own_names(manifest: dict[str, Any]) -> None:
+    manifest["model"] = f"/home/CANARY/clients/CANARY_{PROGRAM.name}"
+    manifest["target"]["name"] = "android:CANARY"
+    manifest["sessions"][0]["command_line"] = ["sme2prof", "profile", f"clients/CANARY/net.py{FOLDERS}"]
 
 
-@pytest.fixture(scope="module")
-def bundle(private: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    out = tmp_path_factory.mktemp("bundle") / "run.zip"
-    return write_bundle(private, out, diagnosis=DIAGNOSIS)
+def shared_files(shared: Shared) -> dict[str, str]:
+    """Every file that was written, by its name: of an archive, those in it."""
+    if shared.files:
+        with zipfile.ZipFile(shared.path) as archive:
+            return {name: archive.read(name).decode() for name in archive.namelist()}
+    folder = shared.path.parent
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def unpacked(bundle: Bundle, to: Path) -> Path:
-    with zipfile.ZipFile(bundle.path) as archive:
-        archive.extractall(to)
-    (home,) = to.iterdir()
-    return home
+def both_ways(run_dir: Path, to: Path, **how: Any) -> Iterator[tuple[str, str]]:
+    """Each file of a shared page and of a shared archive, with its name."""
+    for name, archive in (("page/page.md", False), ("zip/run.zip", True)):
+        (to / name).parent.mkdir(parents=True)
+        yield from shared_files(share_report([run_dir], to / name, archive=archive, **how)).items()
 
 
-def figures(run_dir: Path) -> list[object]:
-    page = run_document(gather_report(run_dir))
-    return [tables(section(page, heading)) for heading in FIGURES]
-
-
-def test_a_shared_page_holds_nothing_private_and_the_same_figures(private: Path, shared: Shared) -> None:
-    written = sorted(path for path in shared.path.parent.rglob("*") if path.is_file())
-    assert {path.suffix for path in written} >= {".md", ".html"}
-    assert not [path.name for path in written if secrets_in(path.read_bytes())]
-    original = gather_report(private)
-    own, copied = (run_document(data) for data in (original, shared.runs[0]))
-    for heading in FIGURES:
-        assert tables(section(own, heading)) == tables(section(copied, heading)), heading
-    assert verdict(shared.runs[0]) == verdict(original) and headings(own) == headings(copied)
-
-
-def test_the_same_thing_has_the_same_placeholder_and_the_page_lists_them(shared: Shared) -> None:
-    kinds = {found.kind for found in shared.replaced}
-    assert kinds >= {"folder", "user", "host", "kernel build", "source text"}
-    names = [(found.kind, found.placeholder) for found in shared.replaced if found.placeholder]
-    assert len(names) - len(set(names)) <= 1  # the run directory has been at two places
-    page = shared.path.with_suffix(".html").read_text()
-    says(page, *{found.placeholder for found in shared.replaced if found.placeholder})
-    says(page, "sme2prof report RUN_DIR", "program/small_cnn_xnnpack_fp16.pte", "small_cnn.py:22")
-    assert "kernel Linux 6.1.0-kernel-build-1" in page
-
-
-def test_what_would_leak_is_not_written(private: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(Scrubber, "text", lambda _, text: text)
-    with pytest.raises(InputError, match="nothing was written"):
-        share_report([private], tmp_path / "page.html")
-    with pytest.raises(InputError, match="nothing was written"):
-        write_bundle(private, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_bundle_holds_the_run_and_nothing_private(private: Path, bundle: Bundle, tmp_path: Path) -> None:
-    home = unpacked(bundle, tmp_path)
-    packed = {path.relative_to(home).as_posix(): path for path in home.rglob("*") if path.is_file()}
-    wanted = {"manifest.json", "metrics.json", "analysis_summary.json", "journal.jsonl", "program_graph.json"}
-    assert wanted | {"doctor.json", "report.html"} <= set(packed)
-    assert {found.name for found in bundle.files} == set(packed)
-    assert len(dumps_in(home)) == len(dumps_in(private)) > 1
-    assert not [name for name, path in packed.items() if secrets_in(path.read_bytes())]
-    assert [name for name in packed if "annabel" in name or "R5CT" in name] == []
-    listed = load(home / "shared.json")
-    assert any("names of operators" in entry["what"] for entry in listed["files"])
-    assert "MADE_FROM" in [entry["file"] for entry in listed["left_out"]]
-    assert [entry["file"] for entry in listed["left_out"] if "weights" in entry["why"]] == [PROGRAM.name]
+def canaries(files: Iterable[tuple[str, str]]) -> set[str]:
+    found = set()
+    for name, text in files:
+        found |= set(re.findall(r"CANARY_?(?:[A-Z]\w+?_[a-z_]+)?", f"{name} {text}".replace("<wbr>", "")))
+    return found
 
 
 @pytest.mark.slow
-def test_an_unpacked_bundle_is_the_run_again(private: Path, bundle: Bundle, tmp_path: Path, sme2prof) -> None:
-    home = unpacked(bundle, tmp_path / "private")
-    done = sme2prof("report", home, "--out", tmp_path / "again.html", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["verdict"] == list(verdict(gather_report(private)))
-    made = write_bundle(ARM, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    again = unpacked(made, tmp_path / "unpacked")
-    assert figures(again) == figures(ARM)
-    checked = validate(again)
-    assert checked.ok, checked.as_text()
-    with pytest.raises(InputError, match="cannot write"):
-        write_bundle(X86_64, made.path / "in_a_file.zip", diagnosis=DIAGNOSIS)
+@pytest.mark.parametrize("recorded", [SME2, X86_64])
+def test_no_text_of_a_run_gets_into_what_is_shared(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "CANARYscratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    run_dir = shutil.copytree(recorded, tmp_path / "CANARYfolder" / "android-CANARYserial")
+    spoil(run_dir, f" CANARY {FOLDERS}")
+    assert canaries(both_ways(run_dir, tmp_path / "out")) == set()
+    assert canaries(both_ways(run_dir, tmp_path / "again", with_source=True)) == set()
+    assert list(scratch.iterdir()) == []
 
 
-def test_a_bundle_is_the_same_every_time(private: Path, bundle: Bundle, tmp_path: Path) -> None:
-    again = write_bundle(private, tmp_path / "again.zip", diagnosis=DIAGNOSIS)
-    assert again.path.read_bytes() == bundle.path.read_bytes()
+@pytest.mark.slow
+@pytest.mark.parametrize("recorded", [SME2, X86_64])
+def test_names_of_the_program_and_the_machine_are_shared_and_no_other_words(
+    recorded: Path, tmp_path: Path
+) -> None:
+    run_dir = shutil.copytree(recorded, tmp_path / "run")
+    spoil(run_dir, "_CANARY_FIELD")
+    found = {name.removeprefix("CANARY_") for name in canaries(both_ways(run_dir, tmp_path / "out"))}
+    assert found <= PROGRAM_NAMES | MACHINE_AND_KERNELS, found
+    assert {"SourceRef_module_path", "MachineFacts_cpu"} <= found
 
 
-def test_the_program_is_packed_only_when_asked_for(private: Path, tmp_path: Path) -> None:
-    made = write_bundle(private, tmp_path / "with.zip", diagnosis=DIAGNOSIS, with_program=True)
-    home = unpacked(made, tmp_path / "unpacked")
-    assert (home / "program" / PROGRAM.name).read_bytes() == PROGRAM.read_bytes()
-    run_dir = tmp_path / "runs" / "linux"
-    shutil.copytree(private, run_dir)
-    (tmp_path / "artifacts").mkdir()
-    (tmp_path / "artifacts" / PROGRAM.name).write_bytes(b"another")
-    with pytest.raises(InputError, match="not the program"):
-        write_bundle(run_dir, tmp_path / "wrong.zip", diagnosis=DIAGNOSIS, with_program=True)
-    assert not (tmp_path / "wrong.zip").exists()
+def test_a_source_is_a_file_name_and_a_line_and_only_when_asked_for(tmp_path: Path) -> None:
+    run_dir = shutil.copytree(X86_64, tmp_path / "run")
+    graph = (run_dir / names.GRAPH).read_text().replace("/home/user/", "clients/ACMEcorp\\\\it's (new)/")
+    (run_dir / names.GRAPH).write_text(graph)
+    without = "".join(text for _, text in both_ways(run_dir, tmp_path / "without"))
+    assert "small_cnn" not in without and "ACMEcorp" not in without
+    asked = "".join(text for _, text in both_ways(run_dir, tmp_path / "with", with_source=True))
+    assert "small_cnn.py:22" in asked and "ACMEcorp" not in asked and "it's" not in asked
+    assert "torch.flatten" not in asked
 
 
-def test_a_model_can_be_renamed_everywhere(private: Path, tmp_path: Path) -> None:
-    options = ShareOptions(rename="some_model")
-    made = write_bundle(private, tmp_path / "run.zip", options=options, diagnosis=DIAGNOSIS)
-    home = unpacked(made, tmp_path / "unpacked")
-    for path in home.rglob("*"):
-        assert "small_cnn" not in path.name
-        assert not path.is_file() or b"small_cnn" not in path.read_bytes(), path
-    assert figures(home) == figures(private)
-    for name in ("my_small_cnn", "no/slash"):
-        with pytest.raises(InputError):
-            share_report([private], tmp_path / "page.html", options=ShareOptions(rename=name))
+def test_every_rule_is_about_a_field_that_exists() -> None:
+    known: set[type] = set()
+
+    def learn(hint: Any) -> None:
+        if dataclasses.is_dataclass(hint) and hint not in known:
+            known.add(hint)  # type: ignore[arg-type]
+            for each in get_type_hints(hint).values():
+                learn(each)
+        for inner in get_args(hint):
+            learn(inner)
+
+    for record in RECORDS:
+        learn(record)
+    fields = {
+        f"{base.__name__}.{field.name}"
+        for kind in known
+        for base in kind.__mro__
+        if dataclasses.is_dataclass(base)
+        for field in dataclasses.fields(base)
+    }
+    assert set(_RULES) | set(_KEYS) <= fields
 
 
-def test_proof_that_lies_beside_a_run_travels_with_it(tmp_path: Path) -> None:
-    shutil.copytree(EMULATED, tmp_path / "runs" / "emulated")
-    run_dir = tmp_path / "runs" / "linux"
-    shutil.copytree(ARM, run_dir)
-    (run_dir / "evidence.json").unlink()
-    made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    home = unpacked(made, tmp_path / "unpacked")
-    assert load(home / "evidence.json")["kernels"]
-    assert verdict(gather_report(home)) == verdict(gather_report(run_dir))
+def made(hint: Any) -> Any:
+    """A value of this type with as many texts in it as it can hold, all of them private."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        return hint(**{name: made(each) for name, each in _own_hints(hint)})  # type: ignore[operator]
+    if origin in (Literal, Union, UnionType):
+        return inner[0] if origin is Literal else made(inner[0])
+    if origin is tuple:
+        return tuple(made(each) for each in inner if each is not Ellipsis)
+    if origin in (dict, Mapping):
+        return {made(inner[0]): made(inner[1])}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return next(iter(hint))
+    return {str: f"CANARY {FOLDERS}", object: f"CANARY {FOLDERS}", Path: Path("CANARY")}.get(hint) or hint(1)
+
+
+def _own_hints(kind: Any) -> Iterator[tuple[str, Any]]:
+    hints = get_type_hints(kind)
+    return ((field.name, hints[field.name]) for field in dataclasses.fields(kind))
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_no_text_of_any_record_is_shared_unless_it_fits_the_rule_of_its_field(kind: type) -> None:
+    record = made(kind)
+    assert "CANARY" in json.dumps(record_json(record))
+    for with_source in (False, True):
+        shared = SharedFields(with_source=with_source).of(record)
+        assert "CANARY" not in json.dumps(record_json(shared))
+
+
+def hostile_names() -> list[str]:
+    """300 names that would lead elsewhere, or be obeyed by something that reads them."""
+    chance = random.Random(39)
+    pieces = (
+        "%2F", "%2f", "..", "../", "/", "\\", "..\\", "%2E%2E%2F", "~", "$HOME", "\x1b[31m", "\n", "\r", "\0",
+        "C:", "//", "etc", "victim", "settings.json", "{}", "|", ";", "\u202e", "\uff0f", "\u2215", " ",
+    )  # fmt: skip
+    known = ["%2Ftmp%2Fv%2Fsettings.json", "..", "../../victim", "/victim", "..\\victim", "a\0b", ""]
+    while len(known) < 300:
+        known.append("".join(chance.choices(pieces + tuple(string.ascii_letters), k=chance.randint(1, 9))))
+    return known
+
+
+def tree(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.slow
+def test_no_name_from_a_run_becomes_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, out, here = (tmp_path / name for name in ("a/b/run", "out", "here"))
+    shutil.copytree(X86_64, run_dir)
+    (tmp_path / "victim").write_text("untouched")
+    for folder in (out, here):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("tempfile.tempdir", str(here))
+    encoded = str(tmp_path / "victim").replace("/", "%2F")
+    for name in (encoded, *hostile_names()):
+        if name.strip(".") and not {"/", "\0"} & set(name):
+            (run_dir / f"{name}.json").write_text('{"victim": "overwritten"}')
+            (run_dir / f"{name}.log").write_text("overwritten")
+    before = tree(tmp_path)
+    for number, name in enumerate(("", *random.Random(1).sample(hostile_names(), 12))):
+        edit(run_dir / names.MANIFEST, lambda manifest, name=name: _named(manifest, name))
+        before[run_dir / names.MANIFEST] = (run_dir / names.MANIFEST).read_bytes()
+        try:
+            share_report([run_dir], out / f"{number}.zip", archive=True)
+        except ProfilingError:
+            continue  # refused in one line
+    made = {path: body for path, body in tree(tmp_path).items() if before.get(path, b"") != body}
+    assert made and {path.parent for path in made} == {out}
+    assert tree(tmp_path).keys() >= before.keys() and (tmp_path / "victim").read_text() == "untouched"
+    for path in made:
+        with zipfile.ZipFile(path) as archive:
+            assert all(re.fullmatch(r"shared_run(/[\w.-]+)+", name) for name in archive.namelist())
+            assert not any(".." in name for name in archive.namelist())
+
+
+def _named(manifest: dict[str, Any], name: str) -> None:
+    manifest["model"] = name
+    manifest["method"] = name
+    manifest["target"]["platform"] = name
+    for result in manifest["results"]:
+        result["experiment"] = name or result["experiment"]
+
+
+def test_hostile_names_of_experiments_and_models_are_replaced(tmp_path: Path) -> None:
+    fields = SharedFields()
+    for name in hostile_names():
+        program, series = fields.program(name), fields.of(Series(name, 1))
+        assert program in ("", "model.pte") and re.fullmatch(r"experiment_\d+", series.experiment), name
+        place = names.RunFiles(tmp_path, Path(program).stem)
+        assert place.dump(series, 1).resolve().is_relative_to(tmp_path / series.experiment)
+
+
+@pytest.mark.parametrize("recorded", [SME2, ARM])
+def test_a_shared_page_has_the_same_figures(recorded: Path, tmp_path: Path) -> None:
+    shared = share_report([recorded], tmp_path / "page.md")
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".md", ".html", ".svg"}
+    original = gather_report(recorded)
+    own, copied = (run_document(data) for data in (original, shared.runs[0]))
+    assert headings(own)[1:2] == headings(copied)[1:2]
+
+    def numbers(page: Any) -> list[str]:
+        cells = (
+            str(cell)
+            for heading in FIGURES
+            for table in tables(section(page, heading))
+            for row in table
+            for cell in row
+        )
+        return [cell for cell in cells if re.fullmatch(r"[-+]?[\d.]+(?:%|x| ms)?", cell)]
+
+    assert numbers(own) == numbers(copied) != []
+
+
+def test_an_archive_holds_records_and_tables_and_no_dumps(tmp_path: Path) -> None:
+    shared = share_report([SME2], tmp_path / "run.zip", archive=True)
+    held = {Path(name).name for name in shared.files}
+    assert {
+        "shared_report.html",
+        "manifest.json",
+        "metrics.json",
+        "analysis_summary.json",
+        "journal.jsonl",
+    } <= held
+    for ending in (names.STATS_CSV, names.DETAILS_CSV, names.KERNELS_CSV, names.ROBUST_STATS):
+        assert any(name.endswith(ending) for name in held), ending
+    assert not [name for name in held if names.DUMP in name or name.endswith((".bin", ".log", ".pte"))]
+    again = share_report([SME2], tmp_path / "again.zip", archive=True)
+    assert again.path.read_bytes() == shared.path.read_bytes()
+    with zipfile.ZipFile(shared.path) as archive:
+        archive.extractall(tmp_path)
+    unpacked = tmp_path / "shared_run" / "RUN_DIR"
+    assert load(unpacked / names.ANALYSIS)["run_dir"] == "RUN_DIR"
+    own, copied = Run.open(SME2).metrics, Run.open(unpacked).metrics
+    assert own and copied
+    assert [each.end_to_end_ms for each in own.latencies] == [each.end_to_end_ms for each in copied.latencies]
+    assert [each.speedup.ratio for each in own.comparisons] == [
+        each.speedup.ratio for each in copied.comparisons
+    ]
+
+
+def test_experiments_of_the_kit_keep_their_names_and_others_get_new_ones(tmp_path: Path) -> None:
+    fields = SharedFields()
+    kept = ("linux_sme2_on", "emulated_sme2_off", "mac_baseline", "android_sme2_on_trace")
+    assert [fields.experiment(name) for name in kept] == list(kept)
+    assert fields.experiment("acme_sme2_off") == "experiment_5_sme2_off" == fields.experiment("acme_sme2_off")
+    assert fields.program("/x/acme_xnnpack_int4-32.pte") == "model_xnnpack_int4-32.pte"
+    assert fields.program("acme_xnnpack_own-acme.pte") == "model_xnnpack_own-quantizer.pte"
+    run_dir = shutil.copytree(SME2, tmp_path / "run")
+    for path in (*run_dir.rglob("*.json"), run_dir / names.JOURNAL):
+        path.write_text(path.read_text().replace('"linux_sme2_off"', '"acme_off"'))
+    shared = share_report([run_dir], tmp_path / "page.html")
+    assert shared.renamed == {"acme_off": "experiment_2"}
+    assert verdict(shared.runs[0])[1] == verdict(gather_report(SME2))[1]
+
+
+def test_why_two_series_are_not_comparable_is_told_from_what_is_shared(tmp_path: Path) -> None:
+    (pair,) = share_report([EMULATED], tmp_path / "page.html").runs[0].run.pairs
+    assert pair.not_comparable and "emulated run" in pair.not_comparable
+
+
+def test_several_runs_are_shared_on_one_page(tmp_path: Path) -> None:
+    page = share_report([X86_64, ARM], tmp_path / "both.html").path.read_text()
+    assert "RUN_DIR_1" in page and "RUN_DIR_2" in page and "small_cnn" not in page
 
 
 def test_dumps_alone_keep_their_meaning(tmp_path: Path) -> None:
@@ -202,154 +369,35 @@ def test_dumps_alone_keep_their_meaning(tmp_path: Path) -> None:
     folder.mkdir()
     for dump in dumps_in(EMULATED):
         shutil.copy(dump, folder)
-    made = write_bundle(folder, tmp_path / "dumps.zip", diagnosis=DIAGNOSIS)
-    home = unpacked(made, tmp_path / "unpacked")
-    assert gather_report(home).times == gather_report(folder).times == "emulated"
+    shared = share_report([folder], tmp_path / "run.zip", archive=True)
+    assert shared.runs[0].times == gather_report(folder).times == "emulated"
+    assert len(shared.runs[0].run.series) == 2
 
 
-def test_a_damaged_file_still_fits_into_a_bug_report(private: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    shutil.copytree(private, run_dir)
-    whole = (run_dir / "analysis_summary.json").read_text()
-    (run_dir / "analysis_summary.json").write_text(whole[: len(whole) // 2])
-    made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    home = unpacked(made, tmp_path / "unpacked")
-    assert not secrets_in((home / "analysis_summary.json").read_bytes())
-    with pytest.raises(ValueError, match=r"Unterminated|Expecting|delimiter"):
-        load(home / "analysis_summary.json")
-
-
-def test_damaged_dumps_still_fit_into_a_bug_report(private: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    shutil.copytree(private, run_dir)
-    (dump,) = run_dir.glob("*/*.etdump")
-    for damaged in dumps_in(run_dir):
-        damaged.write_bytes(damaged.read_bytes()[:500])
-    made = write_bundle(run_dir, tmp_path / "run.zip", diagnosis=DIAGNOSIS)
-    assert any(f"RUN_DIR/{dump.relative_to(run_dir)} is cut short" in why for _, why in made.left_out)
-    home = unpacked(made, tmp_path / "unpacked")
-    assert (home / dump.relative_to(run_dir)).stat().st_size == 500 and (home / "report.html").is_file()
-    with pytest.raises(FormatError, match=re.escape(f"{dump} is cut short")):
+def test_damaged_dumps_are_left_out_and_named(tmp_path: Path) -> None:
+    run_dir = shutil.copytree(X86_64, tmp_path / "run")
+    first, *others = dumps_in(run_dir)
+    first.write_bytes(first.read_bytes()[:500])
+    (said,) = share_report([run_dir], tmp_path / "page.html").left_out
+    assert str(first) in said
+    for dump in others:
+        dump.write_bytes(dump.read_bytes()[:500])
+    with pytest.raises(FormatError, match=re.escape(str(run_dir))):
         share_report([run_dir], tmp_path / "page.html")
 
 
-def test_several_runs_are_shared_on_one_page(private: Path, tmp_path: Path) -> None:
-    share_report([private, ARM], tmp_path / "both.html")
-    page = (tmp_path / "both.html").read_bytes()
-    assert not secrets_in(page) and b"RUN_DIR_1" in page and b"RUN_DIR_2" in page
-
-
-def test_the_commands_say_what_they_did(private: Path, tmp_path: Path, monkeypatch, sme2prof) -> None:
-    class Fine:
-        def as_dict(self) -> Json:
-            return dict(DIAGNOSIS)
-
-    monkeypatch.setattr("model_profiling.workflow.bundle.examine", Fine)
-    monkeypatch.chdir(tmp_path)
-    shared = sme2prof("report", private, "--share", "--out", "page.html", "--json")
-    facts = json.loads(shared.stdout)
-    assert shared.returncode == 0 and facts["report"] == "page.html" and (tmp_path / "page.html").is_file()
-    assert "raven-host" in {found["original"] for found in facts["replaced"]}
-    packed = sme2prof("bundle", private)
-    assert "left out: MADE_FROM" in packed.stdout and "names of operators" in packed.stdout
-    assert packed.returncode == 0 and (tmp_path / "small_cnn_xnnpack_fp16_android_bundle.zip").is_file()
-    assert sme2prof("report", private, "--rename", "x").returncode == 2
-    wrong = sme2prof("bundle", tmp_path / "mistyped")
-    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
-
-
-def test_this_machines_own_names_are_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrubbed_copy.getpass, "getuser", lambda: "edgar")
-    monkeypatch.setattr(scrubbed_copy.socket, "gethostname", lambda: "usher.lan")
-    scrubber = scrubbed_copy.make_scrubber()
-    assert scrubber.text("Edgar on usher.lan, on USHER") == "user-1 on host-1, on host-2"
-    assert scrubber.text(r"%2Fedgar, \nedgar \u003cedgar") == r"%2Fuser-1, \nuser-1 \u003cuser-1"
-    assert [[*scrubber.leaks(text)] != [] for text in ("%2Fedgar", r"\nedgar", "hedgar")] == [
-        True,
-        True,
-        False,
-    ]
-    monkeypatch.setattr(scrubbed_copy.socket, "gethostname", lambda: "usher.poe.example")
-    assert scrubbed_copy.make_scrubber().text("ci.poe.example") == "ci.host-1"
-    assert scrubbed_copy.make_scrubber(ShareOptions(keep=("edgar",))).text("edgar") == "edgar"
-
-
-def test_what_may_not_be_read_is_said(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = os.open
-
-    def refused(path: Path, *how: int, **more: int) -> int:
-        if str(path).endswith(".log"):  # root may read everything
-            raise PermissionError(13, "Permission denied")
-        return opened(path, *how, **more)
-
-    monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(InputError, match=r"\.log.* permission denied"):
-        share_report([private], tmp_path / "page.html")
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("see /home/ann/x/net.py:22 and /home/ann/x/b.py", "see folder-1/net.py:22 and folder-1/b.py"),
-        ("/proc/cpuinfo, /sys/devices/soc0, GB/s and/or 3/4", None),
-        ("--model=/opt/acme/m.pte", "--model=folder-1/m.pte"),
-        ("/v/lib/python3/site-packages/torch/nn/conv.py:3", "site-packages/torch/nn/conv.py:3"),
-        ("https://docs.example.org/a/b", None),
-        ("C:\\Users\\ann\\m.pte", "folder-1/m.pte"),
-        ("mail ann@corp.example, 10.0.0.7:5555", "mail address-1, address-2"),
-        ("kernel 5.15.167.4-microsoft-standard-WSL2, 1.5.1", None),
-        ("~/models/m.pte", "folder-1/m.pte"),
-        ("file:///home/ann/x/net.py", "file://folder-1/net.py"),
-        ("?path=%2Fhome%2Fann%2Fnet.py&x", "?path=folder-1/net.py&x"),
-        (r'{"p": "\/home\/ann\/net.py"}', '{"p": "folder-1/net.py"}'),
-        (r"\\ann\share\m.pte", "folder-1/m.pte"),
-        ("from fe80::1ff:fe23:4567:890a at 12:30:45", "from address-1 at 12:30:45"),
-        ("c10::List, std::add, 2026-01-02T10:20:30", None),
-    ],
-)
-def test_private_things_are_known_by_their_form(text: str, shown: str | None) -> None:
-    found = Scrubber().text(text)
-    assert found == (text if shown is None else shown) and not re.search(r"ann\b", found)
-
-
-def test_a_quoted_path_is_replaced_with_its_spaces() -> None:
-    scrubber = Scrubber()
-    scrubber.learn('File "/opt/raven wing/nest box/net.py", line 3')
-    assert scrubber.text('File "/opt/raven wing/nest box/net.py", line 3') == 'File "folder-1/net.py", line 3'
-    assert scrubber.text("in /opt/raven wing/nest box") == "in folder-1"
-
-
-def test_a_home_that_only_a_binary_file_names_is_found() -> None:
-    scrubber = Scrubber(keep=("lenore",))
-    assert [found.original for found in scrubber.leaks("op /home/poe/x.cpp", binary=True)] == ["poe"]
-    assert not [*scrubber.leaks("op /home/user/x.cpp /Users/lenore/y", binary=True)]
-
-
-def test_notes_are_left_out() -> None:
-    scrubber = Scrubber()
-    config = {"experiments": [], "notes": "Edgar A. Poe's desk", "method": "forward"}
-    assert scrubber.value({"config": config}) == {"config": {**config, "notes": ""}}
-    assert left_out_lines(scrubber.replaced) == ["the config's notes"]
-
-
-def test_words_of_the_report_are_no_names() -> None:
-    scrubber = Scrubber()
-    scrubber.learn({"model": "/home/user/m.pte", "other": "/home/linux/x"})
-    assert scrubber.text("the user of linux") == "the user of linux"
-    scrubber.learn({"model": "/home/annabel/m.pte"})
-    scrubber.learn("$ adb -s R5CT90 shell true")
-    assert scrubber.text("adb -s R5CT90, android-R5CT90") == "adb -s device-1, android-device-1"
-    assert scrubber.text("out_annabel_1, ANNABEL, annabella") == "out_user-1_1, user-1, annabella"
-
-
-def test_boundaries_go_with_their_dump_under_its_new_name(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    shutil.copytree(X86_64, run_dir)
-    (dump,) = (dump for dump in dumps_in(run_dir) if "_r1." in dump.name)
-    boundaries_beside(dump).write_bytes(b"SME2PBND, whatever they are")
-    scrubber = scrubbed_copy.make_scrubber()
-    (copy,) = scrubbed_copy.copy_runs([run_dir], tmp_path / "sent", scrubber, ShareOptions(rename="mine"))
-    (sent,) = copy.path.rglob("*.boundaries")
-    (beside,) = (dump for dump in dumps_in(copy.path) if "_r1." in dump.name)
-    assert boundaries_beside(beside) == sent and sent.name.startswith("mine")
-    assert sent.read_bytes() == boundaries_beside(dump).read_bytes()
+def test_the_command_says_what_it_did(tmp_path: Path, sme2prof) -> None:
+    run_dir = shutil.copytree(X86_64, tmp_path / "run")
+    for path in (*run_dir.rglob("*.json"), run_dir / names.JOURNAL):
+        path.write_text(path.read_text().replace('"linux_baseline"', '"acme"'))
+    page = sme2prof("report", run_dir, "--share")
+    assert page.ok and "acme" in page.stdout and (run_dir / "shared_report.html").is_file()
+    packed = sme2prof("report", run_dir, "--zip", "--json")
+    facts = json.loads(packed.stdout)
+    assert facts["zip"] == str(run_dir / "shared_run.zip") and "shared_report.html" in facts["files"]
+    with zipfile.ZipFile(io.BytesIO(Path(facts["zip"]).read_bytes())) as archive:
+        assert archive.testzip() is None
+    for words in (("--with-source",), ("--zip", "--for", "perfetto")):
+        wrong = sme2prof("report", run_dir, *words)
+        assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
+    assert sme2prof("bundle", run_dir).returncode == 2

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +15,10 @@ from pathlib import Path
 import pytest
 from made_runs import MadeRun, make_run
 from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
-from said import says
+from said import refused, says
 
 from model_profiling.cli.main import main
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.run import Run, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.manifest import Manifest, TargetFacts
@@ -241,6 +243,24 @@ def test_where_the_commit_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     if here.commit:  # not where the tests came without their history
         assert len(here.commit) == 40
         assert here.dirty is not None
+    sent = tmp_path / "sent"
+
+    def git(*words: str | Path) -> None:
+        subprocess.run(["git", "-C", sent, "-c", "user.name=a", "-c", "user.email=b", *words], check=True)
+
+    # A folder that somebody sent, whose git configuration names programs that would run here.
+    subprocess.run(["git", "init", "-q", "-b", "main", sent], check=True)
+    (sent / "a.txt").write_text("a")
+    (sent / ".gitattributes").write_text("*.txt filter=own\n")
+    git("add", ".")
+    git("commit", "-q", "-m", "a")
+    git("config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
+    assert (with_commit(Labels(), sent).branch, with_commit(Labels(), sent).dirty) == ("main", False)
+    (sent / "a.txt").write_text("b")
+    assert with_commit(Labels(), sent).dirty is True
+    git("config", "filter.own.clean", f"touch {tmp_path}/ran; cat")
+    assert with_commit(Labels(), sent).dirty is None
+    assert [path.name for path in tmp_path.iterdir()] == ["sent"], "nothing that the folder names ran"
     monkeypatch.setenv("GITHUB_SHA", "abc123")
     monkeypatch.setenv("GITHUB_REF_NAME", "feature/x")
     assert with_commit(Labels(), tmp_path) == Labels(commit="abc123", branch="feature/x")
@@ -362,3 +382,10 @@ def test_runs_are_found_where_they_are_today(tmp_path: Path) -> None:
     assert found(root) is None
     for odd in ("javascript:alert(1)", "", "/", "a\0b", "/a\0b", "//elsewhere/x", "..", "/dev/stdin"):
         assert found(root, odd, odd) is None
+
+
+def test_without_its_packages_no_store_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with refused(SetupError, "pyarrow", fix="pip install"):
+        Store.open(tmp_path / "store", make=True)
+    assert not (tmp_path / "store").exists()

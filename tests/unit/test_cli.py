@@ -152,7 +152,7 @@ def test_help_says_which_of_two_commands_to_use() -> None:
     helps = {name: " ".join((made.help or "").split()) for name, made in every_command()}
     for name, other in {
         "run": "profile", "export": "profile", "config new": "profile", "sweep": "profile",
-        "analyze": "report", "view": "report", "compare": "report", "bundle": "report --share",
+        "analyze": "report", "view": "report", "compare": "report",
         "report": "compare", "validate": "doctor", "doctor": "validate", "history": "view",
         "query": "store list",
     }.items():  # fmt: skip
@@ -326,3 +326,21 @@ def test_a_failure_of_something_else_is_not_taken_for_a_lost_answer() -> None:
 
     with pytest.raises(BrokenPipeError):
         stdio.checked_output(work)()
+
+
+def test_what_is_no_program_is_refused_before_it_is_hashed_and_leaves_nothing(
+    sme2prof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.pte").write_text("A text, not a program.")
+    with Path("zeros.pte").open("wb") as zeros:
+        zeros.truncate(1 << 40)  # nobody lives to see its hash
+    config = {"model": "text.pte", "output_root": "out/runs/mac", "experiments": [{"name": "one"}]}
+    Path("c.json").write_text(json.dumps(config))
+    before = sorted(tmp_path.rglob("*"))
+    for words in (("profile", "text.pte"), ("profile", "zeros.pte"), ("run", "c.json"),
+                  ("compare", "text.pte", "zeros.pte")):  # fmt: skip
+        done = sme2prof(*words)
+        assert done.returncode == 2, done.tail()
+        says(done.stderr, ".pte is not an ExecuTorch program")
+    assert sorted(tmp_path.rglob("*")) == before

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import typing
@@ -281,7 +282,7 @@ def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
     assert [one.sme2 for one in config.experiments] == ["on", "off"], "by the folders of their runners"
     assert config.experiments[1].runner == place / own.format("-sme2-off")
     assert config.experiments[1].switched_off == ()
-    assert pairs(config) == (Pair("first vs second, 1 thread", Series("second", 1), Series("first", 1)),)
+    assert pairs(config) == (Pair("SME2 on vs off, 1 thread", Series("second", 1), Series("first", 1)),)
 
 
 def earlier_config(place, names=("a_sme2_on", "a_sme2_off"), **first):
@@ -342,7 +343,7 @@ def test_a_runner_that_logs_its_kernels_is_not_timed(place: Path, folder, record
     if mode == "timing":
         assert load_config(explicit).experiments[0].mode == mode
     else:
-        complains(explicit, f"experiments[0].mode timing {runner.name} latencies", "xnntrace without")
+        complains(explicit, f"experiments[0].mode timing {runner.name} latencies", "mode without")
 
 
 def test_a_runner_is_also_looked_for_in_the_checkout(place: Path) -> None:
@@ -413,7 +414,11 @@ def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
 def test_all_problems_are_listed_at_once(place: Path) -> None:
     path = written(place, changed({"experiments.0.runs": 0, "modle": "x"}))
     assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
-    complains(path, "1 of 2 problems", "")
+    complains(path, "2 problems: (1) experiments[0].runs is 0,", "use 1 or more; (2) modle not known 'model'")
+    many = good() | {f"wrong_{number}": 1 for number in range(9)}
+    complains(
+        written(place, many), "9 problems: (1) wrong_0", "(5) wrong_4 `sme2prof config check` lists all"
+    )
     raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}
     (only,) = check_config(written(place, raw))
     assert only.where == "experiments[0].runs", "a wrong entry does not make its list empty"
@@ -477,6 +482,33 @@ def test_shipped_configs_are_valid_without_a_warning(path: Path) -> None:
     kind = path.name.split("_")[0]
     assert [one.name for one in config.experiments[:2]] == [f"{kind}_sme2_on", f"{kind}_sme2_off"]
     assert config.output_root.match(f"out_*/runs/{kind}")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_a_shipped_config_that_names_trace_runners_traces(path: Path, place: Path) -> None:
+    """A trace config as the documents make it: a copy with another runner_path."""
+    sides = {"on": place / "mac-arm64-xnnlog", "off": place / "mac-arm64-sme2-off-xnnlog"}
+    for folder in sides.values():
+        folder.mkdir()
+        shutil.copy(place / "executor_runner", folder)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for experiment in content["experiments"]:
+        experiment["runner_path"] = str(sides[experiment["sme2"]] / "executor_runner")
+    config = load_config(written(place, {**content, "model": "m.pte"}))
+    assert {experiment.mode for experiment in config.experiments} == {"xnntrace"} and not pairs(config)
+
+
+def test_results_that_go_to_the_folder_of_another_model_are_warned_of(place: Path) -> None:
+    """An example copied for another model, where only `model` was changed."""
+    model = place / "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
+    model.parent.mkdir(parents=True)
+    shutil.copy(place / "m.pte", model)
+    for root, warned in (("out_mobilenet_v3_small/runs/mac", True), ("out_toy_cnn/runs/mac", False)):
+        config = load_config(written(place, changed({"model": str(model), "output_root": root})))
+        said = [line for line in config_warnings(config) if "output_root" in line]
+        assert len(said) == warned
+        for line in said:
+            says(line, "out_toy_cnn", "out_mobilenet_v3_small")
 
 
 def test_the_names_the_contract_fixes_are_shipped() -> None:

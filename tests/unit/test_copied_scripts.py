@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from said import refused, says
-from stand_ins import lay_out_checkout
+from stand_ins import command, lay_out_checkout
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -37,7 +37,7 @@ def test_a_script_without_the_kit_says_what_it_needs(path: Path, tmp_path: Path)
     assert done.returncode == 2, done.tail()
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {path.name} ")
-    says(line, "Python module model_profiling", "setup_repo.sh", "git clone https://")
+    says(line, "Python module model_profiling", "setup_repo.sh", "clone of the kit")
 
 
 def test_an_old_python_can_read_what_it_starts_with() -> None:
@@ -57,7 +57,8 @@ def test_an_old_python_says_which_one_is_needed(tmp_path: Path) -> None:
     old = _old_python()
     if old is None:
         pytest.skip("no Python 3.8 or 3.9 here; its grammar is tested above")
-    for path in [*SCRIPTS, *CASES]:
+    kit = _copied_kit(tmp_path)  # without a .venv, which the scripts would use
+    for path in [*(kit / path.relative_to(KIT) for path in SCRIPTS), *CASES]:
         done = process.run([old, path, "--help"], timeout=60, cwd=tmp_path)
         assert done.returncode == 2, done.tail()
         (line,) = done.stderr.splitlines()
@@ -79,9 +80,29 @@ def test_a_test_case_without_the_kits_packages_says_what_it_needs(tmp_path: Path
         says(line, "Python module", "setup_repo.sh")
 
 
+def _copied_kit(folder: Path) -> Path:
+    ignored = shutil.ignore_patterns("__pycache__", "out_*")
+    return Path(shutil.copytree(KIT, folder / "model_profiling", ignore=ignored))
+
+
+def test_scripts_started_by_the_system_s_python_use_the_clone_s_environment(tmp_path: Path) -> None:
+    kit = _copied_kit(tmp_path)
+    folder = tmp_path / ".venv" / "bin"
+    used = command(folder, "python", f'echo used >&2; exec {sys.executable} "$@"')
+    system = [sys._base_executable, "-E", "-S"]
+    for script in ("scripts/run_quick_test.py", "tools/etdump_to_csv.py", "export/export_model.py"):
+        done = process.run([*system, kit / script, "--help"], timeout=60, cwd=tmp_path)
+        assert done.ok and done.stderr == "used\n" and "usage" in done.stdout.lower(), done.tail()
+    asked = [*system, kit / "scripts" / "validate_setup.py", "--prerequisites"]
+    assert "used" not in process.run(asked, timeout=60, cwd=tmp_path).stderr, "of the Python that asks"
+    used.unlink()
+    done = process.run([*system, kit / "scripts" / "run_quick_test.py"], timeout=60, cwd=tmp_path)
+    assert done.returncode == 2
+    says(done.stderr, "Python module click", "setup_repo.sh", ".venv/bin/python")
+
+
 def test_a_missing_script_is_noticed(tmp_path: Path) -> None:
-    shutil.copytree(KIT, tmp_path / "model_profiling", ignore=shutil.ignore_patterns("__pycache__"))
-    folder = tmp_path / "model_profiling" / "scripts"
+    folder = _copied_kit(tmp_path) / "scripts"
     words = [sys.executable, folder / "validate_setup.py", "--prerequisites"]
     assert "FAIL" not in process.run(words, timeout=60, cwd=tmp_path).stdout
     (folder / "mac_pipeline.py").unlink()
@@ -111,8 +132,10 @@ def test_the_kit_without_git(tmp_path: Path) -> None:
     served, empty = tmp_path / "served", tmp_path / "empty"
     served.mkdir()
     empty.mkdir()
-    with tarfile.open(served / "kit.tar.gz", "w:gz") as archive:
-        archive.add(KIT / "scripts", "kit-1/model_profiling/scripts")
+    for name, parts in (("kit", ("scripts", "cli")), ("earlier", ("scripts",))):
+        with tarfile.open(served / f"{name}.tar.gz", "w:gz") as archive:
+            for part in parts:
+                archive.add(KIT / part, f"kit-1/model_profiling/{part}")
     (served / "page.tar.gz").write_text("<html>not found</html>")
     script = shutil.copy(KIT / "scripts" / "download_scripts.sh", empty)
 
@@ -120,16 +143,23 @@ def test_the_kit_without_git(tmp_path: Path) -> None:
         return process.run(["bash", script, *words], timeout=60, cwd=empty)
 
     with _served(served) as address:
-        for wrong, said in (("none", "cannot be downloaded"), ("page", "not a whole .tar.gz")):
-            done = download("--url", f"{address}/{wrong}.tar.gz")
+        for wrong, said in (
+            ("none", "cannot be downloaded"),
+            ("page", "not a whole .tar.gz"),
+            ("earlier", "not an archive of this kit"),
+        ):
+            done = download(f"{address}/{wrong}.tar.gz")
             assert done.returncode == 2
             says(done.stderr, said)
+        done = download()
+        assert done.returncode == 2
+        says(done.stderr, "no address", "--help")
         assert [path.name for path in empty.iterdir()] == ["download_scripts.sh"]
-        done = download("--url", f"{address}/kit.tar.gz")
+        done = download(f"{address}/kit.tar.gz")
         assert done.ok, done.tail()
         assert len([*empty.iterdir()]) == 2
         assert os.access(empty / "executorch_sme2_kit/model_profiling/scripts/setup_repo.sh", os.X_OK)
-        done = download("--url", f"{address}/kit.tar.gz")
+        done = download(f"{address}/kit.tar.gz")
         assert done.returncode == 2
         says(done.stderr, "executorch_sme2_kit", "--dest")
 
@@ -182,7 +212,7 @@ def test_a_shell_script_says_where_it_belongs(path: Path, tmp_path: Path) -> Non
     assert done.returncode == 2, done.tail()
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {path.name} ")
-    says(line, "git clone https://")
+    says(line, "clone of the kit")
 
 
 def test_setup_keeps_the_environment_where_the_python_asked_for_is_none(tmp_path: Path) -> None:

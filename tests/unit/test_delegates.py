@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from recorded_runs import PROGRAM
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent, graph
 
@@ -262,3 +263,15 @@ def test_a_table_counts_only_with_the_rows_that_are_taken() -> None:
         bytes_of_operator("aten::embedding.out", (table, tokens), (rows,)) == 2 * rows.nbytes + tokens.nbytes
     )
     assert bytes_of_operator("aten::add.out", (rows, rows), (rows,)) == 3 * rows.nbytes
+
+
+def test_a_program_of_another_backend_is_read_and_its_events_have_times(tmp_path: Path) -> None:
+    """Vulkan's, QNN's, Core ML's: the same file with another backend's name in it."""
+    own = PROGRAM.read_bytes()
+    named = own.replace(b"\x0e\0\0\0XnnpackBackend", b"\x0d\0\0\0VulkanBackend\0")
+    assert named != own
+    (tmp_path / "m.pte").write_bytes(named)
+    (method,) = read_program(tmp_path / "m.pte").methods
+    assert {delegate.backend for delegate in method.delegates} == {"VulkanBackend"}
+    assert room.describe("dispatch_3", "VulkanBackend").category is Category.OTHER
+    assert room.describe("Convolution (NHWC, F32)", "VulkanBackend").category is Category.CONV

@@ -8,13 +8,16 @@ collectd/collectd#3865).
 """
 
 import csv
+import re
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from said import refused, says, says_together
 
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import ranges
+from model_profiling.core.formatting import no_command, ranges
 from model_profiling.core.process import run
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.report.data import machine_rows
@@ -33,7 +36,8 @@ from model_profiling.runner.machine import (
 )
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
-from model_profiling.targets.power_mode import changes_for, parse_settings
+from model_profiling.targets.host import cpu_name_from_proc
+from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
 
@@ -121,6 +125,15 @@ Current cooling devices from HAL:
 
 def said(**texts: str) -> dict[str, dict[str, str]]:
     return {name: {"-": text} for name, text in texts.items()}
+
+
+def test_answers_of_any_form_are_read_in_time() -> None:
+    """A repeat that crosses lines took minutes for as many blank lines."""
+    blank = "\n" * 300_000
+    began = time.process_time()
+    assert phone.read_device(said(dumpsys_battery=blank, dumpsys_thermal=blank)).battery is None
+    assert cpu_name_from_proc(blank) is None and no_command(blank) == blank
+    assert time.process_time() - began < 5
 
 
 def test_a_phone_as_its_services_tell_it() -> None:
@@ -370,3 +383,10 @@ def test_the_report_says_what_is_known_and_why_the_rest_is_not() -> None:
     says_together(page, "off: ", silent.reason)
     assert "other" not in page
     assert energy_table([Latency(experiment="other")], every) == []
+
+
+def test_the_page_s_adb_lines_are_those_of_the_power_modes() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/android.md").read_text(encoding="utf-8")
+    lines = re.findall(r"(?m)^adb shell settings put global (\w+) (\d+)$", page)
+    modes = [dict(MODES["boost"]), dict(MODES["app"])]
+    assert [dict(lines[:5]), dict(lines[5:])] == modes and len(lines) == 10

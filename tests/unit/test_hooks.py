@@ -57,12 +57,15 @@ def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
         "docs/big.md": "x" * (1 << 20) + "x",
         "tests/numbers.py": "",
         "model_profiling/checks.py": "def f(x: int) -> None:\n    assert x > 0\n",
+        "model_profiling/crossing.py": 'import re\nFOUND = re.compile(r"(?m)^\\s*voltage: ([0-9]+)")\n',
+        "model_profiling/nested.py": 'WORDS = r"(?:\\w+ ?)+end"\n',
         "model_profiling/one.py": "def f() -> None:\n    from model_profiling.two import g\n",
         "docs/reference/licences.md": "| numpy |",
     }
     innocent = {
         "model_profiling/two.py": "from model_profiling import one\n",
         "model_profiling/other.py": "def f(x: int | None) -> None:\n    assert x is not None\n",
+        "model_profiling/bounded.py": 'WORDS = r"(?m)^[ \\t]*(?:\\w{1,99} ?)+\\s{0,9}[^\\n]*;\\s*"\n',
         "pyproject.toml": '[project]\ndependencies = ["numpy>=1", "scipy"]\noptional-dependencies = {}\n',
     }
     for name, text in {**broken, **innocent}.items():

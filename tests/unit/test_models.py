@@ -234,6 +234,48 @@ def test_a_bad_reference_is_one_clear_line(reference: str, facts: tuple[object, 
         load_model(reference)
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "net.tflite", "weights.pt", "a/model.safetensors"])
+def test_files_of_other_formats_get_a_word_on_what_is_accepted(name: str) -> None:
+    with refused(InputError, f"{name} is neither a program (.pte) nor", fix="file.py:factory"):
+        load_model(name)
+
+
+MISTAKES = """
+import torch
+class Without(torch.nn.Module):
+    def froward(self, x): return x
+def package():
+    import no_such_package
+def checkpoint(): return torch.load("weights/best.pt", weights_only=True)
+def gpu(): return torch.nn.Linear(2, 2).cuda(), (torch.ones(1, 2),)
+def wants(size): return torch.nn.Linear(size, size), (torch.ones(1, size),)
+def swapped(): return (torch.ones(1, 2),), torch.nn.Linear(2, 2)
+def without(): return Without(), (torch.ones(2),)
+def other(): raise RuntimeError("no luck")
+"""
+
+
+@pytest.mark.parametrize(
+    "factory, problem, fix",
+    [
+        ("package", "No module named 'no_such_package'", "pip install no_such_package"),
+        ("checkpoint", "weights/best.pt", "put the file there, or correct its path"),
+        ("gpu", "CUDA", "stay on the CPU: no .cuda()"),
+        ("wants", "missing a required argument: 'size'", "when called without arguments"),
+        ("swapped", "returned (inputs, module)", "the module first"),
+        ("without", "Without of 'x' has no forward()", "define forward()"),
+        ("other", "no luck at mistakes.py", "correct that line"),
+    ],
+)
+def test_a_model_that_cannot_be_made_gets_the_cure_of_its_cause(factory, problem, fix, tmp_path) -> None:
+    from model_profiling.export.tracing import eager_model
+
+    source = tmp_path / "mistakes.py"
+    source.write_text(MISTAKES)
+    with refused(InputError, problem, fix=fix):
+        eager_model("x", load_model(f"{source}:{factory}").model)
+
+
 def test_a_file_that_does_not_parse_is_blamed_on_its_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("x = 1\ndef make(:\n")

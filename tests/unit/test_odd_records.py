@@ -277,7 +277,7 @@ def test_a_folder_whose_name_is_not_utf_8(sme2prof, tmp_path, monkeypatch):
     folder.mkdir()
     shutil.copytree(SME2, folder / "run")
     monkeypatch.chdir(folder)
-    for words in (("analyze", "run"), ("validate", "run"), ("bundle", "run")):
+    for words in (("analyze", "run"), ("validate", "run"), ("report", "run", "--zip")):
         done = sme2prof(*words)
         assert done.returncode in (0, 1), done.stderr
         assert_harmless(done.stdout)

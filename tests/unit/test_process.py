@@ -53,6 +53,7 @@ def test_a_hang_is_killed_with_all_it_started() -> None:
         "in a session of its own": "setsid -f sh -c 'echo $$; exec sleep 60'",
         "without its environment": "env -i setsid sh -c 'echo $$; exec sleep 60' & sleep 0.2",
         "a daemon": f'"{sys.executable}" -c "$DAEMON"',
+        "without environment and parent": "env -i setsid -f sh -c 'echo $$; exec sleep 60'; sleep 0.2",
     }
     script = "\n".join([*begun.values(), "sleep 60"])
     done = process.run(["sh", "-c", script], timeout=1.5, env={"DAEMON": DAEMON})
@@ -85,11 +86,17 @@ def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() ->
     alone = process.run(words, timeout=30, leaves_nothing=True)
     assert alone.ok and alone.seconds < 10
     assert _ends(int(alone.stdout))
+    if sys.platform == "linux":  # where it is adopted, and waited for
+        escaped = ["sh", "-c", "env -i setsid -f sh -c 'echo $$; exec sleep 60'; sleep 0.2"]
+        assert _ends(int(process.run(escaped, timeout=30, leaves_nothing=True).stdout))
+        assert not _zombies()
     # A client of a daemon, as adb is, leaves it to others, and is not waited for until that one ends.
     client = process.run(words, timeout=30)
     assert client.ok and client.seconds < 10
     assert _lives(int(client.stdout))
     os.kill(int(client.stdout), signal.SIGKILL)
+    if sys.platform == "linux":
+        os.waitpid(int(client.stdout), 0)
 
 
 @LINUX

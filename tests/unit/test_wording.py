@@ -1,8 +1,11 @@
 """Words for people: numbers, warnings, names that nothing obeys, JUnit for CI."""
 
+import ast
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import assert_harmless
 
+import model_profiling
 from model_profiling.cli import frame
 from model_profiling.core.formatting import (
     change,
@@ -167,6 +171,21 @@ def test_every_doubt_of_stability_has_its_weight() -> None:
 )
 def test_series_are_named_together(series: tuple[Series, ...], named: str) -> None:
     assert name_series(series) == named
+
+
+_IN_CONFIGS_ALONE = re.compile(r"\b(output_root|cpu_affinity|schedule\.\w+)\b")
+
+
+def test_rooms_that_serve_every_command_name_no_setting_of_a_config() -> None:
+    """`profile`, `llm` and `compare` have options instead, or none; errors and warnings of these rooms are
+    theirs, too."""
+    for room in ("statistics", "run", "pipeline"):
+        for file in sorted((Path(model_profiling.__file__).parent / room).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            comments = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            texts = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in comments]
+            said = [node.value for node in texts if isinstance(node.value, str) and " " in node.value.strip()]
+            assert not list(filter(_IN_CONFIGS_ALONE.search, said)), file
 
 
 def test_a_line_names_as_many_as_a_person_reads() -> None:

@@ -38,7 +38,7 @@ from model_profiling.runner.source_build.presets import (
     runner_presets,
 )
 from model_profiling.runner.source_build.stand_ins import write_stand_ins
-from model_profiling.runner.source_build.toolchain import check_checkout, named_ndk
+from model_profiling.runner.source_build.toolchain import check_checkout, find_ndk, named_ndk
 
 _NO_CHECKOUT = """\
 Nothing was built: each is a small program over the kit's own runner, which switches SME2 at run time. A
@@ -73,6 +73,8 @@ def _build(options: argparse.Namespace) -> None:
         return
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs {options.jobs} is not a number of jobs", "give 1 or more")
+    if named_ndk():
+        find_ndk()
     absent = can_be_fetched(options.executorch)
     if absent and not (options.from_source or options.url or options.ref):
         _put_stand_ins(options)

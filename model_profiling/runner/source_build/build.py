@@ -162,11 +162,10 @@ class BuiltRunner:
 
 
 def find_tools(presets: Sequence[RunnerPreset]) -> Tools:
-    tools = Tools(
-        cmake=toolchain.get_cmake(),
-        compiler=None if all(preset.is_android for preset in presets) else toolchain.get_compiler(),
-        ndk=toolchain.find_ndk() if any(preset.is_android for preset in presets) else None,
-    )
+    # First what cannot be fetched.
+    ndk = toolchain.find_ndk() if any(preset.is_android for preset in presets) else None
+    compiler = None if all(preset.is_android for preset in presets) else toolchain.get_compiler()
+    tools = Tools(toolchain.get_cmake(), compiler, ndk)
     toolchain.check_torchgen()
     return tools
 
@@ -304,7 +303,7 @@ def _step(
         raise SetupError(f"{title} took longer than {limit:.0f} s", "run it again: it continues from there")
     if not done.ok:
         # CMake prints the place on one line and the error on the next.
-        found = re.search(r"^.*\berror\b.*(?:(?<=:)\s+.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
+        found = re.search(r"^.*\berror\b.*(?:(?<=:)\s{1,99}.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
         error = " ".join(found[0].split()) if found else f"exit code {done.returncode}"
         raise SetupError(f"{title} failed: {error}", f"see {log}")
 

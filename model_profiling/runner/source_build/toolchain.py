@@ -85,7 +85,7 @@ def find_cmake() -> Cmake:
         found = shutil.which("cmake", path=folder) if folder else None
         if found is None or (real := Path(found).resolve()) in seen:
             continue
-        version = re.search(r"\d+(\.\d+)+", run([found, "--version"], timeout=60).stdout)
+        version = re.search(r"\d+(\.\d{1,9})+", run([found, "--version"], timeout=60).stdout)
         if version and _parts(version[0]) >= CMAKE_MINIMUM:
             if shutil.which("ninja", path=search_path()) is None:
                 raise SetupError("Ninja is not installed", fix)
@@ -175,7 +175,7 @@ def find_ndk() -> Ndk:
     for part in (properties, toolchain):
         if not part.is_file():
             raise SetupError(f"{root} is not an Android NDK: it has no {part.relative_to(root)}", fix)
-    revision = re.search(r"Pkg\.Revision\s*=\s*([\d.]+)", properties.read_text(encoding="utf-8"))
+    revision = re.search(r"Pkg\.Revision[ \t]*=[ \t]*([\d.]+)", properties.read_text(encoding="utf-8"))
     if revision is None:
         raise SetupError(f"{properties} has no revision", fix)
     if _parts(revision[1])[0] < NDK_MINIMUM:

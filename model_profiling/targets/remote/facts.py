@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from model_profiling.core.errors import SetupError
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.elf import AARCH64, read_elf
-from model_profiling.runner.features import from_proc_cpuinfo, is_arm, this_platform
+from model_profiling.runner.features import AARCH64_LINUX, from_proc_cpuinfo, is_arm, this_platform
 from model_profiling.runner.machine import CPU_FILES, MachineFacts, find_clusters
 from model_profiling.targets.emulated import build_cross_runner, library_folders
 from model_profiling.targets.host import cpu_name_from_proc, cpu_names_from_proc
@@ -78,8 +77,8 @@ class Machine:
         invented = (seen_by_runner or frozenset()) - listed - _GUESSED if listed else frozenset()
         signs = (
             (foreign, f"the kernel is one for {self.name}"),
-            (re.search(r"(?m)^(vendor_id|flags)\s*:", cpuinfo), "the CPU is not an Arm CPU"),
-            (re.search(r"(?m)^CPU implementer\s*:\s*0x0+\s*$", cpuinfo), "the CPU is QEMU's own"),
+            (re.search(r"(?m)^(vendor_id|flags)[ \t]*:", cpuinfo), "the CPU is not an Arm CPU"),
+            (re.search(r"(?m)^CPU implementer[ \t]*:[ \t]*0x0+[ \t]*$", cpuinfo), "the CPU is QEMU's own"),
             (self.text("emulator").strip("0"), "it says that it is an emulator"),
             (not cpuinfo, "its kernel says nothing about the CPU"),
             (invented, f"programs see {', '.join(sorted(invented))}, the kernel does not"),
@@ -115,14 +114,14 @@ class Machine:
         last = re.search(r"(?<![0-9])([0-9]{1,5})$", self.text("online"))
         if last:
             return int(last[1]) + 1
-        return len(re.findall(r"(?m)^processor\s*:", self.text("cpuinfo"))) or None
+        return len(re.findall(r"(?m)^processor[ \t]*:", self.text("cpuinfo"))) or None
 
     @property
     def available_bytes(self) -> int | None:
         return self._memory("MemAvailable")
 
     def _memory(self, name: str) -> int | None:
-        said = re.search(rf"(?m)^{name}:\s+([0-9]{{1,15}}) kB", self.text("meminfo"))
+        said = re.search(rf"(?m)^{name}:[ \t]+([0-9]{{1,15}}) kB", self.text("meminfo"))
         return int(said[1]) * 1024 if said else None
 
     def _system(self) -> str:
@@ -173,13 +172,7 @@ class Bundle:
 
 
 def make_bundle(*, fetch: bool = True) -> Bundle:
-    here = this_platform()
-    if here.system != "linux":
-        raise SetupError(
-            f"{sys.platform} has no aarch64 C library that could go along with the kit's runner",
-            "work from a Linux machine, or name an executor_runner built with the Android NDK as runner_path",
-        )
-    if here.machine == "aarch64":
+    if this_platform() == AARCH64_LINUX:
         build, root = build_runner(fetch=fetch), Path("/")
     else:
         build, root = build_cross_runner(fetch=fetch)

@@ -304,7 +304,7 @@ _REASONS = (
         "name an Arm machine, or a runner that is built for this one",
     ),
     (
-        r"error while loading shared libraries: ([^\s:]+):|library \"([^\"]+)\" not found",
+        r"error while loading shared libraries: ([^\s:]+):|library \"([^\"\n]+)\" not found",
         "it needs the library {found}, which is not there",
         'link the runner statically, or use runner_path "builtin"',
     ),
@@ -332,5 +332,6 @@ def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupErr
 def not_started(title: str, program: str, said: str) -> SetupError:
     return known_reason(title, program, said) or SetupError(
         f"{title} cannot run {program}: {last_line(said) or 'it does not say why'}",
-        "start it there by hand; if nothing helps, name an executor_runner built for it as runner_path",
+        "start it there by hand; if nothing helps, name an executor_runner built for it in a config "
+        "(runner_path)",
     )

@@ -145,7 +145,7 @@ class RemoteTarget(RunnerTarget):
         why = last_line(answer) or f"exit status {answer.returncode}"
         raise SetupError(
             f"the kit's runner does not start on {self.name}: {why}",
-            "name an executor_runner built for it as runner_path",
+            "name an executor_runner built for it in a config (runner_path)",
         )
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:

@@ -1,0 +1,253 @@
+"""Writes what may be sent to others: the report of a run, or an archive with the figures behind it.
+
+The records of a run are reduced to the fields that may be shared (`run/shared_fields.py`) and written to a
+scratch folder under names made here; the usual report is then made of that folder. So nothing else of the
+run can get into it, and no name from the run becomes a path.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling.analysis.evidence import kept_evidence, listed_kernels
+from model_profiling.analysis.kernels import kernel_named, write_kernels_csv
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError
+from model_profiling.core.progress import Progress
+from model_profiling.core.records import write_record
+from model_profiling.core.safe_read import MOST_BINARY, check_regular, is_there, read_bytes
+from model_profiling.etdump import boundaries_beside, read_etdump
+from model_profiling.program.graph_file import write_graph_file
+from model_profiling.report.combined import combined_document, combined_title
+from model_profiling.report.data import ReportData
+from model_profiling.report.html import render_html
+from model_profiling.report.run_report import run_document
+from model_profiling.run import Manifest, Run, Series, Times, names
+from model_profiling.run.evidence import KernelCall, keep_factors, read_factors, read_samples
+from model_profiling.run.journal import Journal
+from model_profiling.run.manifest import Result
+from model_profiling.run.metrics import Metrics
+from model_profiling.run.shared_fields import MODEL, SharedFields
+from model_profiling.workflow.analyse import write_analysis
+from model_profiling.workflow.report import check_one_page, gather_report, write_page
+
+RUN_DIR = "RUN_DIR"
+"""What a run directory is called in what is shared."""
+_DEPTH = "1/2/3/4"
+"""Programs and other runs are looked for up to four folders above a run: all of them are in the scratch."""
+_MOMENT = (1980, 1, 1, 0, 0, 0)
+"""Date of every file in an archive, so that the same run gives the same bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    path: Path
+    runs: tuple[ReportData, ...]
+    renamed: Mapping[str, str]
+    """Experiments whose names are not shared, and what they are called instead."""
+    files: tuple[str, ...]
+    """What is in the archive; empty for a page."""
+    left_out: tuple[str, ...]
+    """Damaged files, and why they cannot be read."""
+
+
+def share_report(
+    run_dirs: Sequence[Path],
+    out: Path | None = None,
+    *,
+    title: str | None = None,
+    times: Times | None = None,
+    with_source: bool = False,
+    archive: bool = False,
+    progress: Progress | None = None,
+) -> Shared:
+    """Write a page about one run or several, or an `archive` of it and its figures, for others to read."""
+    check_one_page(run_dirs, times)
+    runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
+    name = names.SHARED_ARCHIVE if archive else names.SHARED
+    path = out or (run_dirs[0] / name if len(runs) == 1 else Path(name))
+    fields = SharedFields(with_source=with_source)
+    with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
+        copies = [
+            _SharedRun(run, Path(scratch) / str(number) / _DEPTH / called, fields)
+            for number, run in enumerate(runs)
+            for called in (RUN_DIR if len(runs) == 1 else f"{RUN_DIR}_{number + 1}",)
+        ]
+        data = [copy.gather(title if len(runs) == 1 else None, progress) for copy in copies]
+        heading = title or (data[0].title if len(data) == 1 else combined_title(data))
+        blocks = run_document(data[0]) if len(data) == 1 else combined_document(data, heading)
+        packed: tuple[str, ...] = ()
+        if archive:
+            for found in data:
+                if found.analysis:
+                    write_analysis(found.analysis)
+            content = {names.SHARED: files.encoded(render_html(blocks, heading))}
+            for copy in copies:
+                content |= copy.content()
+            packed = tuple(content)
+            _write_archive(path, content)
+        else:
+            write_page(blocks, path, heading)
+    renamed = {name: called for name, called in fields.experiments.items() if name != called}
+    left_out = tuple(problem for copy in copies for problem in copy.left_out)
+    return Shared(path, tuple(data), renamed, packed, left_out)
+
+
+def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:
+    with files.writing_to(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for name, body in content.items():
+            entry = zipfile.ZipInfo(f"{Path(names.SHARED_ARCHIVE).stem}/{name}", _MOMENT)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, body)
+
+
+class _SharedRun:
+    """What may be shared of a run, in `folder`: its records, and dumps to analyse, which are not shared."""
+
+    def __init__(self, run: Run, folder: Path, fields: SharedFields) -> None:
+        self.run, self.folder, self.fields = run, folder, fields
+        self.left_out: list[str] = []
+        self._copies: dict[Path, Path] = {}
+        manifest = self._manifest(run.manifest) if run.manifest else None
+        stem = manifest.model_stem if manifest else Path(fields.program(f"{run.model_name}.pte")).stem
+        self._place = names.RunFiles(files.make_folder(folder), stem or MODEL)
+        self._copy_dumps()
+        if manifest and run.manifest:
+            results = zip(run.manifest.results, manifest.results, strict=True)
+            manifest = replace(manifest, results=tuple(self._result(*each) for each in results))
+            write_record(folder / names.MANIFEST, manifest)
+        self._write_records(manifest)
+
+    def gather(self, title: str | None, progress: Progress | None) -> ReportData:
+        known = self.run.manifest is not None and not self.run.manifest.version_0
+        times = None if known or self.run.times is Times.UNKNOWN else self.run.times
+        try:
+            return gather_report(
+                self.folder, title=title, times=times, progress=progress, called=self.folder.name
+            )
+        except FormatError as damage:
+            # Name the run's file: the copy is gone when the user reads this.
+            problem = damage.problem
+            for source, copy in self._copies.items():
+                problem = problem.replace(str(copy), str(source))
+            raise FormatError(problem, damage.fix) from damage
+
+    def content(self) -> dict[str, bytes]:
+        """Return every file but the dumps, whose bytes nobody has looked at, by its name in an archive."""
+        found = (path for path in files.all_in(self.folder) if path not in self._copies.values())
+        return {
+            f"{self.folder.name}/{self._place.relative(path)}": path.read_bytes()
+            for path in found
+            if path.suffix != names.BOUNDARIES
+        }
+
+    def _manifest(self, manifest: Manifest) -> Manifest:
+        shared = replace(
+            self.fields.of(replace(manifest, method=manifest.method_run)),
+            quantized=manifest.was_quantized,
+            half=manifest.was_half,
+        )
+        checked = Run(self.folder, shared)
+        pairs = [(pair, checked.decided(pair)) for pair in map(self.fields.of, self.run.pairs)]
+        return replace(
+            shared,
+            pairs=tuple(
+                decided if pair.not_comparable and decided.not_comparable else pair for pair, decided in pairs
+            ),
+        )
+
+    def _copy_dumps(self) -> None:
+        counts: Counter[Series] = Counter()
+        damaged: list[FormatError] = []
+        for dump in self.run.dumps:
+            series = self.fields.of(dump.series)
+            try:
+                read_etdump(dump.path)
+            except FormatError as problem:
+                damaged.append(problem)
+                continue
+            copy = self._place.dump(series, counts[series])
+            counts[series] += 1
+            self._copies[dump.path] = copy
+            _copy(dump.path, copy)
+            if is_there(check_regular(beside := boundaries_beside(dump.path))):
+                _copy(beside, boundaries_beside(copy))
+        if damaged and not self._copies:
+            raise damaged[0]
+        self.left_out += [problem.problem for problem in damaged]
+
+    def _result(self, own: Result, shared: Result) -> Result:
+        """Return `shared` with its files, which are written here."""
+        run, place, fields, series = self.run, self._place, self.fields, shared.series
+        launches = dict(zip(own.etdump_rounds, shared.etdump_launches, strict=False))
+        copies = {name: self._copies[path] for name in own.dumps if (path := run.path / name) in self._copies}
+        rounds = [name for name in own.etdump_rounds if name in copies]
+        latency = kernels = sampled = None
+        if stats := run.robust_stats(own.series):
+            latency = place.of_series(series, names.ROBUST_STATS)
+            write_record(latency, fields.of(stats))
+        if uses := listed_kernels(run, own.series):
+            kernels = place.of_series(series, names.KERNELS_CSV)
+            calls = (KernelCall(use.kernel.name, use.evidence, use.calls, use.worked_on) for use in uses)
+            shown = [
+                kernel_named(call.name, call.evidence, call.calls, call.worked_on)
+                for call in map(fields.of, calls)
+                if call.name
+            ]
+            write_kernels_csv(kernels, place.model_stem, shown)
+        if samples := read_samples(run.path, own):
+            sampled = place.of_series(series, names.SAMPLES)
+            write_record(sampled, fields.of(samples))
+        beside = [boundaries_beside(copy) for copy in copies.values()]
+        return replace(
+            shared,
+            etdump=place.relative(copies[own.etdump]) if own.etdump in copies else None,
+            etdump_rounds=tuple(place.relative(copies[name]) for name in rounds),
+            etdump_launches=tuple(launches[name] for name in rounds if name in launches),
+            boundaries=tuple(place.relative(path) for path in beside if path.is_file()),
+            log=None,
+            xnntrace_log=None,
+            latency=place.relative(latency) if latency else None,
+            kernels=place.relative(kernels) if kernels else None,
+            samples=place.relative(sampled) if sampled else None,
+        )
+
+    def _write_records(self, manifest: Manifest | None) -> None:
+        run, fields, folder = self.run, self.fields, self.folder
+        if run.metrics:
+            write_record(folder / names.METRICS, _with_reasons(fields.of(run.metrics), manifest))
+        if evidence := kept_evidence(run) or run.evidence:
+            write_record(folder / names.EVIDENCE, fields.of(evidence))
+        if run.dumps and (graph := run.programs().explaining(run.dumps[0].path)):
+            write_graph_file(folder / names.GRAPH, fields.of(graph))
+        if is_there(run.path / names.FACTORS):
+            keep_factors(folder, read_factors(run.path))
+        try:
+            if run.journal:
+                Journal(folder).append(*map(fields.of, run.journal.entries()))
+        except FormatError as problem:
+            self.left_out.append(problem.problem)
+
+
+def _with_reasons(metrics: Metrics, manifest: Manifest | None) -> Metrics:
+    """Give comparisons without an answer the reason that the shared facts tell."""
+    pairs = manifest.pairs or () if manifest else ()
+    reasons = {(pair.baseline, pair.candidate): pair.not_comparable for pair in pairs}
+    comparisons = tuple(
+        replace(found, speedup=replace(found.speedup, reason=reason))
+        if found.speedup.ratio is None and (reason := reasons.get((found.baseline, found.candidate)))
+        else found
+        for found in metrics.comparisons
+    )
+    return replace(metrics, comparisons=comparisons)
+
+
+def _copy(source: Path, to: Path) -> None:
+    files.make_folder(to.parent)
+    files.write_bytes(to, read_bytes(source, MOST_BINARY))
