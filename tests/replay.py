@@ -163,8 +163,6 @@ class ReplayTarget:
             result = replace(
                 self._result(entry, asked, into, own),
                 iterations_ns=tuple(ns for turn in entry.turns_ns for ns in turn),
-                cpu_ns=tuple(ns for turn in entry.turns_cpu_ns for ns in turn),
-                preemptions=tuple(count for turn in entry.turns_preemptions for count in turn),
             )
             dump = self._copied(entry.etdump, into / f"{own}.etdump") if asked.etdump else None
             entries.append(entry)

@@ -35,7 +35,6 @@ class SideFacts:
     runner_build: str
     times: Times
     cores: int | None = None
-    load: float | None = None
     is_arm: bool | None = None
     """Whether its CPU is an Arm CPU; None if unknown."""
     machine: str = ""
@@ -212,12 +211,6 @@ class ComparisonFacts:
         if self.regressions or self.changed:
             return "failed"
         return "no answer" if self.unanswered else "passed"
-
-    @property
-    def loads_differ(self) -> bool:
-        """Whether the machine was clearly busier for one side; intervals do not cover that."""
-        a, b = self.a.load, self.b.load
-        return a is not None and b is not None and abs(a - b) > 0.25 * (self.a.cores or 1)
 
     @property
     def differing_facts(self) -> tuple[tuple[str, str, str], ...]:

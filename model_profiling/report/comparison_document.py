@@ -278,12 +278,6 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
             seen = "compared with the event tracer on, because there are no latencies without it"
             yield Diagnostic(found.after, "with_tracer", seen)
         yield from (Diagnostic(found.after, "pairing", note) for note in found.notes)
-    if comparison.loads_differ and not _only_apart_from_time(comparison):
-        seen = (
-            f"the machine's load was {comparison.a.load:.1f} before A and {comparison.b.load:.1f} before B: "
-            "part of the difference may come from other work"
-        )
-        yield Diagnostic(None, "load", seen, "measure both while the machine is idle")
     for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")

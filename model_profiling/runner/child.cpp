@@ -122,7 +122,7 @@ void serve(const Options& options, uint32_t turn_length, uint64_t layout, Channe
     check_outputs(session);
     channel.send(Word::kOutputs, shapes_of(session.measured().outputs));
     channel.send(Word::kUsage, turns.usage_json());
-    channel.send(Word::kResult, result_json(options, features, session.measured()));
+    channel.send(Word::kResult, result_json(options, features, session.measured(), true));
   }
 }
 

@@ -78,7 +78,8 @@ json::Object common_json(const CpuFeatures& features) {
   return object;
 }
 
-std::string result_json(const Options& options, const CpuFeatures& features, const Measured& measured) {
+std::string result_json(
+    const Options& options, const CpuFeatures& features, const Measured& measured, bool in_turns) {
   json::Object object = common_json(features);
   const bool counted = options.count_kernels && measured.kernels_unavailable.empty();
   object.add("model", json::text(options.model))
@@ -89,8 +90,6 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
       .add("first_ns", std::to_string(measured.first_ns))
       .add("loop_ns", std::to_string(measured.loop_ns))
       .add("iterations_ns", column(measured.executions, &Execution::wall_ns))
-      .add("cpu_ns", column(measured.executions, &Execution::cpu_ns))
-      .add("preemptions", column(measured.executions, &Execution::preemptions))
       .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
       .add("backends", json::texts(measured.backends))
@@ -105,6 +104,10 @@ std::string result_json(const Options& options, const CpuFeatures& features, con
           "boundaries_unavailable",
           options.boundaries.empty() ? json::text("not asked for")
                                      : json::text_or_null(measured.boundaries_unavailable));
+  if (!in_turns) { // a launch tells these turn by turn
+    object.add("cpu_ns", column(measured.executions, &Execution::cpu_ns))
+        .add("preemptions", column(measured.executions, &Execution::preemptions));
+  }
   // Last: what it needs itself must not count as memory of the program.
   if (options.memory_rate) {
     object.add("memory_read_rate", std::to_string(memory_read_rate(measured.threads)));

@@ -12,7 +12,7 @@ namespace sme2prof {
 
 json::Object common_json(const CpuFeatures& features);
 
-std::string result_json(const Options& options, const CpuFeatures& features, const Measured& measured);
+std::string result_json(const Options& options, const CpuFeatures& features, const Measured& measured, bool in_turns = false);
 
 // Writes `document` to the file `path` names, or to standard output when it is empty.
 void publish(const std::string& path, const std::string& document);

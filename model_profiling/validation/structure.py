@@ -327,18 +327,32 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
     return said
 
 
-def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> tuple[tuple[int, ...], ...]:
-    """Every inference as the runner wrote it, turn by turn; a process by itself is one turn."""
+_Columns = tuple[Sequence[Sequence[int]], ...]
+"""Wall times, CPU times and interruptions, turn by turn; a process by itself is one turn."""
+
+
+def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> _Columns:
+    """Every inference as the runner wrote it."""
     if launch is None:
-        return (read_result(path).iterations_ns,)
+        alone = read_result(path)
+        return (alone.iterations_ns,), (alone.cpu_ns,), (alone.preemptions,)
     if not 0 <= entry.told_child < len(launch.results):
         raise FormatError(f"it has no program {entry.told_child}", MEASURE_AGAIN)
-    turns = zip(launch.turns.child, launch.turns.iterations_ns, strict=True)
-    return tuple(taken for child, taken in turns if child == entry.told_child)
+    own = [number for number, child in enumerate(launch.turns.child) if child == entry.told_child]
+    columns = launch.turns.iterations_ns, launch.turns.cpu_ns, launch.turns.preemptions
+    return tuple([column[number] for number in own] for column in columns)
 
 
-def _unlike(entry: Entry, told: Sequence[Sequence[int]]) -> Iterator[str]:
-    ours = entry.turns_ns if entry.launch else (entry.iterations_ns,)
+def _unlike(entry: Entry, every: _Columns) -> Iterator[str]:
+    alone = (entry.iterations_ns,), (entry.cpu_ns,), (entry.preemptions,)
+    columns = (entry.turns_ns, entry.turns_cpu_ns, entry.turns_preemptions) if entry.launch else alone
+    for told, ours, unit in zip(every, columns, ("ns", "ns of CPU time", "interruptions"), strict=True):
+        yield from _unlike_column(entry, told, ours, unit)
+
+
+def _unlike_column(
+    entry: Entry, told: Sequence[Sequence[int]], ours: Sequence[Sequence[int]], unit: str
+) -> Iterator[str]:
     if [len(turn) for turn in told] != [len(turn) for turn in ours]:
         theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (told, ours))
         yield f"{_place(entry)} has {here} in {names.JOURNAL}, but the runner wrote {theirs} ({entry.told})"
@@ -347,9 +361,8 @@ def _unlike(entry: Entry, told: Sequence[Sequence[int]]) -> Iterator[str]:
     for number, (wrote, has) in enumerate(flat):
         if wrote != has:
             where = f"{_place(entry)}, inference {number}"
-            yield (
-                f"{where} took {has} ns in {names.JOURNAL}, but the runner wrote {wrote} ns ({entry.told})"
-            )
+            here = f"{has} {unit} in {names.JOURNAL}"
+            yield f"{where} took {here}, but the runner wrote {wrote} {unit} ({entry.told})"
             return
 
 

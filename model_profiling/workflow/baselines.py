@@ -307,8 +307,6 @@ def keep_verdict(
 # A stored run as one side of a comparison. Latencies are stored by round, so the same statistics compare them
 # end to end. Operators are stored without their times in every round: they are compared, but not their times.
 
-_LOAD = "SELECT number FROM environment WHERE run_id = ? AND name = 'load_average' AND taken = 'before'"
-
 
 def stored_side(store: Store, run: Row, name: str) -> Measurement:
     """Return the run of the row `run`; `name` is what the user called it."""
@@ -386,7 +384,6 @@ def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Me
             runner_build=run["runner_build"],
             times=Times(run["times"]),
             cores=run["cores"],
-            load=next((row["number"] for row in ask(_LOAD)), None),
             is_arm=run["is_arm"],
             tokens=next((row["tokens"] for row in experiments), None),
         ),

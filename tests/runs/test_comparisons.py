@@ -270,14 +270,13 @@ def test_what_else_differs_is_told(two: tuple[Path, Path]) -> None:
     def change(manifest: Json) -> None:
         manifest["model_sha256"] = "f" * 64
         manifest["executorch"]["version"] = "9.9"
-        manifest["machine"]["before"]["load_average"] = 90.0
 
     edit(b / "manifest.json", change)
     found = compare(a, b)
     differing = {what: after for what, _, after in found.differing_facts}
-    assert "9.9" in differing.values() and "f" * 16 in differing.values() and found.loads_differ
+    assert "9.9" in differing.values() and "f" * 16 in differing.values()
     text = render_markdown(comparison_document(found))
-    assert "9.9" in text and "f" * 16 in text and "90.0" in text
+    assert "9.9" in text and "f" * 16 in text
 
 
 def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof) -> None:
