@@ -344,7 +344,7 @@ def test_small_groups_that_run_as_igemm(window, channels, said, times):
     assert said in finding.action and len(finding.concerns) == 1
     assert finding.concerns[0].where == "depthwise, net.py:5" and "32 groups" in finding.concerns[0].note
     if times is Times.HARDWARE:
-        assert finding.max_gain_pct is not None and 35 < finding.max_gain_pct < 50, "what lies below the roof"
+        assert finding.max_gain_pct is not None and 48 < finding.max_gain_pct <= 50, "their time"
 
 
 @pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])

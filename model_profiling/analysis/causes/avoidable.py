@@ -276,11 +276,12 @@ def repacked_weights(context: FindingContext) -> Finding | None:
     if not products or not context.matters(products):
         return None
     calls = sum(context.repacking.values())
-    # Packing is at most their time beyond multiplying at the best rate seen elsewhere.
-    roof = context.roof or seen_roofline([each for each in context.series.operators if each not in products])
-    shares = (1 - (each.gflops or 0.0) / roof.gflops if roof else 1.0 for each in products)
-    times = zip(products, shares, strict=True)
-    saved_ms = sum(each.typical_ms * max(0.0, share) for each, share in times)
+    # Packing is at most their time beyond multiplying at the best rate seen elsewhere in its precision.
+    roof = seen_roofline([each for each in context.series.operators if each not in products])
+    saved_ms = 0.0
+    for each in products:
+        best = roof.of(each) if roof else None
+        saved_ms += each.typical_ms * (max(0.0, 1 - (each.gflops or 0.0) / best) if best else 1.0)
     proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
     return context.finding(
         "repacked-weights",
