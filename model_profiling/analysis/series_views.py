@@ -154,7 +154,7 @@ class RoofGap:
 
 
 def computes_in(operator: Operator) -> str:
-    """`int8` of `int8 dynamic, int4 weights`: however weights are stored and scaled, these multiply in int8."""
+    """`int8` of `int8 dynamic, int4 weights`: however it is scaled, it multiplies in int8."""
     return operator.precision.split(" ")[0].removesuffix(",") or "unknown"
 
 

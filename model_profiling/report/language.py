@@ -343,7 +343,7 @@ def _memory(found: Language, case: LanguageCase, step: PhaseLatency) -> str:
         f": {size(rate)} per second, {percent(share)} of what this memory gives ({size(found.bandwidth)})."
     )
     if limited is None:
-        return f"{told} The CPU's caches may hold that much, so whether memory is the limit is not known{instead}."
+        return f"{told} Caches may hold that much, so whether memory is the limit is not known{instead}."
     if not limited:
         return f"{told} Memory is not the limit here{instead}."
     formats = " and ".join(f"{size(weights)} with {name}" for name, weights in read.smaller.items())

@@ -240,7 +240,7 @@ def unused_scores(context: FindingContext) -> Finding | None:
 
 
 def limited_by_memory(read: int, share: float) -> bool | None:
-    """Whether memory is the limit, where reading at its measured rate would take `share` of an inference; None
+    """Whether memory is the limit, where reading at its measured rate takes `share` of an inference; None
     if caches may hold what is read."""
     if not _MEMORY_BOUND <= share <= _FROM_CACHES:
         return False
