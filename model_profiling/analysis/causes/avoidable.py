@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from model_profiling.analysis.causes.context import FindingContext, MethodFlow, counted, some_of
+from model_profiling.analysis.causes.context import (
+    CONVERSIONS,
+    FindingContext,
+    MethodFlow,
+    counted,
+    some_of,
+)
 from model_profiling.analysis.causes.outside import why_outside
 from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
@@ -16,7 +22,6 @@ from model_profiling.program.flow import Step
 
 # Conversions between number formats: around parts in floating point, or at the model's edges.
 
-CONVERSIONS = ("quantize", "dequantize", "convert")
 _AT_RUN_TIME = ("qdint8", "qpint8")
 """A linear layer with weights of 8 or 4 bits converts its input to these: not an island."""
 _ID = "quantize-dequantize"

@@ -24,6 +24,7 @@ NOUNS = {
 }
 """Kinds of matrix operators in words."""
 ANY_NOUN = "matrix operator"
+CONVERSIONS = ("quantize", "dequantize", "convert")
 
 
 @dataclass(frozen=True, slots=True)

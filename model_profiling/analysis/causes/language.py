@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.avoidable import CONVERSIONS
-from model_profiling.analysis.causes.context import FindingContext, MethodFlow, flows_of
+from model_profiling.analysis.causes.context import CONVERSIONS, FindingContext, MethodFlow, flows_of
 from model_profiling.analysis.findings import Concern, Finding, percent, where
 from model_profiling.analysis.matching import matrix_operators
 from model_profiling.analysis.operators import Operator
