@@ -150,7 +150,7 @@ _NOTHING_HELPS = "no change of the model is known that avoids them: lowering add
 
 def cancelling_transposes(context: FindingContext) -> Finding | None:
     """Not those around operators outside that have a cure: they disappear with these."""
-    elsewhere = frozenset(each.identity for each in around_outside(context))
+    elsewhere = frozenset(each.identity for each, _ in around_outside(context))
     context = replace(context, claimed=context.claimed | elsewhere)
     concerns = [
         concern

@@ -198,6 +198,7 @@ def outside(context: FindingContext) -> Finding | None:
     joined = joined_calls(series, lines, calls)
     edges = calls.saved_ms(joined, taken) if context.timed else 0.0
     around = around_outside(context)
+    added = series.spent_by([operator for operator, _ in around])
     own = series.spent_by([operator for line in helped or lines for operator in line.operators])
     beside = series.spent_ms(edges)
     evidence: dict[str, object] = {
@@ -210,7 +211,7 @@ def outside(context: FindingContext) -> Finding | None:
     if context.timed:
         evidence |= {
             "operators_share_pct": percent(own.share),
-            "around_share_pct": percent(series.spent_by(around).share),
+            "around_share_pct": percent(added.share),
             "boundary_ms": round(beside.ms, 6),
             "boundary_share_pct": percent(beside.share),
             "entering_ms": round(calls.entering_ns / 1e6, 6),
@@ -228,10 +229,15 @@ def outside(context: FindingContext) -> Finding | None:
         "; ".join((*parts, *joins)),
         [
             *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
-            *(Concern((each,), where(each), _BECAUSE, {"reason": _BECAUSE}) for each in around),
+            *(
+                Concern(
+                    (each,), f"beside {where(near)}", _BECAUSE, {"reason": _BECAUSE}, line=source_line(near)
+                )
+                for each, near in around
+            ),
         ],
         evidence,
-        saved_ms=own.ms + series.spent_by(around).ms,
+        saved_ms=own.ms + added.ms,
         besides=beside,
         besides_what=f"calling them{entering if joined else ''}",
         # The reason for the longest one; the action has all reasons.
@@ -242,41 +248,43 @@ def outside(context: FindingContext) -> Finding | None:
     )
 
 
-def around_outside(context: FindingContext) -> list[Operator]:
-    """What disappears with the operators outside for which a cure is known: layout changes, conversions and
-    copies beside them, and the other parts of the calls that are replaced."""
+def around_outside(context: FindingContext) -> list[tuple[Operator, Operator]]:
+    """What disappears with the operators outside for which a cure is known, and which of them it is beside:
+    layout changes, conversions and copies, and the other parts of the calls that are replaced."""
     series = context.series
-    left = [each for each in series.operators if not each.delegated and each.identity not in context.claimed]
-    helped = [line for line in outside_lines(series, left) if line.helped]
-    own = {operator.identity for line in helped for operator in line.operators}
+    outside = context.largest(lambda operator: not operator.delegated)
+    helped = [line for line in outside_lines(series, outside) if line.helped]
+    own = {operator.identity: operator for line in helped for operator in line.operators}
     replaced = {
-        _call_of(operator)
+        _call_of(operator): operator
         for line in helped
         if line.reasons and line.reasons[0].replaced_as_a_call
         for operator in line.operators
         if operator.source.place.call
     }
     # Whatever replaces attention multiplies too.
-    replaced -= {_call_of(each) for each in series.operators if each.category in MATRIX}
+    kept = {_call_of(each) for each in series.operators if each.category in MATRIX}
     found = {
-        each.identity: each for each in series.operators if each.delegated and _call_of(each) in replaced
+        each.identity: (each, replaced[_call_of(each)])
+        for each in series.operators
+        if each.delegated and _call_of(each) in replaced.keys() - kept
     }
     for known in context.flows.values():
         numbers = {operator.identity: index for index, operator in known.operators.items()}
-        ahead = [known.flow.steps[numbers[identity]] for identity in own if identity in numbers]
-        seen = {step.place for step in ahead}
+        ahead = [(known.flow.steps[numbers[key]], left) for key, left in own.items() if key in numbers]
+        seen = {step.place for step, _ in ahead}
         while ahead:
-            step = ahead.pop()
+            step, beside = ahead.pop()
             for near in (*known.flow.before(step), *known.flow.after(step)):
                 operator = known.operators.get(known.flow.at[near.place])
                 # Arithmetic of single elements takes any layout and passes it on.
                 if near.place in seen or (operator and operator.category not in _ANY_LAYOUT):
                     continue
                 seen.add(near.place)
-                ahead.append(near)
+                ahead.append((near, beside))
                 if operator and _only_between(operator):
-                    found[operator.identity] = operator
-    return [each for identity, each in found.items() if identity not in context.claimed | own]
+                    found[operator.identity] = operator, beside
+    return [each for key, each in found.items() if key not in context.claimed | own.keys()]
 
 
 _ANY_LAYOUT = (Category.ELEMENTWISE, Category.DATA_MOVEMENT)
