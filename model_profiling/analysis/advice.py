@@ -29,7 +29,6 @@ from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, 
 from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import Roofline
 from model_profiling.core.formatting import listing, plural
 from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
@@ -73,7 +72,6 @@ def about_series(
     series: SeriesAnalysis,
     *,
     timed: bool,
-    roof: Roofline | None = None,
     claimed: Collection[tuple[str, int, int]] = (),
     repacking: Mapping[str, int] | None = None,
     walked: WalkedMethods | None = None,
@@ -87,7 +85,6 @@ def about_series(
     context = FindingContext(
         series,
         timed,
-        roof,
         frozenset(claimed),
         repacking or {},
         flows_of(series, walked),
@@ -231,11 +228,9 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
                 f"another runtime, in {LARGE_KERNEL_ISSUE})",
                 f"try several smaller kernels one after another, {_REPORT}",
             )
-        flops, bytes_moved = source.flops or 0, source.bytes_moved or 0
+        flops = source.flops or 0
         reason = "packing its input may cost as much as the faster kernel saves"
-        if flops and bytes_moved and flops < 10 * bytes_moved:
-            reason = f"bound by memory: {flops / bytes_moved:.1f} operations per byte"
-        elif 0 < flops < 2_000_000:
+        if 0 < flops < 2_000_000:
             reason = f"too small to repay the packing: {flops / 1000000.0:.2f} million operations"
         return reason, f"make the matrices larger, which repays the packing of their input, {_REPORT}"
     depthwise = operator.kind == "depthwise convolution"

@@ -21,7 +21,6 @@ from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.series_views import Roofline
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
@@ -67,8 +66,6 @@ class RunAnalysis:
     """Errors of dumps that cannot be read, where others can."""
     warnings: tuple[Diagnostic, ...]
     """About the run as a whole; each dump has its own."""
-    roofline: Roofline | None = None
-    """The roofline operators were compared with, if one was supplied."""
     proven: Proven | None = field(default=None, repr=False)
     """What the run's evidence says; None if it was not gathered."""
 
@@ -133,7 +130,6 @@ def analyse_run(
     programs: Programs,
     *,
     tolerant: bool = True,
-    roofline: Roofline | None = None,
     progress: Progress | None = None,
 ) -> RunAnalysis:
     """Read and analyse every dump of `run`. Leave out damaged ones if `tolerant` and others can be read."""
@@ -160,8 +156,7 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=_findings(run, series, pairings, roofline, proven.coverage),
-        roofline=roofline,
+        findings=_findings(run, series, pairings, proven.coverage),
         proven=proven,
         damaged=tuple(damaged),
         warnings=(
@@ -195,7 +190,7 @@ def _repacking(run: Run, series: Series) -> dict[str, int]:
 def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
     """Repeat what depends on evidence, after more of it was added to the run; dumps are not read again."""
     proven = proven_of(run, analysis.series)
-    findings = _findings(run, analysis.series, analysis.pairings, analysis.roofline, proven.coverage)
+    findings = _findings(run, analysis.series, analysis.pairings, proven.coverage)
     return replace(analysis, run=run, findings=findings, proven=proven)
 
 
@@ -203,14 +198,12 @@ def _findings(
     run: Run,
     series: Sequence[SeriesAnalysis],
     pairings: Sequence[Pairing],
-    roofline: Roofline | None,
     coverage: Coverage,
 ) -> tuple[Finding, ...]:
     manifest = run.whole.manifest
     found = advise(
         series,
         pairings,
-        roofline,
         about_time=manifest is None or manifest.is_arm is not False,
         repacking={each.series: _repacking(run, each.series) for each in series},
         coverage=coverage,
@@ -269,7 +262,6 @@ def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Diagnostic]:
 def advise(
     series: Sequence[SeriesAnalysis],
     pairings: Sequence[Pairing] = (),
-    roof: Roofline | None = None,
     *,
     about_time: bool = True,
     repacking: Mapping[Series, Mapping[str, int]] | None = None,
@@ -303,7 +295,6 @@ def advise(
         found += advice.about_series(
             rounds,
             timed=rounds.series in bounded,
-            roof=roof,
             claimed=claimed.get(rounds.series, ()),
             repacking=(repacking or {}).get(rounds.series),
             walked=walked,

@@ -4,9 +4,8 @@ of its program."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -129,20 +128,22 @@ def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
         yield first, range(len(first.runs))
 
 
-# Roofline. The roof is supplied, or the best rate seen in the same dump. The machine may do better than the
-# best seen: an operator near that is not proven fast, but one far below is slow.
+# Roofline: the best rates seen in the same dump, of arithmetic for each precision. The machine may do better:
+# an operator near the roof is not proven fast, but one far below is slow.
 
+BEST_SEEN = "best seen in this dump"
 _SHORTEST_NS = 20_000
 """Delegates count whole microseconds: for shorter times a rate is mostly rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Peak rates and where they come from."""
-
-    gflops: float
+    gflops: Mapping[str, float]
+    """By the precision of the arithmetic."""
     gbytes_per_s: float
-    source: Literal["best seen in this dump", "supplied"]
+
+    def of(self, operator: Operator) -> float | None:
+        return self.gflops.get(computes_in(operator))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +152,21 @@ class RoofGap:
     efficiency: float
     """Achieved rate over attainable rate; 1 is on the roof."""
 
-    @property
-    def most_saved(self) -> float:
-        """Share of its time that would be saved on the roof, from 0 to 1."""
-        return max(0.0, 1 - self.efficiency)
+
+def computes_in(operator: Operator) -> str:
+    """`int8` of `int8 dynamic, int4 weights`: however it is scaled, it multiplies in int8."""
+    return operator.precision.split(" ")[0].removesuffix(",") or "unknown"
 
 
 def seen_roofline(operators: Sequence[Operator]) -> Roofline | None:
     """The roof from the operators' own best rates; None if no program gives their cost."""
     long_enough = [operator for operator in operators if operator.times.median_ns >= _SHORTEST_NS]
-    flops = [rate for operator in long_enough if operator.category in MATRIX and (rate := operator.gflops)]
+    flops: dict[str, float] = {}
+    for operator in long_enough:
+        if operator.category in MATRIX and (rate := operator.gflops):
+            flops[computes_in(operator)] = max(rate, flops.get(computes_in(operator), 0.0))
     traffic = [rate for operator in long_enough if (rate := operator.gbytes_per_s)]
-    if not flops or not traffic:
-        return None
-    return Roofline(max(flops), max(traffic), "best seen in this dump")
+    return Roofline(flops, max(traffic)) if flops and traffic else None
 
 
 def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, ...]:
@@ -174,7 +176,8 @@ def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, .
         if operator.times.median_ns < _SHORTEST_NS or not operator.source.bytes_moved:
             continue
         traffic = (operator.gbytes_per_s or 0.0) / roof.gbytes_per_s
-        arithmetic = (operator.gflops or 0.0) / roof.gflops if operator.category in MATRIX else 0.0
+        peak = roof.of(operator) if operator.category in MATRIX else None
+        arithmetic = (operator.gflops or 0.0) / peak if peak else 0.0
         # The nearer roof is the one that limits.
         gaps.append(RoofGap(operator, efficiency=min(1.0, max(traffic, arithmetic))))
     return tuple(sorted(gaps, key=lambda gap: gap.efficiency))

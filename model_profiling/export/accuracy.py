@@ -119,6 +119,9 @@ def check_outputs(
     def agrees(outputs: Tensors) -> bool:
         return deviation(outputs, methods[first].run(), PRECISION_TOLERANCE[kind]).ok
 
+    # What takes rows from a table of a vocabulary may give scores for it.
+    words = max((getattr(part, "num_embeddings", 0) for part in methods[first].module.modules()), default=0)
+
     def run(calls: Mapping[str, Eager]) -> Tensors:
         answers = run_program(name, pte, calls)
         return [tensor for method, made in answers.items() for tensor in made[written_inputs[method] :]]
@@ -134,10 +137,10 @@ def check_outputs(
         # If PyTorch overflows and the backend, with wider sums, does not, compare with float32.
         overflowed = count_not_finite(same_dtype) and not count_not_finite(produced)
         compared = Accuracy(
-            lowering=deviation(produced, float32, PRECISION_TOLERANCE[kind])
+            lowering=deviation(produced, float32, PRECISION_TOLERANCE[kind], words)
             if overflowed
-            else deviation(produced, same_dtype, LOWERING_TOLERANCE[kind]),
-            precision=deviation(produced, float32, PRECISION_TOLERANCE[kind]),
+            else deviation(produced, same_dtype, LOWERING_TOLERANCE[kind], words),
+            precision=deviation(produced, float32, PRECISION_TOLERANCE[kind], words),
         )
         if batches and kind != "fp32":
             some = batches[:_MOST_BATCHES]
@@ -148,7 +151,8 @@ def check_outputs(
                     traced[first].eager,
                     methods[first],
                     some,
-                    PRECISION_TOLERANCE[kind],
+                    tolerance=PRECISION_TOLERANCE[kind],
+                    words=words,
                 ),
                 real_inputs=len(some),
             )
@@ -177,7 +181,9 @@ def _on_real_inputs(
     traced: Eager,
     eager: Eager,
     batches: Iterable[ExampleInputs],
+    *,
     tolerance: float,
+    words: int,
 ) -> Deviation:
     """Compare the program, run by `run`, with float32 on `batches`, all of an output's values together."""
     import torch
@@ -187,9 +193,10 @@ def _on_real_inputs(
         given = replace(traced, args=like(batch, traced.args))
         rows.append((run(given), replace(eager, args=batch).run()))
     produced, wanted = (
-        [torch.stack(each) for each in zip(*side, strict=True)] for side in zip(*rows, strict=True)
+        [torch.cat([torch.atleast_1d(one) for one in each]) for each in zip(*side, strict=True)]
+        for side in zip(*rows, strict=True)
     )
-    return deviation(produced, wanted, tolerance)
+    return deviation(produced, wanted, tolerance, words)
 
 
 def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, Tensors]:
@@ -257,9 +264,10 @@ def _not_finite(
     )
 
 
-def deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation:
+def deviation(produced: Tensors, wanted: Tensors, tolerance: float, words: int = 0) -> Deviation:
+    """`words`: size of the model's vocabulary."""
     outputs = tuple(
-        _compared(got, want, tolerance, index)
+        _compared(got, want, tolerance, index, words)
         for index, (got, want) in enumerate(zip(produced, wanted, strict=True))
     )
     with_fraction = [
@@ -278,14 +286,18 @@ def deviation(produced: Tensors, wanted: Tensors, tolerance: float) -> Deviation
     )
 
 
-def _compared(got: torch.Tensor, want: torch.Tensor, tolerance: float, index: int) -> OutputParity:
+def _compared(
+    got: torch.Tensor, want: torch.Tensor, tolerance: float, index: int, words: int
+) -> OutputParity:
     import torch
 
     got, want = got.detach().cpu(), want.detach().cpu()
     dtype = str(want.dtype).removeprefix("torch.")
     if dtype == "bfloat16":  # numpy has no bfloat16, and float32 holds it exactly
         got, want = got.to(torch.float32), want.to(torch.float32)
-    return compare_arrays(want.numpy(), got.numpy(), dtype, index=index, relative=tolerance)
+    scores = want.dim() == 3 and want.shape[-1] == words
+    sides = want.numpy(), got.numpy()
+    return compare_arrays(*sides, dtype, index=index, relative=tolerance, of_tokens=scores)
 
 
 def _relative(output: OutputParity) -> float:

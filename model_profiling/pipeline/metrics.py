@@ -249,7 +249,8 @@ def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, p
     try:
         before, after = (output_files(result, run_dir) for result in sides)
         quantized, half = bool(manifest.quantized), manifest.was_half
-        parity = compare_outputs(before, after, quantized=quantized, half=half)
+        of_tokens = manifest.tokens is not None
+        parity = compare_outputs(before, after, quantized=quantized, half=half, of_tokens=of_tokens)
     except ProfilingError as problem:
         parity, reason = Parity((), "mismatch"), problem.problem
     return PairParity(pair.label, pair.baseline, pair.candidate, parity, reason)

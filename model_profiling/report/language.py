@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from model_profiling.analysis.causes.language import MEMORY_BOUND, explained_by_reading
+from model_profiling.analysis.causes.language import limited_by_memory
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
 from model_profiling.report.pair_text import speedup_text
@@ -344,15 +344,16 @@ def _memory(found: Language, case: LanguageCase, step: PhaseLatency) -> str:
     )
     if found.bandwidth is None:
         return f"{told}, {size(rate)} per second."
-    share = explained_by_reading(read.total, step.median_ms, found.bandwidth)
+    share = rate / found.bandwidth
+    limited = limited_by_memory(read.total, share)
     largest = max(case.parts.items(), key=lambda part: part[1], default=None)
     instead = f", {largest[0]} is the largest part ({percent(largest[1])})" if largest else ""
-    if share is None:
-        return f"{told}, which the CPU's caches may hold. Memory is not the limit{instead}."
     told += (
         f": {size(rate)} per second, {percent(share)} of what this memory gives ({size(found.bandwidth)})."
     )
-    if share < MEMORY_BOUND:
+    if limited is None:
+        return f"{told} Caches may hold that much, so whether memory is the limit is not known{instead}."
+    if not limited:
         return f"{told} Memory is not the limit here{instead}."
     formats = " and ".join(f"{size(weights)} with {name}" for name, weights in read.smaller.items())
     cure = f"smaller weights help ({formats} in place of {size(read.weights)})" if formats else ""

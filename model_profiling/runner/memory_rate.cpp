@@ -1,56 +1,82 @@
 #include "memory_rate.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <thread>
 #include <vector>
-
-#include "clock.h"
 
 namespace sme2prof {
 namespace {
 
 constexpr size_t kBytes = 128u << 20; // larger than any cache of a phone or laptop
+constexpr size_t kPieceBytes = 1u << 20; // short enough to count whole pieces between two preemptions
 constexpr int kPasses = 6;
-constexpr size_t kLanes = 8; // independent sums, so that loads do not wait for each other
+std::atomic<uint64_t> kept{0}; // so that the compiler cannot drop the reads
 
-uint64_t sum_of(const uint64_t* words, size_t count) {
-  uint64_t sums[kLanes] = {};
-  for (size_t at = 0; at + kLanes <= count; at += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      sums[lane] += words[at + lane];
+// A cache line as vectors with a sum each: loads do not wait for each other, and sums stay in registers.
+struct Line {
+  uint64_t __attribute__((vector_size(16))) a, b, c, d;
+};
+
+uint64_t sum_of(const Line* line, const Line* end) {
+  Line sum = {};
+  for (; line < end; ++line) {
+    sum.a += line->a;
+    sum.b += line->b;
+    sum.c += line->c;
+    sum.d += line->d;
+  }
+  const auto all = (sum.a + sum.b) + (sum.c + sum.d);
+  return all[0] + all[1];
+}
+
+int64_t cpu_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+// Bytes per second of CPU time, the median of all pieces.
+double rate_of(const Line* lines, size_t count) {
+  constexpr size_t kPiece = kPieceBytes / sizeof(Line);
+  std::vector<int64_t> times;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (size_t at = 0; at + kPiece <= count; at += kPiece) {
+      const int64_t began = cpu_ns();
+      kept = sum_of(lines + at, lines + at + kPiece);
+      times.push_back(cpu_ns() - began);
     }
   }
-  uint64_t all = 0;
-  for (const uint64_t sum : sums) {
-    all += sum;
+  if (times.empty()) {
+    return 0;
   }
-  return all;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return kPieceBytes * 1e9 / static_cast<double>(std::max<int64_t>(*middle, 1));
 }
 
 } // namespace
 
 double memory_read_rate(size_t threads) {
   const size_t count = std::max<size_t>(threads, 1);
-  const std::vector<uint64_t> words(kBytes / sizeof(uint64_t), 1);
-  const size_t part = words.size() / count;
-  std::atomic<uint64_t> kept{0}; // so that the compiler cannot drop the reads
-  int64_t best = INT64_MAX;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    std::vector<std::thread> others;
-    const int64_t began = now_ns();
-    for (size_t i = 1; i < count; ++i) {
-      others.emplace_back([&, i] { kept += sum_of(words.data() + i * part, part); });
-    }
-    kept += sum_of(words.data(), part);
-    for (std::thread& other : others) {
-      other.join();
-    }
-    best = std::min(best, now_ns() - began);
+  const std::vector<Line> lines(kBytes / sizeof(Line), Line{{1, 1}, {1, 1}, {1, 1}, {1, 1}});
+  const size_t part = lines.size() / count;
+  std::vector<double> rates(count);
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < count; ++i) {
+    others.emplace_back([&, i] { rates[i] = rate_of(lines.data() + i * part, part); });
   }
-  const auto bytes = static_cast<double>(part * count * sizeof(uint64_t));
-  return kept == 0 ? 0 : bytes * 1e9 / static_cast<double>(std::max<int64_t>(best, 1));
+  rates[0] = rate_of(lines.data(), part);
+  double all = rates[0];
+  for (size_t i = 1; i < count; ++i) {
+    others[i - 1].join();
+    all += rates[i];
+  }
+  return all;
 }
 
 } // namespace sme2prof

@@ -5,7 +5,7 @@
 
 namespace sme2prof {
 
-// Bytes per second that `threads` threads read together from memory that no cache holds; the best of several passes.
+// Bytes per second of CPU time that `threads` threads read together from memory that no cache holds.
 double memory_read_rate(size_t threads);
 
 } // namespace sme2prof

@@ -153,11 +153,13 @@ def compare_arrays(
     index: int = 0,
     quantized: bool = False,
     relative: float | None = None,
+    of_tokens: bool = False,
 ) -> OutputParity:
     """Compare two versions of one output; NaN agrees with NaN, an infinity with the same infinity.
 
     `dtype` is the reference's number type. `quantized` allows two steps of an 8-bit grid. `relative` is the
-    share of the largest magnitude by which floats may differ.
+    share of the largest magnitude by which floats may differ. Of a language model (`of_tokens`), an output of
+    three dimensions has scores too.
     """
     if dtype in _STEPS:
         return _compare_whole(reference, candidate, dtype, index)
@@ -188,7 +190,8 @@ def compare_arrays(
         verdict = "mismatch"
     elif not told:
         verdict = "not judged"
-    rows, near_ties, differs = _top1(sides.a, sides.b, allowed)
+    scores = sides.a.ndim == 2 or (of_tokens and sides.a.ndim == 3)
+    rows, near_ties, differs = _top1(sides.a, sides.b, allowed) if scores else (0, 0, 0)
     return OutputParity(
         index=index,
         dtype=dtype,
@@ -308,9 +311,9 @@ def _cosine(a: _Reals, b: _Reals) -> float:
 
 
 def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
-    """Rows of scores, and in how many another score is highest: between near-ties, and clearly. No rows where
-    the last dimension holds no scores: pixels of a map, or the four coordinates of boxes."""
-    if not 1 <= a.ndim <= 3 or a.shape[-1] < 2 or a.size == 0:
+    """Rows of scores, and in how many another score is highest: between near-ties, and clearly. The four
+    coordinates of boxes are no scores."""
+    if a.shape[-1] < 2 or a.size == 0:
         return 0, 0, 0
     first, second = (np.where(np.isnan(side), -np.inf, side).reshape(-1, a.shape[-1]) for side in (a, b))
     rows = np.arange(len(first))
@@ -371,9 +374,11 @@ def compare_outputs(
     *,
     quantized: bool = False,
     half: bool = False,
+    of_tokens: bool = False,
 ) -> Parity:
     """Compare the outputs of two runs one by one. `quantized` allows two steps of an 8-bit grid, `half`
-    float16 precision for float32 outputs too: a program may compute in float16 and end with `.float()`."""
+    float16 precision for float32 outputs too: a program may compute in float16 and end with `.float()`;
+    `of_tokens` says that it is a language model."""
     fix = "compare runs of the same program"
     if len(reference) != len(candidate):
         raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
@@ -384,7 +389,7 @@ def compare_outputs(
             raise InputError(what, fix)
         arrays = read_output(left), read_output(right)
         dtype = "float16" if half and left.dtype == "float32" else left.dtype
-        found = compare_arrays(*arrays, dtype, index=index, quantized=quantized)
+        found = compare_arrays(*arrays, dtype, index=index, quantized=quantized, of_tokens=of_tokens)
         outputs.append(replace(found, dtype=left.dtype))
     return together(tuple(outputs))
 

@@ -12,7 +12,6 @@ from model_profiling.analysis.evidence import evidence_record, kernels_of_proces
 from model_profiling.analysis.kernels import read_kernels_csv, write_kernels_csv
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.sampling import gather_inside
-from model_profiling.analysis.series_views import Roofline
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
@@ -37,14 +36,13 @@ def analyse(
     model: StrPath | None = None,
     etrecord: StrPath | None = None,
     times: Times | None = None,
-    roofline: Roofline | None = None,
     progress: Progress | None = None,
 ) -> AnalysedRun:
     """Analyse a run directory, a folder with dumps, one dump or several; nothing is written.
 
     `model` (.pte) and `etrecord` override what the run holds. Without a program, operators have no shapes,
     cost or source; without a record, no source. `times` is your word on dumps that nothing else speaks for,
-    `roofline` a peak to hold operators against, `progress` is told how far the work is.
+    `progress` is told how far the work is.
 
         run = analyse("out_toy_cnn/runs/xnnpack_fp16/linux")
         run.operators.to_pandas()
@@ -58,7 +56,7 @@ def analyse(
     named = (None if path is None else as_path(path) for path in (model, etrecord))
     # In a folder, other dumps still count; a dump that the user named must be readable.
     folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
-    facts = analyse_run(run, run.programs(*named), tolerant=folder, roofline=roofline, progress=progress)
+    facts = analyse_run(run, run.programs(*named), tolerant=folder, progress=progress)
     return analysed(facts)
 
 

@@ -201,6 +201,17 @@ def test_a_program_that_does_not_run_names_the_layer_and_a_cure_that_helps(tmp_p
     assert "--keep Conv2d=fp32" in lowering.cure(said)
 
 
+def test_scores_of_a_vocabulary_have_a_top1_and_features_do_not(tmp_path: Path) -> None:
+    import torch
+
+    llama = Path(__file__).parents[1] / "zoo" / "llama.py"
+    result = export_model(f"{llama}:model", dtype="fp32", outdir=tmp_path)
+    (output,) = result.accuracy.precision.outputs
+    assert output.shape[-1] == 200 and output.top1_rows == output.shape[1]
+    features = [torch.randn(1, 7, 64)]
+    assert deviation(features, features, 1e-4, 200).outputs[0].top1_rows == 0
+
+
 def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:
     import numpy as np
 
@@ -209,7 +220,8 @@ def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:
     for dtype in ("int8", "int8-dynamic"):
         result = export_model(f"{UNSEEN}:linear", dtype=dtype, outdir=tmp_path, calibration=str(real))
         (output,) = result.accuracy.precision.outputs
-        assert (result.accuracy.real_inputs, output.shape) == (5, (5, 2, 8))
+        assert (result.accuracy.real_inputs, output.shape) == (5, (10, 8))
+        assert output.top1_rows == 10, "scores in two dimensions, of two rows each"
         assert result.calibration == (str(real) if dtype == "int8" else "")
 
 

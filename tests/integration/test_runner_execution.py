@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,25 @@ def test_threads_are_what_was_asked_for(run: Run, exported) -> None:
     one, two = run(pte, threads=1).result, run(pte, threads=2).result
     assert (one.threads, two.threads) == (1, 2)
     assert one.outputs[0].checksum == two.outputs[0].checksum
+
+
+def test_the_memory_is_as_fast_beside_neighbours(run: Run, exported) -> None:
+    """Neighbours that only compute take the CPU, which is not the memory's time."""
+    model = exported("toy_cnn", "fp32").pte
+
+    def rate(stem: str) -> float:
+        found = run(model, stem, runs=1, memory_rate=True).result.memory_read_rate
+        assert found is not None
+        return found
+
+    alone, endless = rate("alone"), [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(endless, start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))]
+    try:
+        assert 0.6 < rate("beside") / alone < 1.6
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
 
 
 def test_inputs_of_every_type_are_made_right(run: Run, exported) -> None:

@@ -344,7 +344,7 @@ def test_small_groups_that_run_as_igemm(window, channels, said, times):
     assert said in finding.action and len(finding.concerns) == 1
     assert finding.concerns[0].where == "depthwise, net.py:5" and "32 groups" in finding.concerns[0].note
     if times is Times.HARDWARE:
-        assert finding.max_gain_pct is not None and 35 < finding.max_gain_pct < 50, "what lies below the roof"
+        assert finding.max_gain_pct is not None and 48 < finding.max_gain_pct <= 50, "their time"
 
 
 @pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
@@ -508,14 +508,15 @@ def test_no_operator_is_in_two_findings(times: Times) -> None:
         assert len(every) == len(set(every))
 
 
-def test_layout_changes_between_delegate_calls_name_what_parts_the_calls() -> None:
+def test_the_bound_of_operators_outside_holds_layout_changes_that_disappear_with_them() -> None:
     model = MadeModel()
     first = model.delegate()
     out = first.inserted(linear(first, model.given((1, 4, 4, 8)), 16), (0, 3, 1, 2), 300)
     first.done(out)
     between = model.operator("aten::_softmax.out", [out], (1, 16, 4, 4), 1, handle=model.place("", 31))
     second = model.delegate()
-    end = linear(second, second.inserted(between, (0, 2, 3, 1), 300))
+    passed = second.node("Abs", [between], (1, 16, 4, 4), "Abs (NC)", 7)
+    end = linear(second, second.inserted(passed, (0, 2, 3, 1), 300))
     second.done(end)
     model.outputs.append(end)
     number = next(step.instruction_id for step in model.instructions if step.name == "aten::_softmax.out")
@@ -525,5 +526,12 @@ def test_layout_changes_between_delegate_calls_name_what_parts_the_calls() -> No
             **{"call": "softmax", "replacement": "softmax(-1)", "instruction": number},
         ),
     )
-    finding = found(model)["layout-changes"]
-    says(finding.action, "`softmax`", "net.py:31", "softmax(-1)")
+    findings = found(model)
+    finding = findings["outside-delegates"]
+    assert "layout-changes" not in findings and "cancelling-transposes" not in findings, "counted once"
+    assert [each.kind for each in finding.operators] == ["softmax", "transpose", "transpose"]
+    assert finding.max_gain_pct == finding.found_in.gain_pct(
+        finding.found_in.spent_by(finding.operators).ms, finding.besides.ms
+    )
+    model.undelegated = (replace(model.undelegated[0], replacement=""),)
+    assert "layout-changes" in found(model), "without a cure they stay"

@@ -73,11 +73,18 @@ def test_growth_over_the_context_is_told_only_if_it_is_more_than_noise() -> None
             "Memory is the limit: smaller weights help (100.0 MB with int8-dynamic and 50.0 MB with int4",
         ),
         (4e11, "Memory is not the limit here, GEMM is the largest part (70.0%)"),
-        (2e10, "the CPU's caches may hold. Memory is not the limit, GEMM is the largest part (70.0%)"),
+        (2e10, "200.0% of what this memory gives (20000.0 MB). Memory is not the limit here"),
     ],
 )
 def test_memory_is_the_limit_only_if_reading_explains_most_of_the_time(bandwidth: float, said: str) -> None:
     says(told(language(answer(0, 10, 1), bandwidth=bandwidth), "What next"), said)
+
+
+@pytest.mark.parametrize(("bandwidth", "said"), [(2e9, "is not known"), (2e10, "is not the limit")])
+def test_size_alone_says_nothing_about_memory_as_the_limit(bandwidth: float, said: str) -> None:
+    """Weights that caches may hold, read at the memory's own rate, and at a tenth of it."""
+    found = replace(language(answer(0, 10, 1), bandwidth=bandwidth), read=ReadPerToken(20_000_000, 0))
+    says(told(found, "What next"), said)
 
 
 def test_small_weights_leave_only_a_smaller_model() -> None:

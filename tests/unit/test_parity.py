@@ -139,10 +139,16 @@ def test_zeros_constants_and_scalars() -> None:
     assert compare_arrays(np.zeros((0, 3)), np.zeros((0, 3)), "float32").verdict == "identical"
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 4, 4), (100, 4), (1, 100, 4), ()])
-def test_pixels_and_boxes_have_no_top1(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(1, 8, 4, 4), (100, 4), (1, 100, 4), (1, 197, 768), (16000,), ()])
+def test_pixels_boxes_features_and_sound_have_no_top1(shape: tuple[int, ...]) -> None:
     a = np.random.default_rng(0).normal(size=shape)
     assert compare_arrays(a, a, "float32").top1_agrees is None
+
+
+def test_only_a_language_model_has_scores_in_three_dimensions() -> None:
+    a = np.random.default_rng(0).normal(size=(1, 7, 300))
+    found = compare_arrays(a, a, "float32", of_tokens=True)
+    assert (found.top1_agrees, found.top1_rows) == (True, 7)
 
 
 def test_answers_are_counted_not_subtracted() -> None:

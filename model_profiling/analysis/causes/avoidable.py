@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from model_profiling.analysis.causes.context import FindingContext, MethodFlow, counted, some_of
+from model_profiling.analysis.causes.context import (
+    CONVERSIONS,
+    FindingContext,
+    MethodFlow,
+    counted,
+    some_of,
+)
 from model_profiling.analysis.causes.outside import why_outside
 from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
@@ -16,7 +22,6 @@ from model_profiling.program.flow import Step
 
 # Conversions between number formats: around parts in floating point, or at the model's edges.
 
-CONVERSIONS = ("quantize", "dequantize", "convert")
 _AT_RUN_TIME = ("qdint8", "qpint8")
 """A linear layer with weights of 8 or 4 bits converts its input to these: not an island."""
 _ID = "quantize-dequantize"
@@ -276,11 +281,12 @@ def repacked_weights(context: FindingContext) -> Finding | None:
     if not products or not context.matters(products):
         return None
     calls = sum(context.repacking.values())
-    # Packing is at most their time beyond multiplying at the best rate seen elsewhere.
-    roof = context.roof or seen_roofline([each for each in context.series.operators if each not in products])
-    shares = (1 - (each.gflops or 0.0) / roof.gflops if roof else 1.0 for each in products)
-    times = zip(products, shares, strict=True)
-    saved_ms = sum(each.typical_ms * max(0.0, share) for each, share in times)
+    # Packing is at most their time beyond multiplying at the best rate seen elsewhere in its precision.
+    roof = seen_roofline([each for each in context.series.operators if each not in products])
+    saved_ms = 0.0
+    for each in products:
+        best = roof.of(each) if roof else None
+        saved_ms += each.typical_ms * (max(0.0, 1 - (each.gflops or 0.0) / best) if best else 1.0)
     proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
     return context.finding(
         "repacked-weights",

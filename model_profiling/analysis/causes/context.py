@@ -9,7 +9,6 @@ from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
-from model_profiling.analysis.series_views import Roofline
 from model_profiling.core.formatting import listing, plural, several
 from model_profiling.program.delegates.reach import reach_in
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
@@ -25,6 +24,7 @@ NOUNS = {
 }
 """Kinds of matrix operators in words."""
 ANY_NOUN = "matrix operator"
+CONVERSIONS = ("quantize", "dequantize", "convert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,6 @@ class FindingContext:
     series: SeriesAnalysis
     timed: bool
     """Its times are latencies of a CPU that the advice is for, so bounds can be given."""
-    roof: Roofline | None = None
-    """As supplied; if None, causes use the best rates seen."""
     claimed: frozenset[tuple[str, int, int]] = frozenset()
     """Operators of causes found before, not available to others."""
     repacking: Mapping[str, int] = field(default_factory=dict)

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.avoidable import CONVERSIONS
-from model_profiling.analysis.causes.context import FindingContext, MethodFlow, flows_of
+from model_profiling.analysis.causes.context import CONVERSIONS, FindingContext, MethodFlow, flows_of
 from model_profiling.analysis.findings import Concern, Finding, percent, where
 from model_profiling.analysis.matching import matrix_operators
 from model_profiling.analysis.operators import Operator
@@ -22,13 +21,13 @@ from model_profiling.program.language import Phase, language_model, read_per_ste
 from model_profiling.program.matrix_work import matrix_work
 from model_profiling.program.records import Method
 
-MEMORY_BOUND = 0.5
+_MEMORY_BOUND = 0.5
 """Share of an inference that reading at the memory's measured rate must explain: from it on, memory is the
 limit."""
 FITS_CACHES = 64 << 20
 """Less than this may stay in the caches of a large CPU from one token to the next."""
 _FROM_CACHES = 1.5
-"""So many times the memory's rate is more than an error of measuring it."""
+"""So many times the memory's rate is more than an error of measuring it: caches gave the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +238,12 @@ def unused_scores(context: FindingContext) -> Finding | None:
     return None
 
 
-def explained_by_reading(read: int, ms: float, rate: float | None) -> float | None:
-    """The share of an inference that reading explains at the memory's rate; None if caches may hold it."""
-    share = read * 1e3 / rate / ms if rate and ms > 0 else None
-    return None if share is None or share > _FROM_CACHES or read < FITS_CACHES else min(1.0, share)
+def limited_by_memory(read: int, share: float) -> bool | None:
+    """Whether memory is the limit, where reading at its measured rate takes `share` of an inference; None
+    if caches may hold what is read."""
+    if not _MEMORY_BOUND <= share <= _FROM_CACHES:
+        return False
+    return True if read >= FITS_CACHES else None
 
 
 SMALLER = {"int8-dynamic": 8, "int4": 4}
@@ -262,10 +263,12 @@ def weights_bound(context: FindingContext) -> Finding | None:
     rate, ms = context.memory_rate, series.untraced_ms or series.e2e_ms
     for layers, phase in _layers(context):
         weights, cache = read_per_step(phase.method)
-        share = explained_by_reading(weights + cache, ms, rate) if series.times.are_latencies else None
-        smaller = smaller_weights(phase.method)
-        if layers.tokens != 1 or rate is None or share is None or share < MEMORY_BOUND:
+        if layers.tokens != 1 or rate is None or not series.times.are_latencies or ms <= 0:
             continue
+        share = min(1.0, exact := (weights + cache) * 1e3 / rate / ms)
+        if not limited_by_memory(weights + cache, exact):
+            continue
+        smaller = smaller_weights(phase.method)
         formats = " and ".join(f"{name} {size(read)}" for name, read in smaller.items())
         free = [each for each in matrix_operators(series) if each.identity not in context.claimed]
         saved = max((weights - read for read in smaller.values()), default=0)

@@ -13,7 +13,7 @@ from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, 
 from model_profiling.analysis.matching import matrix_operators, rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import roof_gaps, seen_roofline
+from model_profiling.analysis.series_views import BEST_SEEN, roof_gaps, seen_roofline
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.number_formats import FORMATS, format_of_name
 from model_profiling.program.category import MATRIX, Category
@@ -27,7 +27,7 @@ _SHORT_SUM = 4
 
 def below_roof(context: FindingContext) -> Finding | None:
     series = context.series
-    roof = context.roof or seen_roofline(series.operators)
+    roof = seen_roofline(series.operators)
     if not context.timed or roof is None:
         return None
     gaps = roof_gaps(series.operators, roof)
@@ -47,7 +47,7 @@ def below_roof(context: FindingContext) -> Finding | None:
     ]
     if not low:
         return None
-    low.sort(key=lambda gap: -gap.operator.typical_ms * gap.most_saved)
+    low.sort(key=lambda gap: -gap.operator.typical_ms)
     return context.finding(
         "below-roofline",
         f"Change the shape of {plural(len(low), 'matrix operator')} far below the machine's speed",
@@ -56,8 +56,9 @@ def below_roof(context: FindingContext) -> Finding | None:
             Concern(
                 (gap.operator,),
                 where(gap.operator),
-                f"{100 * gap.efficiency:.1f}% of the roof ({roof.source})",
+                f"{100 * gap.efficiency:.1f}% of the roof ({BEST_SEEN})",
                 {
+                    "precision": gap.operator.precision,
                     "efficiency_pct": percent(gap.efficiency),
                     "gflops": rounded(gap.operator.gflops),
                     "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
@@ -66,11 +67,10 @@ def below_roof(context: FindingContext) -> Finding | None:
             for gap in low
         ],
         {
-            "roof_gflops": round(roof.gflops, 3),
+            "roof_gflops": {precision: round(rate, 3) for precision, rate in roof.gflops.items()},
             "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
-            "roof_source": roof.source,
+            "roof_source": BEST_SEEN,
         },
-        saved_ms=sum(gap.operator.typical_ms * gap.most_saved for gap in low),
     )
 
 
@@ -126,7 +126,7 @@ def _faster_product(operator: Operator) -> str:
     rows = prod(shape[:-1])
     if rows == 1:
         return (
-            "with a single row, reading the weights takes the time: use a smaller number format, or "
+            "with a single row, each weight that is read is used once: use a smaller number format, or "
             "compute several inputs at once"
         )
     if rows < _FEW_ROWS:
@@ -250,7 +250,7 @@ def _one_row(context: FindingContext, operators: Sequence[Operator]) -> str:
     if _part(context, rows) < _NAMED:
         return ""
     return (
-        f"{len(rows)} of them have a single row, where reading the weights takes the time: use a smaller "
+        f"{len(rows)} of them have a single row, which uses each weight once: use a smaller "
         "number format, or compute several inputs at once"
     )
 
@@ -266,17 +266,12 @@ def depthwise_as_igemm(context: FindingContext) -> Finding | None:
     slow = context.largest(_runs_as_product)
     if not slow or not context.matters(slow):
         return None
-    roof = context.roof or seen_roofline(context.series.operators)
-    gaps = roof_gaps(slow, roof) if roof and context.timed else ()
-    efficiency = {gap.operator.identity: gap.efficiency for gap in gaps}
     named = "depthwise" if all(_per_group(each)[0] == 1 for each in slow) else "grouped"
     return context.finding(
         "depthwise-as-igemm",
         f"Give {plural(len(slow), f'{named} convolution')} a shape that XNNPACK has kernels for",
         "; ".join(_other_shapes(slow)),
-        [_grouped_concern(each, efficiency.get(each.identity)) for each in slow],
-        {"roof_source": roof.source} if efficiency and roof else {},
-        saved_ms=sum(each.typical_ms * (1 - efficiency.get(each.identity, 0.0)) for each in slow),
+        [_grouped_concern(each) for each in slow],
         slower=_FEW_CHANNELS,  # a tile computes so many columns, whatever the group has
     )
 
@@ -320,18 +315,16 @@ def _other_shapes(slow: Sequence[Operator]) -> list[str]:
     return found or ["a plain convolution of fewer channels may be faster"]
 
 
-def _grouped_concern(operator: Operator, efficiency: float | None) -> Concern:
+def _grouped_concern(operator: Operator) -> Concern:
     source, (inputs, outputs) = operator.source, _per_group(operator)
     kernel = "x".join(str(side) for side in source.kernel_size or ())
     shape = f"{kernel}, {source.groups} groups of {inputs} to {plural(outputs, 'channel')}"
-    shown = "" if efficiency is None else f", {100 * efficiency:.1f}% of the roof"
     facts = {
         "kernel_size": list(source.kernel_size or ()),
         "groups": source.groups,
-        "efficiency_pct": None if efficiency is None else percent(efficiency),
         "gflops": rounded(operator.gflops),
     }
-    return Concern((operator,), where(operator), f"{shape}{shown}", facts)
+    return Concern((operator,), where(operator), shape, facts)
 
 
 _FEW_USES = 16

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from model_profiling.analysis.causes.avoidable import CONVERSIONS, PADDING, calls_attention
-from model_profiling.analysis.causes.context import KINDS_NAMED, FindingContext, MethodFlow
+from model_profiling.analysis.causes.avoidable import PADDING, calls_attention
+from model_profiling.analysis.causes.context import CONVERSIONS, KINDS_NAMED, FindingContext, MethodFlow
 from model_profiling.analysis.causes.matrix import reads_patches
-from model_profiling.analysis.causes.outside import outside_lines
+from model_profiling.analysis.causes.outside import around_outside
 from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.core.formatting import plural
@@ -143,13 +144,14 @@ _WITHOUT_UNDOING = {
     _PATCHES: "write a convolution of P x P patches that do not overlap as a linear layer: "
     "`x.reshape(n, c, h // P, P, w // P, P).permute(0, 2, 4, 1, 3, 5).reshape(n, -1, c * P * P)`, then "
     "`nn.Linear` with `conv.weight.flatten(1)` and `conv.bias`",
-    _ACROSS: "data between two delegate calls is channels-first: bring the operators between the calls "
-    "into the delegate, and it stays channels-last",
 }
 _NOTHING_HELPS = "no change of the model is known that avoids them: lowering adds them around its own layout"
 
 
 def cancelling_transposes(context: FindingContext) -> Finding | None:
+    """Not those around operators outside that have a cure: they disappear with these."""
+    elsewhere = frozenset(each.identity for each, _ in around_outside(context))
+    context = replace(context, claimed=context.claimed | elsewhere)
     concerns = [
         concern
         for known in context.flows.values()
@@ -246,11 +248,7 @@ def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, 
         weights["edge" if at_edge else "call" if at_call else "inside"] += context.weight(operator)
     counts = {place for place, weight in weights.items() if weight >= 0.1 * sum(weights.values())}
     if "call" in counts:
-        left = [each for each in context.series.operators if not each.delegated]
-        helped = [line for line in outside_lines(context.series, left) if line.reasons and line.helped]
-        helped.sort(key=lambda line: -len(line.operators))
-        first = f", first `{helped[0].name}` ({helped[0].place}; {helped[0].remedy})" if helped else ""
-        said = f"bring the operators between the calls into the delegate{first}"
+        said = "bring the operators between the calls into the delegate"
         yield f"data between delegate calls is channels-first, so {said}"
     if "edge" in counts:
         yield (

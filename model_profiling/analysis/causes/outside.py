@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.context import FindingContext, counted, some_of
+from model_profiling.analysis.causes.context import CONVERSIONS, FindingContext, counted, some_of
 from model_profiling.analysis.findings import (
     Concern,
     Finding,
@@ -20,7 +20,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
 from model_profiling.core.formatting import listing, milliseconds, plural
-from model_profiling.program.category import SCALAR_READ, SIZE
+from model_profiling.program.category import MATRIX, SCALAR_READ, SIZE, Category
 from model_profiling.program.graph_file import VARYING, Rewrite, Undelegated
 
 REASON_NOT_KNOWN = (
@@ -197,6 +197,8 @@ def outside(context: FindingContext) -> Finding | None:
     taken = frozenset[int]().union(*(line.numbers for line in helped))
     joined = joined_calls(series, lines, calls)
     edges = calls.saved_ms(joined, taken) if context.timed else 0.0
+    around = around_outside(context)
+    added = series.spent_by([operator for operator, _ in around])
     own = series.spent_by([operator for line in helped or lines for operator in line.operators])
     beside = series.spent_ms(edges)
     evidence: dict[str, object] = {
@@ -209,6 +211,7 @@ def outside(context: FindingContext) -> Finding | None:
     if context.timed:
         evidence |= {
             "operators_share_pct": percent(own.share),
+            "around_share_pct": percent(added.share),
             "boundary_ms": round(beside.ms, 6),
             "boundary_share_pct": percent(beside.share),
             "entering_ms": round(calls.entering_ns / 1e6, 6),
@@ -224,9 +227,17 @@ def outside(context: FindingContext) -> Finding | None:
         OUTSIDE,
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
         "; ".join((*parts, *joins)),
-        [_concern(line, call, spelt, calls) for line in lines for call in line.calls],
+        [
+            *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
+            *(
+                Concern(
+                    (each,), f"beside {where(near)}", _BECAUSE, {"reason": _BECAUSE}, line=source_line(near)
+                )
+                for each, near in around
+            ),
+        ],
         evidence,
-        saved_ms=own.ms,
+        saved_ms=own.ms + added.ms,
         besides=beside,
         besides_what=f"calling them{entering if joined else ''}",
         # The reason for the longest one; the action has all reasons.
@@ -235,6 +246,61 @@ def outside(context: FindingContext) -> Finding | None:
         has_cure=bool(helped) or not series.first.delegate_calls,
         slower=_PORTABLE,
     )
+
+
+def around_outside(context: FindingContext) -> list[tuple[Operator, Operator]]:
+    """What disappears with the operators outside for which a cure is known, and which of them it is beside:
+    layout changes, conversions and copies, and the other parts of the calls that are replaced."""
+    series = context.series
+    outside = context.largest(lambda operator: not operator.delegated)
+    helped = [line for line in outside_lines(series, outside) if line.helped]
+    own = {operator.identity: operator for line in helped for operator in line.operators}
+    replaced = {
+        _call_of(operator): operator
+        for line in helped
+        if line.reasons and line.reasons[0].replaced_as_a_call
+        for operator in line.operators
+        if operator.source.place.call
+    }
+    # Whatever replaces attention multiplies too.
+    kept = {_call_of(each) for each in series.operators if each.category in MATRIX}
+    found = {
+        each.identity: (each, replaced[_call_of(each)])
+        for each in series.operators
+        if each.delegated and _call_of(each) in replaced.keys() - kept
+    }
+    for known in context.flows.values():
+        numbers = {operator.identity: index for index, operator in known.operators.items()}
+        ahead = [(known.flow.steps[numbers[key]], left) for key, left in own.items() if key in numbers]
+        seen = {step.place for step, _ in ahead}
+        while ahead:
+            step, beside = ahead.pop()
+            for near in (*known.flow.before(step), *known.flow.after(step)):
+                operator = known.operators.get(known.flow.at[near.place])
+                # Arithmetic of single elements takes any layout and passes it on.
+                if near.place in seen or (operator and operator.category not in _ANY_LAYOUT):
+                    continue
+                seen.add(near.place)
+                ahead.append((near, beside))
+                if operator and _only_between(operator):
+                    found[operator.identity] = operator, beside
+    return [each for key, each in found.items() if key not in context.claimed | own.keys()]
+
+
+_ANY_LAYOUT = (Category.ELEMENTWISE, Category.DATA_MOVEMENT)
+_BECAUSE = "it disappears with the operators outside"
+
+
+def _call_of(operator: Operator) -> tuple[str, ...]:
+    place = operator.source.place
+    return place.source_line, operator.source.module_path, place.call
+
+
+def _only_between(operator: Operator) -> bool:
+    """Whether it only prepares data for what comes after it."""
+    if operator.delegated and operator.kind == "transpose":
+        return operator.origin == "lowering"
+    return operator.kind in CONVERSIONS or (operator.kind == "copy" and not operator.delegated)
 
 
 def _ordered(context: FindingContext, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:

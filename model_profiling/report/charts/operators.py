@@ -9,8 +9,8 @@ from model_profiling.analysis.headroom import Projection
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import RoofGap, Roofline, roof_gaps, seen_roofline
-from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.analysis.series_views import BEST_SEEN, RoofGap, Roofline, roof_gaps, seen_roofline
+from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.cells import change_cells
 from model_profiling.report.charts import (
@@ -160,10 +160,11 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
     shown = sorted(known, key=lambda gap: -gap.operator.typical_ms)[:_MOST]
     if len(shown) < _FEWEST:
         return None
-    ridge = roof.gflops / roof.gbytes_per_s
-    places = [ridge / 2, ridge * 2, *map(_intensity, shown)]
+    peaks = sorted(roof.gflops.items(), key=lambda peak: peak[1])
+    ridges = [rate / roof.gbytes_per_s for _, rate in peaks]
+    places = [ridges[0] / 2, ridges[-1] * 2, *map(_intensity, shown)]
     left, right = min(places) / 1.6, max(places) * 1.6
-    bottom = min(gap.operator.gflops or roof.gflops for gap in shown) / 2.5
+    bottom = min(gap.operator.gflops or peaks[0][1] for gap in shown) / 2.5
     points: list[Row] = [
         {
             **_operator(gap.operator),
@@ -175,16 +176,22 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
         for gap in shown
     ]
     line: list[Row] = [
-        {"intensity": at, "gflops": min(roof.gflops, at * roof.gbytes_per_s)} for at in (left, ridge, right)
+        {"intensity": at, "gflops": min(rate, at * roof.gbytes_per_s), "precision": precision}
+        for (precision, rate), ridge in zip(peaks, ridges, strict=True)
+        for at in (left, ridge, right)
     ]
     look = {"format": "~g", "gridOpacity": 0.4}
     x = axis(
-        ["operations per byte; the larger, the longer", f"roof: {roof.source}; the machine may do better"],
+        [
+            "operations per byte; the larger, the longer",
+            f"roof: {BEST_SEEN}; the machine may do better",
+            *([f"from the lowest: {listing([name for name, _ in peaks])}"] if len(peaks) > 1 else []),
+        ],
         {"type": "log", "domain": [left, right], "nice": False},
         tickCount=5,
         **look,
     )
-    top = roof.gflops * 1.8
+    top = peaks[-1][1] * 1.8
     y = axis(
         "billion operations per second",
         {"type": "log", "domain": [bottom, top], "nice": False},
@@ -194,7 +201,10 @@ def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | No
     tip = {**_TIP, "ms": "ms", "gflops": "billion operations/s", "efficiency": "% of the roof"}
     text: Layer = {"x": "intensity", "y": "_y", "text": "_text", "clip": True}
     layers = [
-        layer("roof", "line", x="intensity", y="gflops", strokeWidth=2, color=BEFORE, clip=True),
+        layer(
+            "roof", "line", x="intensity", y="gflops", detail={"field": "precision"}, strokeWidth=2,
+            color=BEFORE, clip=True,
+        ),
         layer(
             "points", "point", x="intensity", y="gflops", tip=tip, color=category_colours(points),
             shape={"field": "category", "type": "nominal", "legend": None},
@@ -266,8 +276,9 @@ def _summary(series: SeriesAnalysis, roof: Roofline, shown: Sequence[RoofGap]) -
     lowest = min(shown[:10], key=lambda gap: gap.efficiency)
     left_out = len(series.operators) - len(shown)
     rest = f" {plural(left_out, 'operator')} without arithmetic, or too short to tell, not shown."
+    peaks = listing([f"{rate:.1f} ({precision})" for precision, rate in roof.gflops.items()])
     return (
-        f"The roof, {roof.source}, is {roof.gflops:.1f} billion operations and {roof.gbytes_per_s:.1f} GB "
+        f"The roof, {BEST_SEEN}, is {peaks} billion operations and {roof.gbytes_per_s:.1f} GB "
         f"per second. The longest operator, {said(shown[0])}, reaches {100 * shown[0].efficiency:.1f}%. "
         f"Of the longest, {said(lowest)} is furthest below: {100 * lowest.efficiency:.1f}%."
         f"{rest if left_out else ''}"
