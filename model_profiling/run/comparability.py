@@ -147,7 +147,7 @@ class Timed:
     """Measures the same inferences by another rule; None if only their latencies are known."""
 
     def by(self, rule: Rule) -> Timed:
-        return self.again(rule) if self.again and rule != self.rule else self
+        return self.again(rule) if self.again and rule.measure != self.rule.measure else self
 
 
 def timed(journal: Journal, series: Series, rounds: int | None = None, rule: Rule | None = None) -> Timed:

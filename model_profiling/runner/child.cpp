@@ -1,6 +1,7 @@
 #include "child.h"
 
 #include <cstdlib>
+#include <numeric>
 
 #include <executorch/runtime/platform/runtime.h>
 
@@ -18,6 +19,8 @@ namespace {
 // The turns of one session, with what they cost. Between turns the process is to use no CPU time, and what it
 // used all the same is kept.
 class Turns {
+  static constexpr int64_t kNoticeable = 50; // a wait of 2% of the turn
+
  public:
   Turns(Session& session, uint32_t length) : session_(session), length_(length) {
     settle();
@@ -33,15 +36,21 @@ class Turns {
     const int64_t cpu = current_cpu();
     used_ += process_use() - before;
     const IdleWait wait = settle();
-    waited_ns_ = waited < 0 ? -1 : waited_ns_ + waited_for_core_ns() - waited;
+    const int64_t waited_now = waited < 0 ? 0 : waited_for_core_ns() - waited;
+    waited_ns_ = waited < 0 ? -1 : waited_ns_ + waited_now;
     std::vector<int64_t> numbers(kTurnNumbers);
     numbers[kStartedNs] = started;
     numbers[kCpu] = cpu;
     numbers[kIdleWaitNs] = wait.waited_ns;
     numbers[kIdleWaitExceeded] = wait.exceeded ? 1 : 0;
     const std::vector<Execution>& all = session_.measured().executions;
-    for (auto each = all.end() - length_; each != all.end(); ++each) {
-      numbers.insert(numbers.end(), {each->wall_ns, each->cpu_ns, each->preemptions});
+    const auto first = all.end() - length_;
+    // A worker that waits for a core through whole executions is preempted in none of them.
+    const int64_t took = std::accumulate(
+        first, all.end(), int64_t{0}, [](int64_t sum, const Execution& each) { return sum + each.wall_ns; });
+    const int64_t lacked = session_.measured().threads > 1 && kNoticeable * waited_now > took ? 1 : 0;
+    for (auto each = first; each != all.end(); ++each) {
+      numbers.insert(numbers.end(), {each->wall_ns, each->cpu_ns, each->preemptions + lacked});
     }
     return numbers;
   }

@@ -104,13 +104,14 @@ def shape(run_dir: Path) -> Any:
     manifest = json.loads((run_dir / "manifest.json").read_text())
     metrics = json.loads((run_dir / "metrics.json").read_text())
     rows = [(one["experiment"], one["threads"], one["state"], one["rounds"]) for one in manifest["results"]]
-    counts = [(one["experiment"], one["measured"], one["rounds"]) for one in metrics["latencies"]]
+    counts = [(one["experiment"], one["way"], one["rounds"]) for one in metrics["latencies"]]
     return manifest["state"], rows, counts, [one["parity"]["verdict"] for one in metrics["parity"]]
 
 
 def check_counts(run_dir: Path, mode: str) -> None:
     """Every inference in the journal that counts is in the statistics, once; launches are whole and alike."""
-    entries = [entry for entry in Journal(run_dir).entries() if entry.kind == "untraced"]
+    journal = Journal(run_dir)
+    entries = [entry for entry in journal.entries() if entry.kind == "untraced"]
     launches = {
         entry.round: {each.launch for each in entries if each.round == entry.round} for entry in entries
     }
@@ -118,7 +119,8 @@ def check_counts(run_dir: Path, mode: str) -> None:
     assert all((found == {None}) is (mode == "rounds") for found in launches.values())
     for latency in json.loads((run_dir / "metrics.json").read_text())["latencies"]:
         own = [entry for entry in entries if entry.experiment == latency["experiment"]]
-        assert latency["end_to_end_ms"]["count"] == sum(len(entry.counted_ns) for entry in own)
+        kept = journal.latencies_ms(own[0].series, journal.rounds_of(own[0].series))
+        assert latency["end_to_end_ms"]["count"] == sum(map(len, kept))
         assert len({(len(entry.turns_ns), len(entry.iterations_ns)) for entry in own}) == 1
 
 

@@ -78,7 +78,7 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
         ends = [start + took for start, took in order]
         assert all(start >= end for (start, _), end in zip(order[1:], ends, strict=False))
     for latency in outcome.run.metrics.latencies:
-        assert latency.measured == "lockstep" and latency.rounds == len(one)
+        assert latency.way == "lockstep" and latency.rounds == len(one)
         assert latency.machine is not None and latency.machine.inferences == sum(
             len(turn) for entry in one for turn in entry.turns_ns
         )
@@ -97,7 +97,7 @@ def test_a_config_can_ask_for_rounds(exported, tmp_path: Path) -> None:
     assert outcome.run.metrics is not None
     assert [entry.launch for entry in timings(outcome.run_dir)] == [None] * 8
     assert all(len(entry.iterations_ns) == 2 for entry in timings(outcome.run_dir))
-    assert {latency.measured for latency in outcome.run.metrics.latencies} == {"rounds"}
+    assert {latency.way for latency in outcome.run.metrics.latencies} == {"rounds"}
     assert "Measured in 2 rounds" in outcome.report.read_text()
     assert not any(line.kind == "no_lockstep" for line in outcome.warnings), "it was asked for"
     held = next(check for check in validate(outcome.run_dir).checks if check.name == "journal")
