@@ -191,7 +191,7 @@ def latency(data: ReportData) -> list[Block]:
             _latency_table(measured, data, sections.unit_header(latencies)),
             Paragraph(
                 "Nine in ten inferences lie between 5% and 95%. The deviation is the standard deviation "
-                "without outliers, as a share of the median."
+                "without the slowest, as a share of the median."
             ),
             Paragraph(
                 "The same with the event tracer on, and other costs. Operator times below are means of the "

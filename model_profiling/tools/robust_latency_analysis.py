@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Statistics of end-to-end latency: centre, spread, outliers, drift, groups; also compares two files.
+"""Statistics of end-to-end latency: centre and spread; also compares two files.
 
 Takes an ETDump, a timeline CSV, a runner's result or `_robust_stats.json`, or a list of milliseconds. Writes
 `<name>_robust_stats.json` beside the file. With --compare, the first file is the baseline.

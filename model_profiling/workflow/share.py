@@ -29,7 +29,7 @@ from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.run import Manifest, Run, Series, Times, names
 from model_profiling.run.evidence import KernelCall, keep_factors, read_factors, read_samples
-from model_profiling.run.journal import Journal
+from model_profiling.run.journal import Entry, Journal
 from model_profiling.run.manifest import Result
 from model_profiling.run.metrics import Metrics
 from model_profiling.run.shared_fields import MODEL, SharedFields
@@ -218,6 +218,11 @@ class _SharedRun:
             samples=place.relative(sampled) if sampled else None,
         )
 
+    def _entry(self, own: Entry) -> Entry:
+        """Return what is shared of a journal's entry; it tells which runs in its dump were interrupted."""
+        copy = self._copies.get(self.run.path / own.etdump) if own.etdump else None
+        return replace(self.fields.of(own), etdump=self._place.relative(copy) if copy else None)
+
     def _write_records(self, manifest: Manifest | None) -> None:
         run, fields, folder = self.run, self.fields, self.folder
         if run.metrics:
@@ -230,7 +235,7 @@ class _SharedRun:
             keep_factors(folder, read_factors(run.path))
         try:
             if run.journal:
-                Journal(folder).append(*map(fields.of, run.journal.entries()))
+                Journal(folder).append(*map(self._entry, run.journal.entries()))
         except FormatError as problem:
             self.left_out.append(problem.problem)
 

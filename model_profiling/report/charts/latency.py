@@ -1,4 +1,4 @@
-"""Charts of end-to-end latency: comparisons, every sample, distribution and drift."""
+"""Charts of end-to-end latency: comparisons, every sample, distribution, and the order of measuring."""
 
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def _drawn(found: Sequence[draw.LatencySamples]) -> list[draw.LatencySamples]:
 
 
 def over_time_chart(found: Sequence[draw.LatencySamples]) -> Chart | None:
-    """Each series in its own lane, in the order of measuring, as percent of its own median. It shows drift
-    and jumps, and what happens to all at once."""
+    """Each series in its own lane, in the order of measuring, as percent of its own median. It shows
+    jumps, and what happens to all at once."""
     shown = _drawn(found)
     if not shown:
         return None
@@ -228,7 +228,7 @@ def over_time_chart(found: Sequence[draw.LatencySamples]) -> Chart | None:
         draw.layer("medians", "rule", x="_from", x2="_to", strokeWidth=3, **mark),
     ]
     spec = draw.labelled({"rows": rows, "points": points, "medians": medians}, layers, x, _LANE)
-    title = f"Latency over {plural(count, unit)}: drift and jumps"
+    title = f"Latency over {plural(count, unit)}"
     return Chart("over_time", title, draw.sentence(rows), spec, _files(shown))
 
 
