@@ -120,6 +120,11 @@ def load(path: Path) -> Json:
     return content
 
 
+def medians(run_dir: Path) -> list[str]:
+    """The latencies in a run's metrics, in their order and as they are shown."""
+    return [f"{found['end_to_end_ms']['median']:.3f}" for found in load(run_dir / names.METRICS)["latencies"]]
+
+
 def assert_same_figures(found: object, recorded: object, where: str = "") -> None:
     """The same keys and words, and numbers that agree to nine digits: libraries of mathematics differ in the
     last ones from one CPU to another."""

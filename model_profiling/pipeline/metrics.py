@@ -138,21 +138,19 @@ def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Ite
             yield Diagnostic(None, warning.code, warning.seen, warning.advice)
     for series in known:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
-        interrupted = _interruptions(journal, series, entries, sum(map(len, rounds))).warning
+        interrupted = _interruptions(journal, series, entries).warning
         few = latency_warnings(rounds, in_turns=_in_turns(entries))
         for warning in (*([interrupted] if interrupted else []), *few):
             yield Diagnostic(series, warning.code, warning.seen, warning.advice)
 
 
-def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry], counted: int) -> Interruptions:
-    measured = [entry.inferences for entry in entries]
-    share = interrupted_share(measured)
+def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Interruptions:
+    share = interrupted_share(entry.inferences for entry in entries)
     if (series.threads or 1) > 1:
         uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
         waited, ran = sum(use.waited_ns or 0 for use in uses), sum(use.cpu_ns for use in uses)
         share = waited / (waited + ran) if ran else 0.0
-    every = sum(len(turn) - each.first for each in measured for turn in each.wall)
-    return Interruptions(journal.rule(series.threads).measure, share, every, counted)
+    return Interruptions(journal.rule(series.threads).measure, share)
 
 
 def _conditions(part: Part) -> Conditions:

@@ -101,7 +101,7 @@ def _latency(runs: _Runs) -> Iterator[doc.Block]:
     named = series_columns({series for run in runs for series in run.data.run.series})
     rows = [row for run in runs for row in _latency_rows(run, named)]
     headers = [column.header for column in named]
-    headers = ["run", "device", *headers, "SME2", "median ms without tracer", "5% to 95%"]
+    headers = ["run", "device", *headers, "SME2", "median ms without tracer", "5% to 95%", "measured"]
     numbers = [place for place, header in enumerate(headers) if header == "threads" or " ms " in header]
     yield doc.make_table(headers, rows, numbers)
     yield from doc.make_list(
@@ -129,11 +129,12 @@ def _latency_rows(
     device = run.data.device or MISSING
     if not run.data.timed:
         unknown = (MISSING,) * (len(named) + 2)
-        yield run.name, device, *unknown, "no latency: not measured on hardware"
+        yield run.name, device, *unknown, "no latency: not measured on hardware", MISSING
         return
     for found in run.data.experiments:
         cells = (*(column.cell(found) for column in named), _switch(found, run.data))
-        yield run.name, device, *cells, median_cell(found.untraced), spread_cell(found.untraced)
+        measured = found.latency.measured if found.latency else MISSING
+        yield run.name, device, *cells, median_cell(found.untraced), spread_cell(found.untraced), measured
 
 
 def _switch(found: ExperimentReport, data: ReportData) -> str:

@@ -148,8 +148,6 @@ class Interruptions:
     measure: Measure
     share: float
     """Of the CPU, taken by others."""
-    inferences: int
-    counted: int
 
     @property
     def warning(self) -> StabilityWarning | None:
@@ -160,7 +158,7 @@ class Interruptions:
             return None
         seen = f"other programs took {self.share:.0%} of the CPU"
         done = {
-            "wall time": f"{self.inferences - self.counted} of {self.inferences} inferences do not count",
+            "wall time": "the inferences that they interrupted do not count",
             "cpu time": "CPU time is shown instead of wall time",
         }
         advice = "the latency includes the time that others took; stop them, or measure with 1 thread"

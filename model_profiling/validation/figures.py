@@ -55,7 +55,8 @@ def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
                 f"{result.series}: {names.METRICS} and its robust stats differ ({said[0]} and {said[1]})"
             )
         if journal is not None:
-            raw = journal.latencies_ms(result.series, len(stats.end_to_end_rounds_ms))
+            rounds = max(len(stats.end_to_end_rounds_ms), journal.rounds_of(result.series))
+            raw = journal.latencies_ms(result.series, rounds)
             if difference := _first_unlike(raw, stats.end_to_end_rounds_ms):
                 wrong.append(f"{result.series}: its latencies differ from {names.JOURNAL}: {difference}")
     return f"the statistics of {plural(len(timed), 'experiment')} match the measured latencies"

@@ -212,6 +212,8 @@ def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
         known = _one(pair["categories"], category=row["category"])
     columns = {"before ms": "baseline_ms", "after ms": "candidate_ms", "speedup": "ratio", "change": "change"}
     columns |= {"share": "baseline_share", "share 2": "candidate_share"}
+    if row["change"] == "under 0.001 ms" and abs(known["baseline_ms"] - known["candidate_ms"]) < 1e-3:
+        columns.pop("change")
     return _keys(lambda *_: _changed(known), columns)(table, files, row, 0)
 
 

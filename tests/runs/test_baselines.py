@@ -8,12 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import ARM, EMULATED, SME2, Json, edit, put, rename_launches, slow_down
+from recorded_runs import ARM, EMULATED, SME2, Json, edit, load, rename_launches, slow_down
 from said import says
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.run import Times
-from model_profiling.run.metrics import read_metrics
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.run_rows import Labels
 from model_profiling.store.store import Store
@@ -144,7 +143,7 @@ def test_phases_of_a_language_model_are_told_in_tokens_and_other_cases_refused(t
         phase(SME2, tmp_path / name, day, at) for name, day, at in (("a", 8, 5), ("b", 9, 5), ("c", 9, 6))
     )
     slow_down(b, 1.5)
-    median = read_metrics(a / "metrics.json").latencies[0].end_to_end_ms.median
+    median = load(SME2 / "metrics.json")["latencies"][0]["end_to_end_ms"]["median"]
     fast, slow = (f"{1e3 / ms:,.0f}" for ms in (median, 1.5 * median))
     done = sme2prof("compare", a, b, *GATE)
     assert done.returncode == 1

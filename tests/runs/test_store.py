@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from made_runs import MadeRun, make_run
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
+from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit, load
 from said import refused, says
 
 from model_profiling.cli.main import main
@@ -120,7 +120,7 @@ def test_what_is_known_of_a_run(store: Store) -> None:
     assert run["device"] == "made-sme2-cpu-2-cores"
     assert run["name"] == "small_cnn_xnnpack_fp16/linux"
     facts = {row["name"]: row for row in of_run(store, "environment", SME2) if row["taken"] == "before"}
-    assert facts["memory_bytes"]["number"] == 25234767872
+    assert facts["memory_bytes"]["number"] == load(SME2 / names.MANIFEST)["machine"]["before"]["memory_bytes"]
     assert facts["versions.executorch"]["value"] == "1.5.1+cpu"
 
 

@@ -56,12 +56,13 @@ def test_a_hang_is_killed_with_all_it_started() -> None:
         "without environment and parent": "env -i setsid -f sh -c 'echo $$; exec sleep 60'; sleep 0.2",
     }
     script = "\n".join([*begun.values(), "sleep 60"])
+    before = _zombies()
     done = process.run(["sh", "-c", script], timeout=1.5, env={"DAEMON": DAEMON})
     assert done.timed_out
     assert done.seconds < 10
     pids = map(int, done.stdout.split())
     assert [how for how, pid in zip(begun, pids, strict=True) if not _ends(pid)] == []
-    assert not _zombies()
+    assert not _zombies() - before
 
 
 def test_whatever_other_threads_wait_for_can_be_ended() -> None:
@@ -87,9 +88,10 @@ def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() ->
     assert alone.ok and alone.seconds < 10
     assert _ends(int(alone.stdout))
     if sys.platform == "linux":  # where it is adopted, and waited for
+        before = _zombies()
         escaped = ["sh", "-c", "env -i setsid -f sh -c 'echo $$; exec sleep 60'; sleep 0.2"]
         assert _ends(int(process.run(escaped, timeout=30, leaves_nothing=True).stdout))
-        assert not _zombies()
+        assert not _zombies() - before
     # A client of a daemon, as adb is, leaves it to others, and is not waited for until that one ends.
     client = process.run(words, timeout=30)
     assert client.ok and client.seconds < 10
@@ -304,8 +306,8 @@ def _lives(pid: int) -> bool:
     return bool(state.strip()) and not state.startswith(b"Z")
 
 
-def _zombies() -> list[str]:
-    """Ended children of this process that nobody has waited for."""
+def _zombies() -> set[str]:
+    """Ended children of this process that nobody has waited for; other tests may have left some."""
     told = subprocess.run(["ps", "-A", "-o", "ppid=,stat=,pid="], capture_output=True, text=True, check=False)
     rows = (line.split() for line in told.stdout.splitlines())
-    return [pid for parent, state, pid in rows if int(parent) == os.getpid() and state.startswith("Z")]
+    return {pid for parent, state, pid in rows if int(parent) == os.getpid() and state.startswith("Z")}

@@ -418,12 +418,6 @@ def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
         gather(Path(sys.executable).resolve(), [tmp_path], opened=["ld-linux-aarch64.so.1"])
 
 
-def test_only_linux_has_a_c_library_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with refused(SetupError, fix="runner_path"):
-        make_bundle()
-
-
 def test_a_bundle_is_complete(arm: object) -> None:
     del arm  # whatever builds it is at hand
     files = make_bundle().files

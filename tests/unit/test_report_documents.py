@@ -245,7 +245,7 @@ def test_parity_shows_differences_by_the_outputs_own_scale() -> None:
     text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
     assert "| relative | RMS |" in text and "| 5e-05 | 1.3e-05 | 1.2e-05 |" in text
     says_together(text, "0.0001", "0.0004 RMS")
-    other = compare_arrays(np.array([4.0, 1.0]), np.array([1.0, 4.0]), "float32")
+    other = compare_arrays(np.array([[4.0, 1.0]]), np.array([[1.0, 4.0]]), "float32")
     found = PairParity("p", BASE, OTHER, together((other,)))
     text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
     says(text, "mismatch")

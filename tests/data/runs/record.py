@@ -290,7 +290,8 @@ def _sme2_entry(entry: Entry, proof: Entry, ratio: float, source: Path) -> Entry
             tuple(tuple(round(ns * ratio) for ns in turn) for turn in turns)
             for turns in (entry.turns_ns, entry.turns_cpu_ns)
         )
-        return replace(entry, turns_ns=wall, turns_cpu_ns=cpu)
+        use = entry.use and replace(entry.use, cpu_ns=round(entry.use.cpu_ns * ratio))
+        return replace(entry, turns_ns=wall, turns_cpu_ns=cpu, use=use)
     for ours, theirs in zip(entry.outputs, proof.outputs, strict=True):
         shutil.copy(EMULATED / theirs.file, source / ours.file)
     outputs = tuple(
