@@ -15,40 +15,40 @@ Made = tuple[nn.Module, tuple[Tensor, ...]]
 
 
 class Net(nn.Module):
-    """Four times a 1x1 convolution and what `between` does with its result."""
+    """1x1 convolutions of `channels`."""
 
     def __init__(self, channels: int = 16) -> None:
         super().__init__()
         self.parts = nn.ModuleList(nn.Conv2d(16, channels, 1) for _ in range(4))
 
-    def between(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
 
+class Glu(Net):
     def forward(self, x: Tensor) -> Tensor:
         for part in self.parts:
-            x = self.between(part(x))
+            x = F.glu(part(x), dim=1)
         return x.mean((2, 3))
 
 
-class Glu(Net):
-    def between(self, x: Tensor) -> Tensor:
-        return F.glu(x, dim=1)
-
-
 class Chunk(Net):
-    def between(self, x: Tensor) -> Tensor:
-        first, second = x.chunk(2, dim=1)
-        return first * second
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            first, second = part(x).chunk(2, dim=1)
+            x = first * second
+        return x.mean((2, 3))
 
 
 class Roll(Net):
-    def between(self, x: Tensor) -> Tensor:
-        return torch.roll(x, (3, 3), (2, 3))
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = torch.roll(part(x), (3, 3), (2, 3))
+        return x.mean((2, 3))
 
 
 class Elu(Net):
-    def between(self, x: Tensor) -> Tensor:
-        return F.elu(x, alpha=0.5)
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = F.elu(part(x), alpha=0.5)
+        return x.mean((2, 3))
 
 
 def glu() -> Made:
