@@ -66,7 +66,11 @@ def test_a_long_series_is_not_compared_pair_by_pair() -> None:
     ("measure", "share", "said"),
     [
         ("wall time", 0.02, ""),
-        ("wall time", 0.40, "other programs took 40% of the CPU; the inferences that they interrupted do not count"),
+        (
+            "wall time",
+            0.40,
+            "other programs took 40% of the CPU; the inferences that they interrupted do not count",
+        ),
         ("cpu time", 0.79, "other programs took 79% of the CPU; CPU time is shown instead of wall time"),
         ("wall time, interrupted", 0.5, "other programs took 50% of the CPU; the latency includes"),
         ("wall time, unchecked", 0.0, "this runner does not say"),
