@@ -28,6 +28,8 @@ _PATIENCE_S = 2.0
 _PAUSE_S = 0.002
 # Between `fork` and `exec` a process still shows its parent's environment.
 _UNTIL_EXEC_S = 0.1
+_CLOCK_STEP_S = 0.02
+"""The kernel tells the start of a process in hundredths of a second."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -37,7 +39,9 @@ def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
 
 
 def new_mark() -> str:
-    return os.urandom(8).hex()
+    """Begins with the nanoseconds since the machine started: what is older was not started under it."""
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic_ns()
+    return f"{now:016x}{os.urandom(8).hex()}"
 
 
 def adopt_orphans() -> None:
@@ -83,9 +87,16 @@ def _kill_started(pid: int, mark: str) -> set[int]:
 
     def is_adopted(each: psutil.Process) -> bool:
         """What this process starts itself stays in its session or has a mark, but for the moment before
-        `exec`, when it still has our command line."""
+        `exec`, when it still has our command line. What is older is of somebody who uses the kit from
+        Python."""
         other_session = each.ppid() == os.getpid() and os.getsid(each.pid) != os.getsid(0)
-        return sys.platform == "linux" and other_session and each.cmdline() != psutil.Process().cmdline()
+        younger = each.create_time() - psutil.boot_time() > int(mark[:16], 16) / 1e9 - _CLOCK_STEP_S
+        return (
+            sys.platform == "linux"
+            and other_session
+            and younger
+            and each.cmdline() != psutil.Process().cmdline()
+        )
 
     killed = set()
     with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one

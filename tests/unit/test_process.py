@@ -82,6 +82,19 @@ def test_whatever_other_threads_wait_for_can_be_ended() -> None:
     process.kill_running()  # of nothing
 
 
+@LINUX
+def test_a_process_that_the_caller_started_before_is_not_taken_for_an_orphan() -> None:
+    """As a script that uses the kit has a server of its own."""
+    own = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        time.sleep(0.1)
+        assert process.run(["true"], timeout=30, leaves_nothing=True).ok
+        assert own.poll() is None
+    finally:
+        own.kill()
+        own.wait()
+
+
 def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() -> None:
     words = [sys.executable, "-c", DAEMON]
     alone = process.run(words, timeout=30, leaves_nothing=True)
