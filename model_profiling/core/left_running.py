@@ -1,9 +1,9 @@
 """Finds and ends everything that a subprocess started, even when this process is killed.
 
 A process group misses children that call `setsid`, so every launch has a mark in its environment, which all
-its children inherit. On Linux this process also adopts what outlives its parent below it: a child that drops
-its environment, session, group and parents all at once is found there, as long as this process lives.
-macOS hides the environment of protected programs; there, groups and parents have to do.
+its children inherit. On Linux this process also adopts, while something runs, what outlives its parent below
+it: a child that drops its environment, session, group and parents all at once is found there, as long as this
+process lives. macOS hides the environment of protected programs; there, groups and parents have to do.
 
 A keeper, this file run as a script, is told what is launched and what has ended. When this process ends in
 any way, the pipe between them closes, and the keeper ends what is left.
@@ -44,13 +44,14 @@ def new_mark() -> str:
     return f"{now:016x}{os.urandom(8).hex()}"
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends, where the system can."""
+def _adopt_orphans(wanted: bool) -> None:
+    """Become the parent of every process below this one whose own parent ends, where the system can; or
+    not."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # no file can be opened; starting anything will say so
             import ctypes
 
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def end_all(pid: int, mark: str) -> None:
@@ -126,6 +127,8 @@ class Keeper:
     def runs(self, mark: str, pid: int = 0) -> None:
         """Note that `pid` was started under `mark`, or, without a `pid`, is about to be."""
         with self._lock:
+            if not self._running:
+                _adopt_orphans(True)
             self._running[mark] = pid
             self._tell(f"{mark} {pid}\n")
 
@@ -133,6 +136,8 @@ class Keeper:
         with self._lock:
             if self._running.pop(mark, None) is not None:
                 self._tell(f"{mark}\n")
+            if not self._running:
+                _adopt_orphans(False)
 
     def running(self) -> dict[str, int]:
         with self._lock:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from model_profiling.core.errors import SetupError, system_reason
-from model_profiling.core.left_running import Keeper, adopt_orphans, end_all, marked, new_mark
+from model_profiling.core.left_running import Keeper, end_all, marked, new_mark
 from model_profiling.core.stdio import defer_signals
 
 MOST_OUTPUT = 16 << 20
@@ -149,7 +149,6 @@ def start(
     the inherited environment. The caller must pass it to `end`, however it ended; if this process is killed
     first, the keeper ends it."""
     mark = new_mark()
-    adopt_orphans()
     _keeper.runs(mark)
     try:
         child = Child(
