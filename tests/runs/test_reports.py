@@ -120,13 +120,18 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
 
 
 def test_a_faster_thread_count_and_what_binds_the_model_are_in_the_answers(arm: ReportData) -> None:
-    """Its convolutions take most of the time; only a cure that could bring a tenth comes before that."""
+    """Its convolutions take most of the time, and no other finding could bring a tenth."""
     said = answers(arm)
+<<<<<<< HEAD
     says(said.where_time_goes, f"With 2 threads an inference takes {medians(ARM)[1]} ms")
     (bound,) = (finding for finding in arm.findings if finding.id == "matrix-bound")
     says(bound.title, "Convolution and GEMM take 76% of the time", "matrix products")
     says(bound.action, "--dtype all")
     says(said.what_next, arm.findings[0].first_step or arm.findings[0].title)
+=======
+    says(said.where_time_goes, "With 2 threads an inference takes 0.729 ms")
+    says(said.what_next, "Convolution and GEMM take 76% of the time", "matrix products", "--dtype all")
+>>>>>>> 573a470e (Beside operators outside, a model's own permute and a second conversion end the search: what is behind them has another cause)
     (pair,) = arm.pairs
     alike = replace(pair, speedup=replace(pair.speedup, verdict=Verdict.NO_CHANGE))
     assert "With 2 threads an" not in answers(replace(arm, pairs=(alike,))).where_time_goes
@@ -426,9 +431,12 @@ def test_advice_says_a_reason_once(arm: ReportData) -> None:
 
 def test_terms_are_explained_on_pages_of_several_runs_and_formats(sme2: ReportData) -> None:
     side = DtypeSide(dtype="fp32", program="m.pte")
-    pages = combined_document([sme2, sme2], "Two"), dtypes_document(Dtypes(model="m", sides=(side,)))
-    for page in pages:
-        assert sum(line.startswith("Delegate: ") for line in lines(page)) == 1
+    pages = {
+        "Lowering": combined_document([sme2, sme2], "Two"),
+        "Delegate": dtypes_document(Dtypes(model="m", sides=(side,))),
+    }
+    for term, page in pages.items():
+        assert sum(line.startswith(f"{term}: ") for line in lines(page)) == 1, term
 
 
 @pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])

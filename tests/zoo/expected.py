@@ -166,7 +166,9 @@ EXPECTED = (
     replace(
         _CONVNEXT,
         dtype="int8",
-        found=(*_CONVNEXT.found, Advice("quantize-dequantize")),
+        # Layout changes and conversions are beside the norms outside, and disappear with them.
+        found=tuple(each for each in _CONVNEXT.found if each.id != "layout-changes"),
+        may=_CONVNEXT.may | {"layout-changes", "quantize-dequantize"},
         matrix_dtypes=frozenset({"int8"}),
     ),
     # Matrix products of four dimensions bring expand; unbind brings squeeze. The patches' permutes are the
@@ -232,11 +234,12 @@ EXPECTED = (
         found=(
             Advice("outside-delegates", "self.attend("),
             Advice("precision-not-as-asked", "self.attend("),
-            Advice("quantize-dequantize", "F.gelu("),
             Advice("cancelling-transposes", "self.attend("),
         ),
-        # In 8 bits, the join of token and patches is little beside the conversions.
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _ONE_COPY | _AT_EDGE | _MOVES,
+        # Most conversions are beside the norms outside, and disappear with them. In 8 bits, the join of token
+        # and patches is little beside the conversions.
+        worth=frozenset({"outside-delegates"}),
+        may=_ON_SME2 | _SMALL | _ONE_COPY | _AT_EDGE | _MOVES | {"quantize-dequantize"},
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)"),
             Outside(_FUSED_ATTENTION, "self.attend(", NO_RULE, _ATTENTION_INSTEAD),
@@ -433,10 +436,11 @@ EXPECTED = (
     Expected(
         "mobilenet.py:model", "fp16",
         found=(
-            Advice("outside-delegates", "F.hardsigmoid(scale)"), Advice("layout-changes"),
-            Advice("cancelling-transposes"),
+            Advice("outside-delegates", "F.hardsigmoid(scale)"),
         ),
-        worth=frozenset({"layout-changes"}), may=_ON_SME2 | _SMALL | _MOVES | {"precision-not-as-asked"},
+        # Nearly all layout changes are beside the calls outside, and disappear with them.
+        worth=frozenset({"outside-delegates"}),
+        may=_ON_SME2 | _SMALL | _MOVES | _AT_EDGE | {"precision-not-as-asked", "cancelling-transposes"},
         outside=(
             Outside("_to_dim_order", "F.hardsigmoid(scale)", "int64 to float32", "relu6"),
             Outside("_to_dim_order", "F.hardsigmoid(scale)", "float16 to float32", "relu6"),

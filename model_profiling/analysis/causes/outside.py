@@ -271,29 +271,37 @@ def around_outside(context: FindingContext) -> list[tuple[Operator, Operator]]:
     }
     for known in context.flows.values():
         numbers = {operator.identity: index for index, operator in known.operators.items()}
-        ahead = [(known.flow.steps[numbers[key]], left) for key, left in own.items() if key in numbers]
-        seen = {step.place for step, _ in ahead}
+        ahead = [(known.flow.steps[numbers[key]], left, False) for key, left in own.items() if key in numbers]
+        seen = {step.place for step, _, _ in ahead}
         while ahead:
-            step, beside = ahead.pop()
+            step, beside, converted = ahead.pop()
             for near in (*known.flow.before(step), *known.flow.after(step)):
                 operator = known.operators.get(known.flow.at[near.place])
-                # Arithmetic of single elements takes any layout and passes it on.
-                if near.place in seen or (operator and operator.category not in _ANY_LAYOUT):
+                if near.place in seen or (operator and not _passes_layout_on(operator)):
+                    continue
+                converts = operator is not None and operator.kind in CONVERSIONS
+                if converts and converted:  # the data left the format that the outside needs
                     continue
                 seen.add(near.place)
-                ahead.append((near, beside))
+                ahead.append((near, beside, converted or converts))
                 if operator and _only_between(operator):
                     found[operator.identity] = operator, beside
     return [each for key, each in found.items() if key not in context.claimed | own.keys()]
 
 
-_ANY_LAYOUT = (Category.ELEMENTWISE, Category.DATA_MOVEMENT)
 _BECAUSE = "it disappears with the operators outside"
 
 
 def _call_of(operator: Operator) -> tuple[str, ...]:
     place = operator.source.place
     return place.source_line, operator.source.module_path, place.call
+
+
+def _passes_layout_on(operator: Operator) -> bool:
+    """Arithmetic of single elements takes any layout; a permute of the model gives it another on purpose."""
+    if operator.kind == "transpose":
+        return operator.origin == "lowering"
+    return operator.category in (Category.ELEMENTWISE, Category.DATA_MOVEMENT)
 
 
 def _only_between(operator: Operator) -> bool:
