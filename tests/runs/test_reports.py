@@ -122,16 +122,11 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
 def test_a_faster_thread_count_and_what_binds_the_model_are_in_the_answers(arm: ReportData) -> None:
     """Its convolutions take most of the time, and no other finding could bring a tenth."""
     said = answers(arm)
-<<<<<<< HEAD
     says(said.where_time_goes, f"With 2 threads an inference takes {medians(ARM)[1]} ms")
     (bound,) = (finding for finding in arm.findings if finding.id == "matrix-bound")
     says(bound.title, "Convolution and GEMM take 76% of the time", "matrix products")
     says(bound.action, "--dtype all")
     says(said.what_next, arm.findings[0].first_step or arm.findings[0].title)
-=======
-    says(said.where_time_goes, "With 2 threads an inference takes 0.729 ms")
-    says(said.what_next, "Convolution and GEMM take 76% of the time", "matrix products", "--dtype all")
->>>>>>> 573a470e (Beside operators outside, a model's own permute and a second conversion end the search: what is behind them has another cause)
     (pair,) = arm.pairs
     alike = replace(pair, speedup=replace(pair.speedup, verdict=Verdict.NO_CHANGE))
     assert "With 2 threads an" not in answers(replace(arm, pairs=(alike,))).where_time_goes
