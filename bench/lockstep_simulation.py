@@ -27,23 +27,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 
-from model_profiling.statistics.lockstep import (
+from model_profiling.statistics.intervals import level, signed_rank_interval, student_interval
+from model_profiling.statistics.speedup import (
+    EXACT_ROUNDS,
     FIRST_LOOK,
     PRECISION,
-    SPENT,
     Launches,
-    compare_launches,
-    compare_many_launches,
-    precise_enough_launches,
-)
-from model_profiling.statistics.verdict import (
-    EXACT_ROUNDS,
-    Correction,
     Verdict,
+    compare_launches,
+    compare_many,
     is_look,
-    level,
-    signed_rank_interval,
-    student_interval,
+    precise_enough,
 )
 
 FALSE_ALLOWED = 0.05
@@ -134,11 +128,11 @@ def print_summaries(noise: np.random.Generator, kinds: Sequence[str], trials: in
 
 
 def student(logs: Floats) -> Limits:
-    return student_interval(logs, level(CONFIDENCE, SPENT))
+    return student_interval(logs, level(CONFIDENCE))
 
 
 def ranks(logs: Floats) -> Limits:
-    return signed_rank_interval(logs, level(CONFIDENCE, SPENT), cap=len(logs))
+    return signed_rank_interval(logs, level(CONFIDENCE))
 
 
 def wider(logs: Floats) -> Limits:
@@ -251,7 +245,7 @@ def _judged(
         ours, theirs = (side.tolist() for side in sides)
         stop = most
         if precision is not None:
-            looks = (n for n in _looks(most) if precise_enough_launches(ours[:n], theirs[:n], precision))
+            looks = (n for n in _looks(most) if precise_enough(ours[:n], theirs[:n], precision))
             stop = next(looks, most)
         found = compare_launches(ours[:stop], theirs[:stop], practical_threshold=threshold)
         judged += found.verdict in wanted
@@ -272,19 +266,18 @@ def print_operators(noise: np.random.Generator, kinds: Sequence[str], trials: in
         f"\n{OPERATORS} operators of 5 to 2,000 microseconds, {trials} trials; practical threshold 0,\n"
         f"and 1% where {CHANGED} of them have {MORE_IN_SOME:.0%} more work\n"
     )
-    print("| noise | Holm, false | BH, false | Holm, two layouts | BH, two layouts | share false | found |")
-    print("|---|---|---|---|---|---|---|")
+    print("| noise | false | false, two layouts | share false | found |")
+    print("|---|---|---|---|---|")
     rows = []
     for kind in kinds:
         falses = [
-            np.mean([_any_false(noise, kind, correction, few_layouts) for _ in range(trials)])
+            np.mean([_any_false(noise, kind, few_layouts) for _ in range(trials)])
             for few_layouts in (False, True)
-            for correction in ("holm", "benjamini-hochberg")
         ]
         wrong, found = np.mean([_some_changed(noise, kind) for _ in range(trials)], axis=0)
         rows.append([*falses, wrong, found])
         print(f"| {kind} | {' | '.join(f'{share:.1%}' for share in rows[-1])} |", flush=True)
-    shares = np.array(rows)[:, :5]
+    shares = np.array(rows)[:, :3]
     print(f"| all | {' | '.join(f'{share:.1%}' for share in np.mean(rows, axis=0))} |")
     return _too_many(float(shares.mean(axis=0).max()), float(shares.max()), trials)
 
@@ -305,14 +298,14 @@ def _operators(
     }
 
 
-def _any_false(noise: np.random.Generator, kind: str, correction: Correction, few_layouts: bool) -> bool:
+def _any_false(noise: np.random.Generator, kind: str, few_layouts: bool) -> bool:
     pairs = _operators(noise, kind, few_layouts=few_layouts)
-    found = compare_many_launches(pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP)
+    found = compare_many(pairs, "lockstep", practical_threshold=0, resolution=CLOCK_STEP)
     return any(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in found.values())
 
 
 def _some_changed(noise: np.random.Generator, kind: str) -> tuple[float, float]:
-    answers = compare_many_launches(_operators(noise, kind, CHANGED), resolution=CLOCK_STEP).values()
+    answers = compare_many(_operators(noise, kind, CHANGED), "lockstep", resolution=CLOCK_STEP).values()
     judged = [one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in answers]
     found = sum(one.verdict is Verdict.SLOWER for one in list(answers)[:CHANGED])
     return (sum(judged) - found) / max(1, sum(judged)), found / CHANGED

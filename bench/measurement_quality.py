@@ -36,8 +36,7 @@ from quality.programs import PAIRS, exported
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.run.comparability import compare_timed, shared_launches
-from model_profiling.statistics.lockstep import FIRST_LOOK, precise_enough_launches
-from model_profiling.statistics.verdict import EXACT_ROUNDS, Speedup
+from model_profiling.statistics.speedup import EXACT_ROUNDS, FIRST_LOOK, Speedup, precise_enough
 from model_profiling.targets.host import HostTarget
 
 NEIGHBOURS = (0, 1, 2, 4, 10)
@@ -159,7 +158,7 @@ def ask(launches: Sequence[Launch], threads: int) -> tuple[Speedup, float]:
         if before.rule.measure == "wall time, interrupted" and len(taken) >= 2:
             break
         sides = shared_launches(before.launches, after.launches)
-        narrow = len(taken) >= FIRST_LOOK and precise_enough_launches(*sides, resolution=CLOCK_NS / 1e6)
+        narrow = len(taken) >= FIRST_LOOK and precise_enough(*sides, resolution=CLOCK_NS / 1e6)
         if narrow or (len(taken) >= EXACT_ROUNDS and spent >= BUDGET_S):
             break
     return compare_timed(before, after, same_run=True, practical_threshold=0.0), spent

@@ -57,7 +57,14 @@ def plan_for(target: HostTarget, jobs: Sequence[Job], scratch: Path) -> TurnPlan
     turns = [side.wall[0] for side in trial.sides]
     start_s = trial.seconds - sum(map(sum, turns)) / 1e9
     latency = float(np.mean([np.median(turn[1:]) for turn in turns]))
-    return plan_turns(latency, CLOCK_NS, len(jobs), BUDGET_S, start_s=min(max(0.0, start_s), BUDGET_S / 24))
+    return plan_turns(
+        latency,
+        CLOCK_NS,
+        len(jobs),
+        BUDGET_S,
+        start_s=min(max(0.0, start_s), BUDGET_S / 24),
+        shortest_ns=min(float(np.median(side.cpu[0][1:])) for side in trial.sides),
+    )
 
 
 def measure(

@@ -12,20 +12,26 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-import numpy as np
-
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import Measured, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
-from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.series import default_label
-from model_profiling.statistics.lockstep import Launches, compare_launches, compare_many_launches
-from model_profiling.statistics.speedup import Rounds, compare_many, compare_rounds, compare_separate
-from model_profiling.statistics.verdict import Correction, Speedup, Verdict
+from model_profiling.statistics.speedup import (
+    Launches,
+    Rounds,
+    Speedup,
+    Verdict,
+    Way,
+    as_launches,
+    compare_launches,
+    compare_many,
+    compare_rounds,
+    compare_separate,
+)
 
 # How to compare two series: cycle by cycle where they took turns, round by round where their processes
 # alternated, else as separate runs.
@@ -66,11 +72,11 @@ class SideBySide:
     def categories(self) -> Mapping[str, Speedup]:
         """Verdicts for the parts of end-to-end time, by name; see `_judged`."""
         before, after = self.baseline.parts, self.candidate.parts
-        return self._judged({name: (before[name], after[name]) for name in before}, "holm")
+        return self._judged({name: (before[name], after[name]) for name in before})
 
     def operators(self, pairs: Sequence[tuple[Operators, Operators]]) -> Mapping[str, Speedup]:
         """Verdicts for pairs of operators, by their index in `pairs`; see `_judged`."""
-        return self._judged({str(number): pair for number, pair in enumerate(pairs)}, "benjamini-hochberg")
+        return self._judged({str(number): pair for number, pair in enumerate(pairs)})
 
     def ratio(self, found: Speedup | None, before_ms: float, after_ms: float) -> float | None:
         """The ratio with confidence if there is one, else that of the times shown."""
@@ -78,29 +84,25 @@ class SideBySide:
             return None
         return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
 
-    def _judged(
-        self, pairs: Mapping[str, tuple[Measured, Measured]], correction: Correction
-    ) -> Mapping[str, Speedup]:
+    def _judged(self, pairs: Mapping[str, tuple[Measured, Measured]]) -> Mapping[str, Speedup]:
         """Verdicts for what took time in every round or turn; none with a single round or launch, or if other
         programs interrupted nearly every run."""
         if self.why_not or self.baseline.interrupted or self.candidate.interrupted:
             return {}
         if self.measured == "lockstep":
-            if len(_launches(self.baseline) & _launches(self.candidate)) < 2:
-                return {}
-            turns = {name: self._turns(pair) for name, pair in pairs.items()}
-            asked = {name: sides for name, sides in turns.items() if all(map(_took_time, sides))}
-            return compare_many_launches(asked, correction=correction, resolution=CLOCK_STEP_MS)
-        if min(len(self.baseline.rounds), len(self.candidate.rounds)) < 2:
+            count = len(_launches(self.baseline) & _launches(self.candidate))
+        else:
+            count = min(len(self.baseline.rounds), len(self.candidate.rounds))
+        if count < 2:
             return {}
-        rounds = {name: self._rounds(pair) for name, pair in pairs.items()}
-        timed = {
-            name: sides
-            for name, sides in rounds.items()
-            if all(len(times) and np.percentile(times, 25) > 0 for side in sides for times in side)
+        measured = {
+            name: self._turns(pair)
+            if self.measured == "lockstep"
+            else (as_launches(self.baseline.by_round(pair[0])), as_launches(self.candidate.by_round(pair[1])))
+            for name, pair in pairs.items()
         }
-        interleaved = self.measured == "rounds"
-        return compare_many(timed, correction=correction, resolution=CLOCK_STEP_MS, interleaved=interleaved)
+        timed = {name: sides for name, sides in measured.items() if all(map(_took_time, sides))}
+        return compare_many(timed, self.measured, resolution=CLOCK_STEP_MS)
 
     def _rounds(self, pair: tuple[Measured, Measured]) -> tuple[Rounds, Rounds]:
         return self.baseline.by_round(pair[0]), self.candidate.by_round(pair[1])

@@ -34,7 +34,7 @@ from model_profiling.run.programs import Programs
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.run import Run
 from model_profiling.run.series import Pair, Series, first_of_each
-from model_profiling.statistics.speedup import Speedup, compare_rounds
+from model_profiling.statistics.speedup import Speedup, no_answer
 
 _UNUSUAL = 0.2
 """Warn when the first dump's mean is this far (relative) from the typical time of all rounds."""
@@ -121,7 +121,7 @@ def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:
     """The answer for `pair`: the run's own, else the one from its dumps, else why there is none."""
     if stored := run.comparison(pair):
         return stored
-    found = pairing.e2e if pairing else compare_rounds((), (), not_comparable=pair.not_comparable)
+    found = pairing.e2e if pairing else no_answer(pair.not_comparable or "")
     return PairSpeedup(pair.label, pair.baseline, pair.candidate, found, with_tracer=pairing is not None)
 
 

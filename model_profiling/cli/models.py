@@ -215,5 +215,5 @@ def print_result(result: ExportResult) -> None:
             verdict, _, more = found.text.partition("; ")
             frame.say(
                 f"  outputs    {verdict} against {against}: {found.max_rel:.2g} of their range"
-                f" (accepted {found.tolerance:g}), cosine {found.cosine:.6f}{f'; {more}' if more else ''}"
+                f" (accepted {found.tolerance:g}){f'; {more}' if more else ''}"
             )

@@ -273,12 +273,11 @@ def deviation(produced: Tensors, wanted: Tensors, tolerance: float, words: int =
     with_fraction = [
         output.largest
         for output, want in zip(outputs, wanted, strict=True)
-        if want.is_floating_point() and want.numel() and output.largest is not None
+        if want.is_floating_point() and want.numel()
     ]
     return Deviation(
         max_abs=max((output.max_abs for output in outputs), default=0.0),
         max_rel=max(map(_relative, outputs), default=0.0),
-        cosine=min((output.cosine for output in outputs if output.elements), default=1.0),
         tolerance=tolerance,
         largest=max(with_fraction, default=None),
         verdict=together(outputs).verdict,
@@ -303,4 +302,4 @@ def _compared(
 def _relative(output: OutputParity) -> float:
     if output.dtype.startswith(("int", "uint", "bool")):
         return output.differing / max(output.elements, 1)
-    return output.max_abs if output.verdict == "not judged" else output.of_largest or 0.0
+    return output.max_abs if output.verdict == "not judged" else output.of_largest

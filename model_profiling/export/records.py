@@ -53,7 +53,6 @@ class Deviation:
     max_rel: float
     """`max_abs` over the reference's largest magnitude, unless that vanished; for integers the share that
     differs."""
-    cosine: float
     tolerance: float
     """The largest accepted `max_rel`."""
     largest: float | None = None

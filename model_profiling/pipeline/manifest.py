@@ -15,7 +15,7 @@ from model_profiling.run.journal import Journal, seconds_of
 from model_profiling.run.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
 from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
-from model_profiling.statistics.lockstep import PRECISION
+from model_profiling.statistics.speedup import PRECISION
 from model_profiling.targets import MachineFacts, Target
 
 

@@ -29,9 +29,9 @@ from model_profiling.run.manifest import Ended
 from model_profiling.run.names import FAILED_LAUNCH, variant_of, with_method
 from model_profiling.run.remarks import Diagnostic
 from model_profiling.run.series import Series
-from model_profiling.statistics.lockstep import PRECISION, TurnPlan, precise_enough_launches
+from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
-from model_profiling.statistics.speedup import precise_enough
+from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
 from model_profiling.targets.command import LOG
 from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
 
@@ -353,20 +353,20 @@ class Rounds:
         settings, analysis = self._settings, self.runs[0].config.analysis
         rule = _rule(ours, theirs)
         sides = shared_launches(*(run.journal.turns_ms(series, rule=rule) for run, series in (ours, theirs)))
-        if sides[0]:
-            return precise_enough_launches(
-                *sides,
-                settings.precision or PRECISION,
-                settings.min_rounds,
-                confidence=analysis.confidence,
-                resolution=CLOCK_STEP_MS,
+        if not sides[0]:
+            if settings.precision is None:
+                return False
+            first, second = (
+                as_launches(run.journal.latencies_ms(series, rounds, rule=rule))
+                for run, series in (ours, theirs)
             )
-        return settings.precision is not None and precise_enough(
-            ours[0].journal.latencies_ms(ours[1], rounds, rule=rule),
-            theirs[0].journal.latencies_ms(theirs[1], rounds, rule=rule),
-            settings.precision,
+            sides = first, second
+        return precise_enough(
+            *sides,
+            settings.precision or PRECISION,
             settings.min_rounds,
             confidence=analysis.confidence,
+            resolution=CLOCK_STEP_MS,
         )
 
 

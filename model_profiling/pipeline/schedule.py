@@ -21,7 +21,7 @@ from model_profiling.run.comparability import CLOCK_STEP_MS
 from model_profiling.run.journal import Entry, Journal, Kind, Step
 from model_profiling.run.series import Series
 from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
-from model_profiling.statistics.verdict import EXACT_ROUNDS
+from model_profiling.statistics.speedup import EXACT_ROUNDS
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
 
 TRACED_ROUNDS = 6
@@ -118,12 +118,19 @@ class Pace:
 
     inferences_ns: float
     start_s: float
+    shortest_ns: float
+    """CPU time of one inference of the shortest program."""
 
     @classmethod
     def of(cls, outcome: LockstepOutcome, seconds: float) -> Pace:
         taken = [result.iterations_ns for result in outcome.results]
         turns_s = sum(map(sum, taken)) / 1e9
-        return cls(sum(median(times[1:] or times) for times in taken), max(0.0, seconds - turns_s))
+        cpu = [result.cpu_ns or result.iterations_ns for result in outcome.results]
+        return cls(
+            sum(median(times[1:] or times) for times in taken),
+            max(0.0, seconds - turns_s),
+            min(median(times[1:] or times) for times in cpu),
+        )
 
 
 def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_turns: int | None) -> TurnPlan:
@@ -140,6 +147,7 @@ def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_tu
         share * budget_s,
         launches,
         start_s=min(pace.start_s, share * budget_s / (launches or PLANNED_LAUNCHES) / 2),
+        shortest_ns=pace.shortest_ns,
     )
     if traced_turns is None:
         return found

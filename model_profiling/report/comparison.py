@@ -10,9 +10,8 @@ from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.report import tables
 from model_profiling.report.tables import Records
 from model_profiling.run import Series, Times, names
-from model_profiling.run.comparability import Way
 from model_profiling.run.metrics import PairSpeedup
-from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
 Answer = Literal["passed", "failed", "no answer", "first"]
 """`first`: there is no baseline yet, and the user allows that."""

@@ -32,7 +32,6 @@ class Accuracy:
     lowering_error: float
     """Against PyTorch in the same dtype: the change made by lowering and the backend."""
     lowering_limit: float
-    cosine: float
     calibration: str = ""
     """The data that int8 was calibrated on."""
     against: str = "eager PyTorch in float32, on the example inputs, as a share of the output range"

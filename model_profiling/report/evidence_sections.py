@@ -125,51 +125,34 @@ def parity(data: ReportData) -> list[doc.Block]:
         return []
     headers = (
         "outputs of", "against", "from", "output", "verdict", "largest difference", "relative", "RMS",
-        "allowed", "cosine", "same top-1",
+        "allowed", "same top-1",
     )  # fmt: skip
-    return [doc.make_table(headers, rows), doc.Paragraph(" ".join(_how_judged(data)))]
-
-
-def _how_judged(data: ReportData) -> Iterator[str]:
-    compared = [
-        output
-        for place in data.evidence
-        for found in place.parity
-        for output in (found.parity.outputs if found.parity else ())
-    ]
-    by_scale = [output for output in compared if output.of_largest is not None]
-    if by_scale:
-        yield (
-            "Relative difference: the largest difference over the output's largest value. RMS: that of the "
-            "differences over the output's own. Numbers too small for their type are not judged."
-        )
-    if any(output.top1_near_ties for output in by_scale):
-        yield "Near-ties: two scores that are closer together than the tolerance."
-    if len(by_scale) < len(compared):
-        yield (
-            "Where no RMS is given, an earlier version of the kit judged: relative to the value, or to a "
-            "hundredth of the output's largest value where that is more."
-        )
+    how_judged = (
+        "Relative difference: the largest difference over the output's largest value. RMS: that of the "
+        "differences over the output's own. Numbers too small for their type are not judged. Another score "
+        "may be highest where two are closer together than the tolerance."
+    )
+    return [doc.make_table(headers, rows), doc.Paragraph(how_judged)]
 
 
 def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
     named = str(found.candidate), str(found.baseline), source
     if found.parity is None:
-        return (*named, MISSING, f"not compared: {found.reason}", *(MISSING,) * 6)
+        return (*named, MISSING, f"not compared: {found.reason}", *(MISSING,) * 5)
     if not found.parity.outputs:
-        return (*named, MISSING, f"{found.parity.verdict}: {found.reason}", *(MISSING,) * 6)
+        return (*named, MISSING, f"{found.parity.verdict}: {found.reason}", *(MISSING,) * 5)
     output = found.parity.outputs[number]
-    top1 = {None: MISSING, True: "yes", False: "no"}[output.top1_agrees]
-    relative = output.max_rel if output.of_largest is None else output.of_largest
+    top1 = MISSING
+    if output.top1_rows:
+        top1 = "no" if output.top1_differs + output.top1_near_ties else "yes"
     return (
         *named,
         f"{output.index}: {output.dtype}{list(output.shape)}",
         output.text,
         f"{output.max_abs:.3g}",
-        f"{relative:.2g}",
+        f"{output.of_largest:.2g}",
         MISSING if output.rms_of_rms is None else f"{output.rms_of_rms:.2g}",
         output.tolerance.text,
-        f"{output.cosine:.6f}",
         top1,
     )
 

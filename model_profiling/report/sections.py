@@ -35,7 +35,7 @@ from model_profiling.report.operator_sections import headline_series
 from model_profiling.run import Series, names
 from model_profiling.run.manifest import Part
 from model_profiling.run.metrics import Latency, MachineUse
-from model_profiling.statistics.verdict import Speedup
+from model_profiling.statistics.speedup import Speedup
 
 # How latencies were measured, why measuring ended, and what the machine did meanwhile.
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypedDict
 
 from model_profiling.core.formatting import plural
 from model_profiling.run.journal import Journal
@@ -15,14 +14,19 @@ from model_profiling.run.manifest import Manifest
 from model_profiling.run.series import Series
 from model_profiling.run.times import Times
 from model_profiling.runner.features import SME2_ONLY
-from model_profiling.statistics.lockstep import Launches, compare_launches
 from model_profiling.statistics.measure import UNCHECKED, Rule, Turns, disturbance
-from model_profiling.statistics.speedup import Rounds, compare_rounds, compare_separate
-from model_profiling.statistics.verdict import (
+from model_profiling.statistics.speedup import (
     CONFIDENCE,
     EXACT_ROUNDS,
     PRACTICAL_THRESHOLD,
+    Launches,
+    Rounds,
     Speedup,
+    Terms,
+    Way,
+    compare_launches,
+    compare_rounds,
+    compare_separate,
     no_answer,
 )
 
@@ -125,9 +129,6 @@ def differ_in_sme2_alone(baseline: Origin, candidate: Origin) -> bool:
 CLOCK_STEP_MS = 55e-6
 """The coarsest step of a monotonic clock: counters of Arm CPUs tick at 19.2 MHz or faster."""
 
-Way = Literal["lockstep", "rounds", "apart"]
-"""How two series were measured: taking turns, side by side, or at different times."""
-
 
 @dataclass(frozen=True, slots=True)
 class Timed:
@@ -199,30 +200,22 @@ def compare_timed(
     rule = before.rule.together(after.rule)
     before, after = before.by(rule), after.by(rule)
     way = way_of(before, after, same_run=same_run)
-    if rule.measure == "wall time, interrupted" and not not_comparable:
-        return no_answer(
-            INTERRUPTED, confidence, len(before.rounds), "launch" if way == "lockstep" else "round"
-        )
-    settings = _Settings(
+    terms = Terms(
         confidence=confidence,
         practical_threshold=practical_threshold,
+        resolution=CLOCK_STEP_MS,
         disturbances=(before.disturbance, after.disturbance),
         not_comparable=not_comparable,
     )
+    if rule.measure == "wall time, interrupted" and not not_comparable:
+        return no_answer(INTERRUPTED, terms, len(before.rounds), "launch" if way == "lockstep" else "round")
     if way == "lockstep":
         launches = shared_launches(before.launches, after.launches)
-        found = compare_launches(*launches, resolution=CLOCK_STEP_MS, **settings)
+        speedup = compare_launches(*launches, **terms)
     else:
         compare = compare_rounds if way == "rounds" else compare_separate
-        found = compare(before.rounds, after.rounds, **settings)
-    return replace(found, measured=rule.measure)
-
-
-class _Settings(TypedDict):
-    confidence: float
-    practical_threshold: float
-    disturbances: Sequence[float]
-    not_comparable: str | None
+        speedup = compare(before.rounds, after.rounds, **terms)
+    return replace(speedup, measured=rule.measure)
 
 
 INTERRUPTED = (

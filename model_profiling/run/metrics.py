@@ -18,8 +18,7 @@ from model_profiling.runner.machine import Energy
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity
-from model_profiling.statistics.speedup import Speedup
-from model_profiling.statistics.verdict import Unit
+from model_profiling.statistics.speedup import Speedup, Unit
 
 COMPUTE_AGAIN = "compute it again: sme2prof run CONFIG --analysis-only"
 

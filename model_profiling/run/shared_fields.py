@@ -21,7 +21,7 @@ from model_profiling.run.remarks import KINDS, NOTE
 from model_profiling.run.series import default_label, switch_in_name
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 from model_profiling.runner.machine import PlatformName, TargetKind
-from model_profiling.statistics.verdict import Speedup
+from model_profiling.statistics.speedup import Speedup
 
 Record = TypeVar("Record")
 Rule = Callable[["SharedFields", str, Any], str]

@@ -116,11 +116,7 @@ class StabilityWarning:
         return asdict(self)
 
 
-def machine_warnings(conditions: Conditions, *, threads: int = 1) -> tuple[StabilityWarning, ...]:
-    return tuple(_machine_warnings(conditions, threads))
-
-
-def _machine_warnings(conditions: Conditions, threads: int) -> Iterator[StabilityWarning]:
+def machine_warnings(conditions: Conditions, *, threads: int = 1) -> Iterator[StabilityWarning]:
     governor, cores = conditions.governor, conditions.cores
     if governor is not None and governor not in _STEADY_GOVERNORS:
         seen = f"the CPU governor is {governor}, which changes the clock speed while measuring"
@@ -178,17 +174,3 @@ def latency_warnings(rounds: Rounds, *, in_turns: bool = False) -> Iterator[Stab
     if (fewest := min(map(len, finished))) < 5:
         longer = "raise the budget (--budget)" if in_turns else "set runs to 10 or more"
         yield StabilityWarning("runs", f"a process timed only {plural(fewest, 'inference')}", longer)
-    if (slower := _first_is_slow(finished)) is not None:
-        seen = f"the first inference after the warm-up of a process is {slower:.0%} slower"
-        yield StabilityWarning("warmup", seen, "raise --warmup (in a config: warmup)")
-
-
-def _first_is_slow(rounds: Rounds) -> float | None:
-    """How much slower first inferences are than the rest of their process; None unless clearly slower."""
-    shares = [
-        process[0] / float(np.median(process[1:])) - 1
-        for process in rounds
-        if len(process) >= 5 and np.median(process[1:]) > 0
-    ]
-    slower = float(np.median(shares)) if len(shares) >= 3 else 0.0
-    return slower if slower >= 0.10 else None

@@ -26,17 +26,14 @@ Verdict = Literal["identical", "within tolerance", "not judged", "mismatch"]
 WORST_LAST: tuple[Verdict, ...] = ("identical", "within tolerance", "not judged", "mismatch")
 Values = npt.NDArray[np.generic]
 _Reals = npt.NDArray[np.float64]
-_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """An element agrees when |a - b| <= absolute + relative * scale. The scale is the output's largest
-    magnitude; with `of` "value" it is |a|, as in records of earlier versions."""
+    """An element agrees when it differs by at most `absolute` plus `relative` of the output's largest."""
 
     absolute: float
     relative: float
-    of: Literal["value", "largest"] = "value"
     rms: float | None = None
     """Allowed root mean square of all differences, as a share of the output's."""
 
@@ -47,12 +44,12 @@ class Tolerance:
             return f"{self.absolute:g}"
         absolute = f"{self.absolute:.2g} + " if self.absolute else ""
         rms = "" if self.rms is None else f", {self.rms:g} RMS"
-        return f"{absolute}{self.relative:g} of the {'value' if self.of == 'value' else 'largest value'}{rms}"
+        return f"{absolute}{self.relative:g} of the largest value{rms}"
 
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """How two versions of one output differ. None: not stored by earlier versions, or no scores."""
+    """How two versions of one output differ."""
 
     index: int
     dtype: str
@@ -61,20 +58,17 @@ class OutputParity:
     differing: int
     beyond_tolerance: int
     max_abs: float
-    max_rel: float
-    """Relative to the larger value, but at least to 1% of the output's largest: less is rounding."""
-    cosine: float
-    top1_agrees: bool | None
+    largest: float
+    """Largest magnitude of the reference."""
+    of_largest: float
+    """`max_abs` as a share of `largest`: the tolerance applies to this."""
+    rms_of_rms: float | None
+    """Root mean square of the differences, as a share of the reference's; None for whole numbers."""
     tolerance: Tolerance
     verdict: Verdict
     note: str = ""
-    largest: float | None = None
-    """Largest magnitude of the reference."""
-    of_largest: float | None = None
-    """`max_abs` as a share of `largest`: the tolerance applies to this."""
-    rms_of_rms: float | None = None
-    """Root mean square of the differences, as a share of the reference's."""
     top1_rows: int = 0
+    """Rows of scores; 0 if the output has none."""
     top1_near_ties: int = 0
     """Rows where another score is highest, but the lead was within the tolerance."""
     top1_differs: int = 0
@@ -82,12 +76,12 @@ class OutputParity:
 
     @property
     def text(self) -> str:
-        said: list[str] = [self.verdict]
+        parts: list[str] = [self.verdict]
         for rows, how in ((self.top1_differs, ""), (self.top1_near_ties, ", between near-ties")):
             if rows:
                 of = f" in {rows} of {plural(self.top1_rows, 'row')}" if self.top1_rows > 1 else ""
-                said.append(f"another top-1{of}{how}")
-        return "; ".join((*said, *([self.note] if self.note else [])))
+                parts.append(f"another top-1{of}{how}")
+        return "; ".join((*parts, *([self.note] if self.note else [])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +136,6 @@ _RMS_FACTOR, _RMS_AT_MOST = 4.0, 0.5
 # Outputs of an int8 program are floats on a quantization grid: kernels that round one step apart differ by a
 # whole step, far more than floats do. The output does not contain the step, so it is derived from the range.
 _QUANTIZED_STEPS = 2 / 255
-_RELATIVE_FLOOR = 0.01
 
 
 def compare_arrays(
@@ -161,110 +154,73 @@ def compare_arrays(
     share of the largest magnitude by which floats may differ. Of a language model (`of_tokens`), an output of
     three dimensions has scores too.
     """
-    if dtype in _STEPS:
-        return _compare_whole(reference, candidate, dtype, index)
-    if dtype not in _RELATIVE:
+    whole = dtype in _STEPS
+    if not whole and dtype not in _RELATIVE:
         known = ", ".join((*_RELATIVE, *_STEPS))
         raise InputError(f"outputs of type {dtype} cannot be compared", f"known: {known}")
-    sides = _Sides.of(reference, candidate)
-    least, largest = _LEAST[dtype], _largest(sides.a_finite)
-    scale = largest if largest >= least else _largest(sides.b_finite)
-    share = _RELATIVE[dtype] if relative is None else relative
-    tolerance = Tolerance(
-        float(np.ptp(sides.a[sides.finite])) * _QUANTIZED_STEPS if quantized and sides.finite.any() else 0.0,
-        share,
-        "largest",
-        min(_RMS_FACTOR * share, _RMS_AT_MOST),
-    )
-    told = scale >= least
-    judged = np.where(told & (sides.gap > least), sides.gap, 0.0)
+    a, b = reference.astype(np.float64), candidate.astype(np.float64)
+    same = np.asarray(reference == candidate) | (np.isnan(a) & np.isnan(b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    a_finite, b_finite = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+    with np.errstate(over="ignore"):
+        gap = np.minimum(np.abs(a_finite - b_finite), np.finfo(np.float64).max)
+    if whole:  # a float cannot tell neighbours among large ones
+        gap = np.where(same, 0.0, np.maximum(gap, 1.0))
+        tolerance, least = Tolerance(_STEPS[dtype], 0.0), 0.0
+    else:
+        share = _RELATIVE[dtype] if relative is None else relative
+        grid = float(np.ptp(a[finite])) * _QUANTIZED_STEPS if quantized and finite.any() else 0.0
+        tolerance, least = Tolerance(grid, share, min(_RMS_FACTOR * share, _RMS_AT_MOST)), _LEAST[dtype]
+    largest = _largest(a_finite)
+    scale = largest if largest >= least else _largest(b_finite)
+    judged = np.where((scale >= least) & (gap > least), gap, 0.0)
     allowed = tolerance.absolute + tolerance.relative * scale
-    beyond = int(np.count_nonzero(~sides.same & (~sides.finite | (judged > allowed))))
-    rms, rms_of_gap = _rms(sides.a_finite, scale), _rms(judged, scale)
-    spread = rms_of_gap > (tolerance.rms or 0.0) * rms + tolerance.absolute
-    differing = int(np.count_nonzero(~sides.same))
+    differing = int(np.count_nonzero(~same))
+    beyond = int(np.count_nonzero(~same & (~finite | (judged > allowed))))
+    rms, rms_of_gap = _rms(a_finite, scale), _rms(judged, scale)
+    spread = tolerance.rms is not None and rms_of_gap > tolerance.rms * rms + tolerance.absolute
+    answers = whole and not tolerance.absolute  # a few of many may be near-ties
     verdict: Verdict = "within tolerance"
     if differing == 0:
         verdict = "identical"
-    elif beyond or spread:
+    elif beyond > (_FEW_ANSWERS * same.size if answers else 0) or spread:
         verdict = "mismatch"
-    elif not told:
+    elif scale < least:
         verdict = "not judged"
-    scores = sides.a.ndim == 2 or (of_tokens and sides.a.ndim == 3)
-    rows, near_ties, differs = _top1(sides.a, sides.b, allowed) if scores else (0, 0, 0)
+    notes = []
+    if answers and differing:
+        few = ", few enough to be near-ties" if verdict == "within tolerance" else ""
+        notes.append(f"{differing} of {plural(same.size, 'whole number')} differ{few}")
+    if odd := int(np.count_nonzero(~same & ~finite)):
+        are = "element is" if odd == 1 else "elements are"
+        notes.append(f"{odd} {are} NaN or infinite in only one of the runs")
+    if both := int(np.count_nonzero(same & ~finite)):
+        notes.append(f"{plural(both, 'element')} NaN or infinite in both")
+    if a.size and verdict == "identical" and not a.any():
+        notes.append("every value is 0 in both")
+    if verdict == "not judged":
+        notes.append(
+            f"the largest value, {max(largest, scale):.2g}, is too small for the precision of {dtype}"
+        )
+    scores = not whole and (a.ndim == 2 or (of_tokens and a.ndim == 3))
+    rows, near_ties, differs = _top1(a, b, allowed) if scores else (0, 0, 0)
     return OutputParity(
         index=index,
         dtype=dtype,
         shape=tuple(reference.shape),
-        elements=int(sides.a.size),
-        differing=differing,
-        beyond_tolerance=beyond,
-        max_abs=_largest(sides.gap),
-        max_rel=_relative_to_values(sides.a_finite, sides.b_finite, sides.gap),
-        cosine=_cosine(sides.a[sides.finite], sides.b[sides.finite]),
-        top1_agrees=not near_ties + differs if rows else None,
-        tolerance=tolerance,
-        verdict=verdict,
-        note="; ".join(_notes(sides, allowed, dtype, verdict, quantized=quantized)),
-        largest=largest,
-        of_largest=_capped(_largest(sides.gap) / scale) if scale else 0.0,
-        rms_of_rms=_capped(rms_of_gap / rms) if rms else float(rms_of_gap > 0),
-        top1_rows=rows,
-        top1_near_ties=near_ties,
-        top1_differs=differs,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """Two versions of one output; where either is not finite, `a_finite`, `b_finite` and `gap` are 0."""
-
-    a: _Reals
-    b: _Reals
-    same: _Mask
-    finite: _Mask
-    a_finite: _Reals
-    b_finite: _Reals
-    gap: _Reals
-
-    @classmethod
-    def of(cls, reference: Values, candidate: Values) -> _Sides:
-        a, b = reference.astype(np.float64), candidate.astype(np.float64)
-        finite = np.isfinite(a) & np.isfinite(b)
-        kept = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
-        return cls(a, b, (a == b) | (np.isnan(a) & np.isnan(b)), finite, *kept, _gap(*kept))
-
-
-def _compare_whole(reference: Values, candidate: Values, dtype: str, index: int) -> OutputParity:
-    """Compare integers: quantized ones by steps, others by how many differ."""
-    steps = _STEPS[dtype]
-    same = np.asarray(reference == candidate)
-    a, b = reference.astype(np.float64), candidate.astype(np.float64)
-    gap = np.where(same, 0.0, np.maximum(_gap(a, b), 1.0))
-    differing = int(np.count_nonzero(~same))
-    beyond = int(np.count_nonzero(gap > steps))
-    few = steps == 0 and beyond <= _FEW_ANSWERS * same.size
-    note = ""
-    if steps == 0 and differing:
-        note = f"{differing} of {plural(same.size, 'whole number')} differ"
-        note += ", few enough to be near-ties" if few else ""
-    verdict: Verdict = "mismatch" if beyond and not few else "within tolerance"
-    return OutputParity(
-        index=index,
-        dtype=dtype,
-        shape=tuple(reference.shape),
-        elements=int(same.size),
+        elements=int(a.size),
         differing=differing,
         beyond_tolerance=beyond,
         max_abs=_largest(gap),
-        max_rel=_relative_to_values(a, b, gap),
-        cosine=_cosine(a.ravel(), b.ravel()),
-        top1_agrees=None,
-        tolerance=Tolerance(steps, 0.0, "largest"),
-        verdict=verdict if differing else "identical",
-        note=note,
-        largest=_largest(a),
-        of_largest=_capped(_largest(gap) / _largest(a)) if _largest(a) else float(differing > 0),
+        largest=largest,
+        of_largest=_capped(_largest(gap) / scale) if scale else float(differing > 0),
+        rms_of_rms=None if whole else _capped(rms_of_gap / rms) if rms else float(rms_of_gap > 0),
+        tolerance=tolerance,
+        verdict=verdict,
+        note="; ".join(notes),
+        top1_rows=rows,
+        top1_near_ties=near_ties,
+        top1_differs=differs,
     )
 
 
@@ -277,11 +233,6 @@ def _capped(number: float) -> float:
     return min(number, float(np.finfo(np.float64).max))
 
 
-def _gap(a: _Reals, b: _Reals) -> _Reals:
-    with np.errstate(over="ignore"):
-        return np.minimum(np.abs(a - b), np.finfo(np.float64).max)
-
-
 def _rms(values: _Reals, scale: float) -> float:
     """Scaled to about one first: squares of small numbers underflow, those of large ones overflow."""
     if not values.size or not scale:
@@ -292,66 +243,20 @@ def _rms(values: _Reals, scale: float) -> float:
     return _capped(math.ldexp(middle, exponent)) if math.isfinite(middle) else _largest(values)
 
 
-def _relative_to_values(a: _Reals, b: _Reals, gap: _Reals) -> float:
-    scale = np.maximum(np.abs(a), np.abs(b))
-    scale = np.maximum(scale, _RELATIVE_FLOOR * scale.max(initial=0.0))
-    with np.errstate(over="ignore"):
-        relative = np.divide(gap, scale, out=np.zeros_like(gap), where=scale > 0)
-    return _capped(_largest(relative))
-
-
-def _cosine(a: _Reals, b: _Reals) -> float:
-    if np.array_equal(a, b):
-        return 1.0
-    sides = []
-    for values in (a, b):
-        scaled = np.ldexp(values, -math.frexp(_largest(values))[1])
-        sides.append(scaled / (np.linalg.norm(scaled) or 1.0))
-    return float(min(1.0, max(-1.0, np.dot(*sides))))
-
-
 def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
-    """Rows of scores, and in how many another score is highest: between near-ties, and clearly. The four
-    coordinates of boxes are no scores."""
-    if a.shape[-1] < 2 or a.size == 0:
+    """Rows of scores, and in how many another is highest: between near-ties, and clearly. The coordinates of
+    boxes are no scores."""
+    if a.shape[-1] < 2 or a.size == 0 or (a.shape[-1] == 4 and a.size > 4):
         return 0, 0, 0
     first, second = (np.where(np.isnan(side), -np.inf, side).reshape(-1, a.shape[-1]) for side in (a, b))
     rows = np.arange(len(first))
-    if a.shape[-1] == 4 and len(rows) > 1:
-        return 0, 0, 0
-    best, other = first.argmax(axis=-1), second.argmax(axis=-1)
-    moved = best != other
+    places, others = first.argmax(axis=-1), second.argmax(axis=-1)
+    best, now_best = first[rows, places], first[rows, others]
     with np.errstate(invalid="ignore"):
-        lead = first[rows, best] - first[rows, other]
-    # If both elements are off by the allowed amount, their distance is off by twice that.
-    clear = moved & ~((lead <= 2 * allowed) | (first[rows, best] == first[rows, other]))
-    differs = int(np.count_nonzero(clear))
-    return len(rows), int(np.count_nonzero(moved)) - differs, differs
-
-
-def _notes(sides: _Sides, allowed: float, dtype: str, verdict: Verdict, *, quantized: bool) -> list[str]:
-    notes = []
-    a, same, finite = sides.a, sides.same, sides.finite
-    if odd := int(np.count_nonzero(~same & ~finite)):
-        are = "element is" if odd == 1 else "elements are"
-        notes.append(f"{odd} {are} NaN or infinite in only one of the runs")
-    if both := int(np.count_nonzero(same & ~finite)):
-        notes.append(f"{plural(both, 'element')} NaN or infinite in both")
-    if a.size and verdict == "identical" and not a.any():
-        notes.append("every value is 0 in both")
-    size = np.maximum(np.abs(sides.a_finite), np.abs(sides.b_finite))
-    if verdict == "not judged":
-        notes.append(f"the largest value, {_largest(size):.2g}, is too small for the precision of {dtype}")
-    small = (size > 0) & (size <= allowed)
-    if verdict == "within tolerance" and not quantized and 2 * np.count_nonzero(small) >= finite.sum():
-        scale = _largest(a[small])
-        among = _rms(sides.gap[small], scale) / (_rms(a[small], scale) or 1.0) if scale else 1.0
-        if among > _RMS_AT_MOST:
-            notes.append(
-                f"{plural(int(np.count_nonzero(small)), 'value')} below the tolerance differ from each "
-                f"other by {among:.2g} of their RMS"
-            )
-    return notes
+        # If both elements are off by the allowed amount, their distance is off by twice that.
+        near = (best == now_best) | (best - now_best <= 2 * allowed)
+    moved = places != others
+    return len(rows), int(np.count_nonzero(moved & near)), int(np.count_nonzero(moved & ~near))
 
 
 @dataclass(frozen=True, slots=True)

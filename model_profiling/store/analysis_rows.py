@@ -22,7 +22,7 @@ from model_profiling.run import Run, Series, Times, names
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.remarks import Diagnostic, warning_lines
 from model_profiling.run.series import Pair
-from model_profiling.statistics.verdict import Speedup
+from model_profiling.statistics.speedup import Speedup
 from model_profiling.store.tables import OPERATOR_COLUMNS, OPERATORS, Row, Value
 
 _FIX = "analyse the run again: sme2prof analyze RUN_DIR"

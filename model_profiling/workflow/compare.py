@@ -37,7 +37,7 @@ from model_profiling.run import Run, Series, Times, names, why_not_comparable
 from model_profiling.run.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
 from model_profiling.run.folders import only_run_in
 from model_profiling.run.metrics import read_metrics, read_robust_stats
-from model_profiling.statistics.verdict import Speedup
+from model_profiling.statistics.speedup import Speedup
 
 # One side of a comparison: a run directory, a dump or a file of latencies.
 

@@ -260,7 +260,6 @@ def _accuracy(export: ExportResult) -> Accuracy | None:
         limit=precision.tolerance,
         lowering_error=lowering.max_rel,
         lowering_limit=lowering.tolerance,
-        cosine=precision.cosine,
         calibration=export.calibration,
         real_inputs=export.accuracy.real_inputs,
         top1=_top1(precision),

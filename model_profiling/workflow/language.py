@@ -44,9 +44,8 @@ from model_profiling.run import Series, names
 from model_profiling.run.comparability import timed
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import WarningLine, warning_lines
-from model_profiling.statistics.lockstep import growth
 from model_profiling.statistics.measure import Rule
-from model_profiling.statistics.speedup import Verdict, median_interval
+from model_profiling.statistics.speedup import Verdict, growth, median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
 from model_profiling.workflow.profile import (

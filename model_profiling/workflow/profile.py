@@ -38,7 +38,7 @@ from model_profiling.report.tables import AnalysedRun
 from model_profiling.run import Series, names
 from model_profiling.run.folders import locked
 from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
-from model_profiling.statistics.verdict import EXACT_ROUNDS
+from model_profiling.statistics.speedup import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.analyse import keep_evidence

@@ -444,13 +444,10 @@ def _parity(_: Shown, files: Files, row: Row, __: int) -> Told:
     ]
     output = found["parity"]["outputs"][int(row["output"].partition(":")[0])]
     yield "largest difference", [_significant(output["max_abs"], row["largest difference"])]
-    by_scale = output.get("of_largest") is not None
-    yield "relative", [_significant(output["of_largest" if by_scale else "max_rel"], row["relative"])]
-    if by_scale:
-        yield "RMS", [_significant(output["rms_of_rms"], row["RMS"])]
+    yield "relative", [_significant(output["of_largest"], row["relative"])]
+    yield "RMS", [_significant(output["rms_of_rms"], row["RMS"])]
     allowed = [output["tolerance"].get(kind) for kind in ("absolute", "relative", "rms")]
     yield "allowed", [each for each in allowed if each]
-    yield "cosine", [output["cosine"]]
 
 
 def _significant(value: float, cell: str) -> float:

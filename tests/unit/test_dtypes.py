@@ -43,7 +43,7 @@ def side(dtype: str, ms: float | None = None, **more: object) -> dtypes.DtypeSid
         work=dtypes.Work(1_000_000, 4_000_000),
         delegates=1,
         operators_inside=9,
-        accuracy=dtypes.Accuracy(error, limit, 1e-5, 0.1, 0.999, EXAMPLE_INPUTS if dtype == "int8" else ""),
+        accuracy=dtypes.Accuracy(error, limit, 1e-5, 0.1, EXAMPLE_INPUTS if dtype == "int8" else ""),
     )
     return replace(known, **more)  # type: ignore[arg-type]
 
@@ -52,7 +52,7 @@ def pair(dtype: str, against: str, verdict: Verdict, ratio: float = 2.0) -> dtyp
     low, high = (ratio * 0.9, ratio * 1.1) if verdict is not Verdict.NOT_COMPARABLE else (None, None)
     known = None if verdict is Verdict.NOT_COMPARABLE else ratio
     return dtypes.DtypePair(
-        dtype, against, Speedup(verdict, "they differ", known, low, high, 0.01, 0.95, 6, 2.0, 1.0, 2.0, "t")
+        dtype, against, Speedup(verdict, "they differ", known, low, high, 0.01, 0.95, 6, 2.0, 1.0, "t")
     )
 
 
@@ -66,7 +66,7 @@ THREE = (side("fp32", 8.0), side("fp16", 4.0), side("int8", 3.9))
 
 
 def test_accuracy_on_real_inputs_and_kept_layers_stand_beside_the_latency() -> None:
-    measured = dtypes.Accuracy(0.02, 0.25, 1e-5, 0.1, 0.999, "data.npz", real_inputs=32, top1="31 of 32")
+    measured = dtypes.Accuracy(0.02, 0.25, 1e-5, 0.1, "data.npz", real_inputs=32, top1="31 of 32")
     int8 = side("int8", 2.0, accuracy=measured, keep=("head", "stem"))
     pairs = (pair("int8", "fp32", Verdict.FASTER),)
     found = made("arm", side("fp32", 8.0), int8, pairs=pairs)
@@ -139,7 +139,7 @@ def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) 
 
 
 def test_outputs_too_far_off_exclude_a_dtype() -> None:
-    off = dtypes.Accuracy(0.4, 0.25, 0.01, 0.1, 0.9, EXAMPLE_INPUTS)
+    off = dtypes.Accuracy(0.4, 0.25, 0.01, 0.1, EXAMPLE_INPUTS)
     pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))
     found = made("sme2", side("fp16", 4.0), side("int8", 2.0, accuracy=off), pairs=pairs)
     assert found.ship == "fp16"

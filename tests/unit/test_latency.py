@@ -84,8 +84,8 @@ def test_a_quiet_machine_and_steady_latencies_give_no_warning(noise: np.random.G
     rounds = (10 + 0.05 * noise.normal(size=(8, 10))).tolist()
     assert not list(latency_warnings(rounds))
     quiet = Conditions(cores=8, governor="performance", on_battery=False)
-    assert machine_warnings(quiet, threads=1) == ()
-    assert machine_warnings(Conditions()) == ()
+    assert not list(machine_warnings(quiet, threads=1))
+    assert not list(machine_warnings(Conditions()))
 
 
 def test_each_reason_to_doubt_the_machine_has_its_advice() -> None:
@@ -96,7 +96,7 @@ def test_each_reason_to_doubt_the_machine_has_its_advice() -> None:
         temperature_after_c=62,
         on_battery=True,
     )
-    found = machine_warnings(bad, threads=4)
+    found = list(machine_warnings(bad, threads=4))
     assert {warning.code for warning in found} == {"governor", "heat", "battery", "threads"}
     assert all(warning.advice for warning in found)
 
@@ -106,7 +106,6 @@ def test_each_reason_to_doubt_the_machine_has_its_advice() -> None:
     [
         ("rounds", lambda n: 10 + 0.01 * n.normal(size=(3, 10))),
         ("runs", lambda n: 10 + 0.01 * n.normal(size=(8, 2))),
-        ("warmup", lambda n: 10 + 0.02 * n.normal(size=(8, 10)) + 3.0 * (np.arange(10) == 0)),
     ],
 )
 def test_each_reason_to_doubt_latencies_is_seen(noise, code, make):

@@ -15,15 +15,16 @@ from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.statistics.latency import latency_warnings
-from model_profiling.statistics.lockstep import (
+from model_profiling.statistics.lockstep import plan_turns
+from model_profiling.statistics.speedup import (
     Launches,
+    Speedup,
+    Verdict,
     compare_launches,
-    compare_many_launches,
+    compare_many,
     growth,
-    plan_turns,
-    precise_enough_launches,
+    precise_enough,
 )
-from model_profiling.statistics.verdict import Speedup, Verdict
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)
 THRESHOLD = 0.003
@@ -62,7 +63,7 @@ def test_stopping_early_does_not_invent_differences(kind: str) -> None:
     wrong = early = 0
     for _ in range(trials):
         ours, theirs = lists(made_up(noise, kind, launches=most, cycles=12))
-        stop = next((n for n in range(7, most) if precise_enough_launches(ours[:n], theirs[:n])), most)
+        stop = next((n for n in range(7, most) if precise_enough(ours[:n], theirs[:n])), most)
         early += stop < most
         found = compare_launches(ours[:stop], theirs[:stop], practical_threshold=0)
         wrong += found.verdict in JUDGED
@@ -205,12 +206,12 @@ def test_a_coarse_clock_widens_the_interval_and_looks_are_spaced() -> None:
     ours, theirs = steady(3.0, 7), steady(4.0, 7)
     assert compare_launches(ours, theirs).verdict is Verdict.SLOWER
     assert compare_launches(ours, theirs, resolution=1.0).verdict is Verdict.NO_CHANGE
-    assert precise_enough_launches(ours, theirs)
-    assert not precise_enough_launches(ours, theirs, resolution=0.1)
+    assert precise_enough(ours, theirs)
+    assert not precise_enough(ours, theirs, resolution=0.1)
     ours, theirs = steady(1.0, 20), steady(1.5, 20)
-    stops = [n for n in range(21) if precise_enough_launches(ours[:n], theirs[:n], minimum_launches=3)]
+    stops = [n for n in range(21) if precise_enough(ours[:n], theirs[:n], fewest=3)]
     assert stops == [7, 9, 12, 15, 19]
-    assert not precise_enough_launches([], [])
+    assert not precise_enough([], [])
 
 
 def test_operators_that_changed_are_found_among_many() -> None:
@@ -219,18 +220,15 @@ def test_operators_that_changed_are_found_among_many() -> None:
         f"op{i}": lists(made_up(noise, "spikes", launches=7, cycles=10, slower=0.2 if i < 3 else 0.0))
         for i in range(20)
     }
-    holm = compare_many_launches(pairs, correction="holm")
-    bh = compare_many_launches(pairs)
-    for found in (holm, bh):
-        assert [name for name, one in found.items() if one.verdict in JUDGED][:3] == ["op0", "op1", "op2"]
-    assert sum(one.verdict in JUDGED for one in holm.values()) == 3
-    assert compare_many_launches({}) == {}
+    found = compare_many(pairs, "lockstep")
+    judged = [name for name, one in found.items() if one.verdict in JUDGED]
+    assert judged[:3] == ["op0", "op1", "op2"] and len(judged) <= 4
+    assert compare_many({}, "lockstep") == {}
 
 
 @pytest.mark.parametrize("few_layouts", [False, True], ids=["any layout", "two layouts"])
-@pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
-def test_many_operators_without_a_difference_give_few_false_verdicts(correction, few_layouts):
-    """Without any difference every verdict is false, so both corrections allow one in 5% of all cases."""
+def test_many_operators_without_a_difference_give_few_false_verdicts(few_layouts):
+    """Without any difference every verdict is false, so the correction allows one in 5% of all cases."""
     noise = np.random.default_rng(29)
     kinds = ["quiet", "normal", "wandering", "spikes"] * 6
     wrong = 0
@@ -239,9 +237,7 @@ def test_many_operators_without_a_difference_give_few_false_verdicts(correction,
             str(i): made_up_operator(noise, kind, launches=6, cycles=5, few_layouts=few_layouts)
             for i in range(12)
         }
-        found = compare_many_launches(
-            pairs, correction=correction, practical_threshold=0, resolution=CLOCK_STEP
-        )
+        found = compare_many(pairs, "lockstep", practical_threshold=0, resolution=CLOCK_STEP)
         wrong += any(one.verdict in JUDGED for one in found.values())
     assert few_enough(wrong, len(kinds))
 
@@ -294,6 +290,8 @@ def test_a_plan_keeps_to_its_budget_and_to_six_launches() -> None:
     assert plan_turns(1e6, 40, 2, 30, start_s=0.04) == (8, 15)
     assert plan_turns(1e6, 40, 2, 30, start_s=0.2) == (8, 50)  # 0.8 s of turns
     assert plan_turns(1e6, 40, 2, 30, start_s=1.5) == (8, 62)  # the rest of a twelfth
+    # On a busy machine a short inference takes long, and still needs the caches that the one before it fills.
+    assert plan_turns(2e8, 40, 2, 30, shortest_ns=3e5) == (3, 2)
     with pytest.raises(InputError):
         plan_turns(0, 1, 2, 30)
     with pytest.raises(InputError):

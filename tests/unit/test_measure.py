@@ -19,7 +19,7 @@ from model_profiling.statistics.measure import (
     interrupted_share,
     rule_for,
 )
-from model_profiling.statistics.verdict import Verdict
+from model_profiling.statistics.speedup import Verdict
 
 SLICE_MS, ELSEWHERE_MS = 3.5, 14.0
 """A neighbour's share: so long a program runs before others have its core, and so long they have it."""

@@ -14,7 +14,6 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.run.names import computes_in
 from model_profiling.statistics.parity import (
     OutputFile,
-    Tolerance,
     compare_arrays,
     compare_outputs,
     read_output,
@@ -26,32 +25,26 @@ def test_identical_within_tolerance_and_a_mismatch() -> None:
     a = np.array([[1.0, 2.0, np.nan, np.inf]], dtype=np.float32)
     parity = compare_arrays(a, a.copy(), "float32")
     assert (parity.verdict, parity.differing, parity.max_abs) == ("identical", 0, 0.0)
-    assert parity.cosine == 1.0 and parity.top1_agrees is True
+    assert (parity.top1_rows, parity.top1_differs) == (1, 0)
     a = np.linspace(-3, 3, 1000, dtype=np.float16)
     b = np.nextafter(a, np.float16(10))
     parity = compare_arrays(a, b, "float16")
     assert parity.verdict == "within tolerance"
     assert 0 < parity.max_abs < 0.003
     assert parity.differing == 1000 and parity.beyond_tolerance == 0
-    assert parity.cosine > 0.9999
     a = np.ones((1, 10), dtype=np.float32)
     b = a.copy()
     b[0, 7] = 1.5
     parity = compare_arrays(a, b, "float32")
     assert (parity.verdict, parity.beyond_tolerance, parity.max_abs) == ("mismatch", 1, 0.5)
-    assert parity.top1_agrees is False
-    assert parity.max_rel == pytest.approx(0.5 / 1.5)
+    assert parity.top1_near_ties == 1 and parity.of_largest == 0.5
 
 
-def test_a_value_near_zero_or_without_bound_is_still_a_figure() -> None:
-    a = np.array([10.0, 2.0, 1e-6], dtype=np.float16)
-    b = np.array([10.0, 2.002, 0.0], dtype=np.float16)
-    parity = compare_arrays(a, b, "float16")
-    assert parity.max_rel == pytest.approx(0.00195 / 2.002, rel=0.02)
-    assert compare_arrays(np.zeros(3), np.zeros(3), "float32").max_rel == 0.0
+def test_a_difference_without_bound_is_still_a_figure() -> None:
+    assert compare_arrays(np.zeros(3), np.zeros(3), "float32").of_largest == 0.0
     parity = compare_arrays(np.array([1e308, 1.0]), np.array([-1e308, 1.0]), "float64")
     assert parity.verdict == "mismatch"
-    assert all(np.isfinite([parity.max_abs, parity.max_rel, parity.cosine]))
+    assert all(np.isfinite([parity.max_abs, parity.of_largest, parity.rms_of_rms]))
 
 
 def test_nan_in_one_run_only_is_a_mismatch_and_infinities_in_both_agree() -> None:
@@ -84,10 +77,10 @@ def test_probabilities_are_held_to_their_own_scale() -> None:
     b = (a * np.exp(chance.normal(scale=0.5, size=a.shape))).astype(np.float16)
     assert a.max() < 0.02
     wrong = compare_arrays(a, b, "float16")
-    assert wrong.verdict == "mismatch" and wrong.cosine < 0.95
+    assert wrong.verdict == "mismatch"
     assert wrong.top1_differs == 1 and wrong.text.startswith("mismatch; another top-1")
     rounded = compare_arrays(a, np.nextafter(a, np.float16(1)), "float16")
-    assert rounded.verdict == "within tolerance" and rounded.cosine > 0.99999
+    assert rounded.verdict == "within tolerance" and rounded.rms_of_rms < 0.01
 
 
 def test_many_small_errors_are_one_large_one() -> None:
@@ -97,16 +90,6 @@ def test_many_small_errors_are_one_large_one() -> None:
     found = compare_arrays(a, b, "float16")
     assert found.beyond_tolerance == 0 and found.of_largest == pytest.approx(0.015, rel=0.01)
     assert found.verdict == "mismatch" and found.rms_of_rms == pytest.approx(1.06, rel=0.01)
-
-
-def test_small_values_beside_a_huge_one_are_told_apart() -> None:
-    """Boxes of some hundred pixels hide that every score beside them is another."""
-    a = np.array([[640.0, 480.0, 0.9, 0.1, 0.2, 0.3, 0.1, 0.8]], dtype=np.float16)
-    b = np.array([[640.0, 480.0, 0.1, 0.9, 0.8, 0.1, 0.9, 0.1]], dtype=np.float16)
-    found = compare_arrays(a, b, "float16")
-    assert found.verdict == "within tolerance"
-    says(found.note, "6 values", "1.3", "RMS")
-    assert compare_arrays(a, a + np.float16(0.01), "float16").note == ""
 
 
 def test_what_a_type_cannot_hold_is_not_judged() -> None:
@@ -135,20 +118,20 @@ def test_zeros_constants_and_scalars() -> None:
     assert (tied.verdict, tied.top1_near_ties, tied.top1_differs) == ("within tolerance", 2, 0)
     says(tied.text, "top-1", "2 of 2", "near-ties")
     scalar = np.array(2.5, dtype=np.float32)
-    assert compare_arrays(scalar, scalar, "float32").top1_agrees is None
+    assert compare_arrays(scalar, scalar, "float32").top1_rows == 0
     assert compare_arrays(np.zeros((0, 3)), np.zeros((0, 3)), "float32").verdict == "identical"
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 4, 4), (100, 4), (1, 100, 4), (1, 197, 768), (16000,), ()])
 def test_pixels_boxes_features_and_sound_have_no_top1(shape: tuple[int, ...]) -> None:
     a = np.random.default_rng(0).normal(size=shape)
-    assert compare_arrays(a, a, "float32").top1_agrees is None
+    assert compare_arrays(a, a, "float32").top1_rows == 0
 
 
 def test_only_a_language_model_has_scores_in_three_dimensions() -> None:
     a = np.random.default_rng(0).normal(size=(1, 7, 300))
     found = compare_arrays(a, a, "float32", of_tokens=True)
-    assert (found.top1_agrees, found.top1_rows) == (True, 7)
+    assert (found.top1_differs, found.top1_rows) == (0, 7)
 
 
 def test_answers_are_counted_not_subtracted() -> None:
@@ -224,13 +207,6 @@ def test_another_top1_is_a_mismatch_unless_it_is_a_near_tie(a: np.ndarray, b: np
     b = np.resize(b, a.shape)
     found = compare_arrays(a, b, "float32")
     assert not found.top1_differs or found.verdict == "mismatch"
-    assert found.top1_agrees is not True or not found.top1_differs + found.top1_near_ties
-
-
-def test_records_of_earlier_kits_say_what_they_were_judged_by() -> None:
-    assert Tolerance(0.02, 0.02).text == "0.02 + 0.02 of the value"
-    says(Tolerance(0, 0.02, "largest", 0.08).text, "0.02", "largest", "0.08 RMS")
-    assert Tolerance(0, 0, "largest").text == "0"
 
 
 def test_files_are_read_in_their_own_type_and_order(tmp_path: Path) -> None:

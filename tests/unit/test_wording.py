@@ -153,7 +153,7 @@ def test_every_doubt_of_stability_has_its_weight() -> None:
     bad = Conditions(2, "powersave", 30.0, 60.0, True)
     ramp = [[10.0 + turn, *(1.0 + turn,) * 3] for turn in range(4)]
     found: tuple[StabilityWarning, ...] = (*machine_warnings(bad, threads=4), *latency_warnings(ramp))
-    assert len(found) >= 6
+    assert len(found) >= 5
     weights = {Diagnostic(None, one.code, one.seen, one.advice).weight for one in found}
     assert weights == {Weight.UNSTABLE}
 

@@ -14,7 +14,7 @@ from model_profiling.report.document import Chart
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.run import Run, names
 from model_profiling.run.comparability import shared_launches, timed, way_of
-from model_profiling.statistics.lockstep import paired_cycles
+from model_profiling.statistics.speedup import paired_cycles
 
 _SAMPLED_ROW = 72
 _LANE = 96
