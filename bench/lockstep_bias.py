@@ -118,7 +118,7 @@ def report(every: Sequence[Kind], asked: argparse.Namespace) -> int:
         for place in range(1, len(kind.jobs)):
             other = [launch[place] for launch in kind.places]
             alone = [one(ours, theirs) for ours, theirs in zip(first, other, strict=True)]
-            found = compare_launches(first, other, resolution=CLOCK_NS)
+            found = compare_launches(first, other, resolution=CLOCK_NS / 1e6)
             assert found.ratio is not None and found.low is not None and found.high is not None
             low, high = 1 / found.high - 1, 1 / found.low - 1
             good = max(-low, high) <= ALLOWED

@@ -150,7 +150,7 @@ def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
         f"{output.index}: {output.dtype}{list(output.shape)}",
         output.text,
         f"{output.max_abs:.3g}",
-        f"{output.of_largest:.2g}",
+        MISSING if output.of_largest is None else f"{output.of_largest:.2g}",
         MISSING if output.rms_of_rms is None else f"{output.rms_of_rms:.2g}",
         output.tolerance.text,
         top1,

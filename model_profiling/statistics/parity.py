@@ -58,15 +58,15 @@ class OutputParity:
     differing: int
     beyond_tolerance: int
     max_abs: float
-    largest: float
-    """Largest magnitude of the reference."""
-    of_largest: float
-    """`max_abs` as a share of `largest`: the tolerance applies to this."""
-    rms_of_rms: float | None
-    """Root mean square of the differences, as a share of the reference's; None for whole numbers."""
     tolerance: Tolerance
     verdict: Verdict
     note: str = ""
+    largest: float = 0.0
+    """Largest magnitude of the reference."""
+    of_largest: float | None = None
+    """`max_abs` as a share of `largest`: the tolerance applies to this; None in records of version 0.1.0."""
+    rms_of_rms: float | None = None
+    """Root mean square of the differences, as a share of the reference's; None for whole numbers."""
     top1_rows: int = 0
     """Rows of scores; 0 if the output has none."""
     top1_near_ties: int = 0
