@@ -17,9 +17,8 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.files import as_path, is_utf8
 
 Json = dict[str, Any]
-
-SCRATCH = "{scratch}"
-"""Stands for a folder of the job that is removed after it."""
+SCRATCH = "\0"
+"""Stands for a folder of the job that is removed after it; no text that an assistant gives can contain it."""
 _SEPARATORS = re.compile("[,=@:]")
 _MOST_PARTS = 64
 _MODULE = re.compile(r"(?!(?:android|ssh|store|int4):)[A-Za-z_][\w.]*(?<!\.py):[A-Za-z_]\w*")
@@ -27,23 +26,21 @@ _MODULE = re.compile(r"(?!(?:android|ssh|store|int4):)[A-Za-z_][\w.]*(?<!\.py):[
 
 @dataclass(frozen=True)
 class Tool:
-    """A command as a tool; `allowed` are those of its arguments and options that an assistant may use."""
+    """A command as a tool. `allowed` are its arguments and options that an assistant may use, `fixed`
+    are options that are always given, `note` is what an assistant must know beside the command's help."""
 
     name: str
     allowed: str = ""
     note: str = ""
-    """What an assistant must know beside the command's own help."""
     words: str = ""
     """The command, if the tool is not named after it."""
     fixed: tuple[str, ...] = ()
-    """Options that are always given."""
     parts: tuple[str, ...] = ()
     """The parts of its answer that are shown if none are asked for; all without them."""
     takes_programs: bool = True
     command: click.Command = field(default=click.Command(None), compare=False)
 
     def of(self, program: click.Command) -> Tool:
-        """The same with the command of that program, found by its words."""
         command: click.Command | None = program
         for word in self._words:
             assert isinstance(command, click.Group)
@@ -63,8 +60,7 @@ class Tool:
 
     def command_line(self, given: Mapping[str, Any], root: Root) -> list[str]:
         """The words for these arguments: checked, and none can be read as another option."""
-        options: list[str] = []
-        arguments: list[str] = []
+        options, arguments = list[str](), list[str]()
         for name, value in given.items():
             parameter = self.parameters[name]
             values = value if isinstance(value, list) else [value]
@@ -130,8 +126,9 @@ class Root:
             raise InputError(f"{device} is an address", "give the serial of a phone that adb lists")
         for part in _parts_of(name, text) if name != "sql" else ():
             if _MODULE.fullmatch(part):
-                problem = f"{part} could import any module of this machine"
-                raise InputError(problem, "give a Python file inside the root: path/file.py:function")
+                raise InputError(
+                    f"{part} could import any module", "give a file in the root: file.py:function"
+                )
             self._check_path(part)
 
     def _check_path(self, text: str) -> None:

@@ -47,7 +47,7 @@ class Job:
         self.began = time.monotonic()
         self._scratch = tempfile.TemporaryDirectory(prefix="sme2prof-", ignore_cleanup_errors=True)
         self.words = [word.replace(SCRATCH, self._scratch.name) for word in words]
-        self._limit_s, self._stop, self._output = limit_s, threading.Event(), bytearray()
+        self._deadline, self._stop, self._output = self.began + limit_s, threading.Event(), bytearray()
         argv = [sys.executable, "-c", _START, str(_KIT), *self.words]
         self.child = process.start(argv, fed=True, cwd=folder, env={"SME2PROF_PROGRESS": "json"})
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._keep, self._listen)]
@@ -67,9 +67,9 @@ class Job:
         return facts if isinstance(facts, dict) else None
 
     def _watch(self) -> None:
-        deadline = self.began + self._limit_s
-        while not process.has_ended(self.child) and time.monotonic() < deadline and not self._stop.is_set():
-            self._stop.wait(_LOOK_EVERY_S)
+        while not process.has_ended(self.child) and time.monotonic() < self._deadline:
+            if self._stop.wait(_LOOK_EVERY_S):
+                break
         in_time = process.has_ended(self.child)
         if not in_time:
             self.child.terminate()
@@ -82,10 +82,8 @@ class Job:
         assert self.child.stdin is not None
         self.child.stdin.close()
         self._scratch.cleanup()
-        if in_time:
-            self.state = "failed" if self.facts() is None else "done"
-        else:
-            self.state = "cancelled" if self._stop.is_set() else "stopped at its time limit"
+        ended: State = "cancelled" if self._stop.is_set() else "stopped at its time limit"
+        self.state = ended if not in_time else "failed" if self.facts() is None else "done"
         self.finished.set()
 
     def _keep(self) -> None:

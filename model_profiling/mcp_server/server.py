@@ -64,9 +64,6 @@ class Answer(BaseModel):
     other_parts: list[str] = Field(default=[], description="Keys that are not shown: ask with `part`.")
 
 
-_WISH = Wish.model_json_schema()["properties"]
-
-
 def _as_tool(name: str, about: str, arguments: Json, required: list[str], *, changes: bool) -> types.Tool:
     given = {"properties": arguments, "required": required, "additionalProperties": False}
     return types.Tool(
@@ -85,6 +82,7 @@ def _described(tool: Tool) -> types.Tool:
     return _as_tool(tool.name, about, arguments | _WISH, required, changes=tool in JOBS)
 
 
+_WISH = Wish.model_json_schema()["properties"]
 _OF_JOB = {"job": {"type": "string"}, **{name: _WISH[name] for name in _WISH if name != "time_limit_s"}}
 _STATUS = "What a job does, or its answer; also other parts of an earlier answer, without asking again."
 _CANCEL = "End a job as by Ctrl-C. What was measured is kept; the same call with `resume` continues it."
@@ -150,8 +148,7 @@ class KitServer:
 
 
 async def _follow(client: Client, job: Job, wait_s: float) -> None:
-    """Wait for a job and tell the client what it does: each new stage, and after silence the same again, so
-    that no client takes the job for dead."""
+    """Wait for a job, and report each new stage; after silence the same again, as a sign of life."""
     until, reported, stage = time.monotonic() + wait_s, 0.0, ""
     while not job.finished.is_set() and time.monotonic() < until:
         if job.stage != stage or time.monotonic() - reported >= _SILENCE_S:

@@ -51,7 +51,7 @@ def printed(root: Path, *words: str) -> Any:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: runs of a CPU without SME2 and of one with it, a store, and a link that leads out."""
+    """A user's folder: runs of a CPU without SME2 and of one with it, and a link that leads out."""
     folder = tmp_path_factory.mktemp("user") / "root"
     for recorded, place in ((ARM, RUN), (EMULATED, EMULATED_RUN), (SME2, WITH_SME2)):
         shutil.copytree(recorded, folder / place)
@@ -60,8 +60,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (outside / "model.py").write_text("raise SystemExit('this must never be run')\n")
     (folder / "link_out").symlink_to(outside)
     (folder / "round").symlink_to("round")
-    assert len(printed(folder, "store", "add", RUN, WITH_SME2, "--store", STORE)["runs"]) == 2
     return folder
+
+
+@pytest.fixture(scope="module")
+def stored(root: Path) -> None:
+    assert len(printed(root, "store", "add", RUN, WITH_SME2, "--store", STORE)["runs"]) == 2
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +97,7 @@ def test_tools_are_what_click_declares(client: Assistant) -> None:
     assert not {"scheduler", "tls_key"} & listed["sweep"].input_schema["properties"].keys()
 
 
-@pytest.mark.quick
+@pytest.mark.usefixtures("stored")
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
@@ -151,7 +155,7 @@ def test_a_run_answers_part_by_part_and_stays_as_it_is(client, root: Path, tmp_p
         client.refused("job_status", job=summary["job"], **wrong)
 
 
-@pytest.mark.quick
+@pytest.mark.usefixtures("stored")
 @pytest.mark.parametrize(
     ("tool", "arguments", "problem"),
     [
@@ -179,8 +183,8 @@ def test_a_run_answers_part_by_part_and_stays_as_it_is(client, root: Path, tmp_p
         ("query", {"sql": "DROP TABLE runs", "store": STORE}, ""),
         ("history", {"model": "small_cnn", "store": "../outside"}, "outside the root"),
         ("export", {"model": "link_out/model.py:make"}, "outside the root"),
-        ("export", {"model": "os:getcwd"}, "import any module"),
-        ("export", {"model": "toy_cnn", "dtype": "os:getcwd"}, "import any module"),
+        ("export", {"model": "os:getcwd"}, "could import any module"),
+        ("export", {"model": "toy_cnn", "dtype": "os:getcwd"}, "could import any module"),
         ("export", {"model": "toy_cnn", "calibrate": "/x.npz"}, "outside the root"),
         ("export", {"model": "edgetam_image_encoder@checkpoint=/w.pt"}, "outside the root"),
         ("export", {"model": "edgetam_image_encoder@size=512,checkpoint=link_out/w.pt"}, "outside the root"),
@@ -346,7 +350,6 @@ def test_jobs_end_with_the_client_and_with_the_server(root: Path, exported, kill
     _until(lambda: not _running(own.name), 30)
 
 
-@pytest.mark.quick
 def test_the_session_that_the_page_shows_is_real() -> None:
     (block,) = (one for one in blocks_of("docs/how-to/mcp.md") if one.language == "bash" and not one.not_run)
     done = process.run(
