@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -30,15 +31,24 @@ class Assistant:
     schemas: dict[str, Json] = field(default_factory=dict)
 
     def ask(self, tool: str, **arguments: object) -> Json:
-        """The structured answer, held against the schema that the server published for it."""
+        """The structured answer, checked against the schema that the server published for it."""
         return self.answer(tool, self._call(tool, arguments))
 
-    def answer(self, tool: str, found: CallToolResult) -> Json:
-        (block,) = found.content
+    def facts(self, tool: str, **arguments: object) -> Json:
+        """What the command printed, as far as the tool shows it."""
+        answer = self.ask(tool, **arguments)
+        assert answer["state"] == "done", answer
+        facts = answer["answer"]
+        assert isinstance(facts, dict)
+        return facts
+
+    def answer(self, tool: str, result: CallToolResult) -> Json:
+        (block,) = result.content
         assert block.type == "text"
-        assert not found.is_error, block.text
-        jsonschema.validate(found.structured_content, self.schemas[tool])
-        content = found.structured_content
+        assert not result.is_error, block.text
+        content = result.structured_content
+        jsonschema.validate(content, self.schemas[tool])
+        assert json.loads(block.text) == content
         assert isinstance(content, dict)
         return content
 

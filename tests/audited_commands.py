@@ -87,39 +87,12 @@ class Audit:
 
 
 def _run(words: list[str]) -> tuple[int, str]:
-    """One command; `ask` are the tools for assistants that only read."""
+    from model_profiling.cli.main import main
+
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        if words[0] == "ask":
-            code = _ask(words[1])
-        else:
-            from model_profiling.cli.main import main
-
-            code = main(words)
+        code = main(words)
     return code, said.getvalue()
-
-
-def _ask(root: str) -> int:
-    from model_profiling.core.errors import ProfilingError
-    from model_profiling.mcp_server.confinement import Root
-    from model_profiling.mcp_server.tools import RunTools
-
-    tools = RunTools(Root.at(Path(root)))
-    code = 0
-    for tool in (
-        tools.runs,
-        tools.summary,
-        tools.top_operators,
-        tools.kernel_evidence,
-        tools.advice,
-        tools.headroom,
-    ):
-        try:
-            tool(".")
-        except ProfilingError as problem:
-            print(f"error: {problem}")
-            code = 2
-    return code
 
 
 def main(plan_file: str) -> None:

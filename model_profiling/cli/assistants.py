@@ -88,7 +88,7 @@ skills_command = frame.group(
     type=frame.PATH,
     help="The only folder that it may read and write: models, programs, runs.",
 )
-@click.option("--read-only", is_flag=True, help="Leave out the tools that export or measure.")
+@click.option("--read-only", is_flag=True, help="Leave out the tools that export, measure or write.")
 @click.option(
     "--ssh", "ssh_hosts", multiple=True, metavar="HOST", help="Allow measuring on HOST (repeatable)."
 )
@@ -97,18 +97,16 @@ def mcp_command(root: Path, read_only: bool, ssh_hosts: tuple[str, ...]) -> None
 
     The assistant starts this command itself; docs/how-to/mcp.md shows what to write in its settings.
     """
-    from model_profiling.mcp_server.confinement import Root
+    from model_profiling.mcp_server.commands import Root
 
-    confined = Root.at(root)
+    confined = Root.at(root, ssh_hosts)
     try:
         from model_profiling.mcp_server.server import serve
     except ImportError as problem:
-        if (problem.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+        if (problem.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio", "jsonschema"):
             raise
         lacking = "`sme2prof mcp` needs the Python package mcp, which is missing or too old"
         raise SetupError(lacking, install_extra("mcp")) from problem
     if sys.stdin.isatty():
-        frame.say(
-            f"serving {confined.folder}; an assistant should start this command; Ctrl-D ends it", err=True
-        )
-    serve(confined, read_only=read_only, ssh_hosts=ssh_hosts)
+        frame.say(f"serving {confined.folder}; an assistant should start this; Ctrl-D ends it", err=True)
+    serve(confined, click.get_current_context().find_root().command, read_only=read_only)

@@ -1,291 +1,249 @@
-"""The server: tools, resources and prompts on the official SDK, over stdin and stdout. A failure becomes an
-answer that says what is wrong, what to do and which tool to call; tracebacks go to stderr."""
+"""The server: the commands of the table as tools on the official SDK, over stdin and stdout. An answer is the
+command's own JSON, selected and cut to a size that a model can read; it says what was cut."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import traceback
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
-from urllib.parse import quote
+import time
+from inspect import cleandoc
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import click
 import mcp_types as types
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
-from mcp.server.mcpserver.tools import Tool
-from mcp.shared.exceptions import MCPError
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic.json_schema import GenerateJsonSchema
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from pydantic import BaseModel, Field
 
 from model_profiling._version import __version__
-from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.formatting import did_you_mean, printable, size
-from model_profiling.core.safe_read import is_regular, read_text
-from model_profiling.mcp_server.confinement import Root
-from model_profiling.mcp_server.job_tools import JobTools
-from model_profiling.mcp_server.jobs import Jobs, log
-from model_profiling.mcp_server.store_tools import StoreTools
-from model_profiling.mcp_server.tools import About, MachineTools, RunTools
-from model_profiling.run import names
+from model_profiling.core.errors import InputError, ProfilingError, RunError
+from model_profiling.core.formatting import did_you_mean, printable
+from model_profiling.mcp_server.commands import JOBS, READING, Json, Root, Tool, schema_of
+from model_profiling.mcp_server.jobs import Job, Jobs, State
+
+Client = ServerRequestContext[Any]
 
 _INSTRUCTIONS = (
-    "Profiles ExecuTorch models on Arm CPUs: where the time goes, what SME2 changes, what to do next. "
-    "Begin with `doctor`. `runs` lists what was measured; `profile` measures again (a minute or more; run "
-    "nothing else meanwhile). Then `summary`, and from there `top_operators`, `kernel_evidence`, "
-    "`headroom`, `advice`, `compare`. For language models: `profile_llm`, later `llm_summary`. "
-    "`query_store` and `history` read stores of many runs. All paths are relative to the root {root}. Times "
-    "are milliseconds of one inference; only times of hardware are latencies; a projection is not a "
-    "measurement; claim SME2 only if kernel evidence proves it."
+    "Profiles ExecuTorch models on Arm CPUs: where the time goes, what SME2 changes, what to do next. Each "
+    "tool is a command of `sme2prof`; an option in a message, such as --dtype, is the argument dtype. Begin "
+    "with `doctor`. `runs` lists what was measured, `profile` measures (a minute or more), `analyze` answers "
+    "questions about a run. Paths are relative to the root {root}. Only times of hardware are latencies; a "
+    "projection is not a measurement; claim SME2 only if kernel evidence proves it."
 )
-_FILES = {
-    names.REPORT: ("text/markdown", "The report of the run, for people"),
-    names.ANALYSIS: ("application/json", "Every fact of the run's analysis; large"),
-    names.KERNEL_VIEW: ("text/markdown", "Which kernels ran with SME2 on and off"),
-}
-"""The files of a run that an assistant may read whole."""
-_PLACE = "sme2prof://run/"
-_MOST_BYTES = 1_000_000
-_MOST_RUNS = 50
+_LOOK_EVERY_S, _SILENCE_S, _AFTER_SIGNAL_S = 0.05, 4.0, 5.0
+_MOST_TEXT, _MOST_CUTS, _SHAPE = 40_000, 20, 8
+"""Characters of an answer, lines about what was cut, and sizes in a shape, which is never cut."""
 
 
-class KitServer(MCPServer[Any]):
-    def __init__(self, root: Root, *, read_only: bool = False, ssh_hosts: Sequence[str] = ()) -> None:
-        jobs = JobTools(root, Jobs(root.folder), tuple(ssh_hosts))
-        groups = (MachineTools(root), jobs, RunTools(root), StoreTools(root))
-        methods = [getattr(group, name) for group in groups for name in vars(type(group))]
-        self._about: dict[str, About] = {
-            method.__name__: method.about
-            for method in methods
-            if hasattr(method, "about") and (method.about.read_only or not read_only)
-        }
-        tools = [_described(method) for method in methods if getattr(method, "__name__", "") in self._about]
-        super().__init__(
+class Wish(BaseModel):
+    """What an assistant may add to every call: how much of the answer it wants, and how long it waits."""
+
+    part: list[str] = Field(default=[], description="Keys to show, such as findings or series.0.operators.")
+    sort_by: str = Field(default="", description="Sort lists in `part` by this key, the largest first.")
+    first: int = Field(default=0, ge=0, description="Begin lists in `part` at this item, counted from 0.")
+    limit: int = Field(default=20, ge=1, le=200, description="The most items of a list.")
+    wait_s: float = Field(default=60, ge=0, le=600, description="Then it goes on as a job: see `job_status`.")
+    time_limit_s: float = Field(default=3600, gt=0, le=86_400, description="Then it is ended as by Ctrl-C.")
+
+
+class Answer(BaseModel):
+    job: str = Field(description="Its id: `job_status` gives more of this answer.")
+    state: State
+    command: str
+    stage: str = Field(description="What it does, or did last.")
+    seconds: float
+    exit_code: int | None = Field(description="0: done; 1: the answer is no; 2: a part of it failed.")
+    messages: list[str] = Field(description="Warnings and errors.")
+    answer: Json = Field(default={}, description="The facts that the command printed.")
+    cut: list[str] = Field(default=[], description="Lists that are not shown whole.")
+    other_parts: list[str] = Field(default=[], description="Keys that are not shown: ask with `part`.")
+
+
+def _as_tool(name: str, about: str, arguments: Json, required: list[str], *, changes: bool) -> types.Tool:
+    given = {"properties": arguments, "required": required, "additionalProperties": False}
+    return types.Tool(
+        name=name,
+        description=about,
+        input_schema={"type": "object", **given},
+        output_schema=Answer.model_json_schema(mode="serialization"),
+        annotations=types.ToolAnnotations(read_only_hint=not changes, destructive_hint=changes),
+    )
+
+
+def _described(tool: Tool) -> types.Tool:
+    arguments = {name: schema_of(parameter) for name, parameter in tool.parameters.items()}
+    required = [name for name, parameter in tool.parameters.items() if parameter.required]
+    about = "\n\n".join(filter(None, (cleandoc(tool.command.help or ""), tool.note)))
+    return _as_tool(tool.name, about, arguments | _WISH, required, changes=tool in JOBS)
+
+
+_WISH = Wish.model_json_schema()["properties"]
+_OF_JOB = {"job": {"type": "string"}, **{name: _WISH[name] for name in _WISH if name != "time_limit_s"}}
+_STATUS = "What a job does, or its answer; also other parts of an earlier answer, without asking again."
+_CANCEL = "End a job as by Ctrl-C. What was measured is kept; the same call with `resume` continues it."
+_JOB_TOOLS = (
+    _as_tool("job_status", _STATUS, _OF_JOB, ["job"], changes=False),
+    _as_tool("cancel_job", _CANCEL, {"job": _OF_JOB["job"]}, ["job"], changes=True),
+)
+
+
+class KitServer:
+    """The tools, and the jobs that they started."""
+
+    def __init__(self, root: Root, program: click.Command, *, read_only: bool = False) -> None:
+        self.root, self.jobs = root, Jobs(root.folder)
+        self._commands = {tool.name: tool.of(program) for tool in (READING if read_only else READING + JOBS)}
+        self._tools = {tool.name: tool for tool in (*map(_described, self._commands.values()), *_JOB_TOOLS)}
+        self.sdk = Server[Any](
             "sme2prof",
             version=__version__,
             title="SME2 ExecuTorch Profiling Kit",
             instructions=_INSTRUCTIONS.format(root=root.folder),
-            tools=tools,
-            log_level="WARNING",
+            on_list_tools=self._list,
+            on_call_tool=self._call,
         )
-        self._root = root
-        self._arguments = {made.name: made.fn_metadata.arg_model for made in tools}
-        for name, (kind, about) in _FILES.items():
-            uri = f"{_PLACE}{{+run}}/{name}"
-            self.resource(uri, name=name, description=about, mime_type=kind)(_reader(root, name))
-        for title, prompt in _PROMPTS.items():
-            self.prompt(title=title)(prompt)
 
-    async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> types.CallToolResult:
+    async def _list(self, _: Client, _page: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(self._tools.values()))
+
+    async def _call(self, client: Client, asked: types.CallToolRequestParams) -> types.CallToolResult:
         """The answer, structured and as text for clients that cannot read structure; or what is wrong."""
         try:
-            found = await super().call_tool(name, arguments, context)
-        except ToolError as failure:
-            return _refused(self._wrong(name, failure.__cause__))
-        assert isinstance(found, types.CallToolResult)
-        content = _rounded(found.structured_content)
+            content = (await self._answer(client, asked.name, asked.arguments or {})).model_dump()
+        except ProfilingError as problem:
+            text = f"error: {printable(' '.join(str(problem).split()))}"
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
-    def _wrong(self, name: str, problem: BaseException | None) -> str:
-        about = self._about.get(name)
-        if about is None:
-            hint = did_you_mean(name, self._about) or f"there are {', '.join(self._about)}"
-            return f"there is no tool '{name}'; {hint}"
-        if isinstance(problem, ValidationError) and problem.title == self._arguments[name].__name__:
-            known = list(self._arguments[name].model_fields)
-            said = "; ".join(_wrong_argument(known, error) for error in problem.errors()[:5])
-            return f"{said}; {name} takes {', '.join(known) or 'no arguments'}"
-        if isinstance(problem, ProfilingError):
-            said = str(problem)
-            # A wrong argument needs no other tool, except for names of runs, which another tool lists.
-            asked_wrongly = isinstance(problem, InputError) and not about.read_only
-            known_already = asked_wrongly or not about.on_error or "tool `" in said
-            return said if known_already else f"{_ended(said)} Next: {about.on_error}"
-        log("".join(traceback.format_exception(problem)))
-        return f"unexpected {type(problem).__name__}: {problem}; tell the user that this is a bug of the kit"
-
-    async def get_prompt(
-        self,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        context: Context[Any, Any] | None = None,
-    ) -> types.GetPromptResult | types.InputRequiredResult:
+    async def _answer(self, client: Client, name: str, given: Json) -> Answer:
+        if name not in self._tools:
+            hint = did_you_mean(name, self._tools) or f"there are {', '.join(self._tools)}"
+            raise InputError(f"there is no tool '{name}'", hint)
+        if wrong := list(Draft202012Validator(self._tools[name].input_schema).iter_errors(given)):
+            problems = "; ".join(f"{error.json_path}: {error.message[:200]}" for error in wrong[:3])
+            raise InputError(problems, f"correct the arguments of {name}")
+        tool = self._commands.get(name)
+        own = {key: value for key, value in given.items() if tool and key in tool.parameters}
+        wish = Wish.model_validate({key: value for key, value in given.items() if key not in own})
+        if tool is None:
+            job = self.jobs.get(given["job"])
+            if name == "cancel_job":
+                job.cancel()
+            await _follow(client, job, wish.wait_s)
+            return _answer_of(job, self._commands[job.tool], wish)
+        words = await anyio.to_thread.run_sync(tool.command_line, own, self.root)
+        job = self.jobs.start(name, words, wish.time_limit_s, alone=tool in JOBS)
         try:
-            return await super().get_prompt(name, arguments, context)
-        except ValueError as problem:
-            raise MCPError(code=types.INVALID_PARAMS, message=str(problem)) from problem
-
-    async def list_resources(self) -> list[types.Resource]:
-        return await anyio.to_thread.run_sync(self._run_files)
-
-    def _run_files(self) -> list[types.Resource]:
-        paths = (run / name for run in self._root.listing(".")[:_MOST_RUNS] for name in _FILES)
-        return [
-            types.Resource(
-                uri=f"{_PLACE}{quote(self._root.shown(path))}",
-                name=self._root.shown(path),
-                description=_FILES[path.name][1],
-                mime_type=_FILES[path.name][0],
-                size=path.stat().st_size,
-            )
-            for path in paths
-            if is_regular(path)
-        ]
+            await _follow(client, job, wish.wait_s)
+        except BaseException:  # the client takes its call back, and never learns the id
+            job.cancel()
+            raise
+        return _answer_of(job, tool, wish)
 
 
-def serve(root: Root, *, read_only: bool = False, ssh_hosts: Sequence[str] = ()) -> None:
-    """Answer one client on stdin and stdout until it disconnects."""
-    os.chdir(root.folder)  # relative paths in a run's files start here, as on the command line
-    anyio.run(_serve, KitServer(root, read_only=read_only, ssh_hosts=ssh_hosts))
+async def _follow(client: Client, job: Job, wait_s: float) -> None:
+    """Wait for a job, and report each new stage; after silence the same again, as a sign of life."""
+    until, reported, stage = time.monotonic() + wait_s, 0.0, ""
+    while not job.finished.is_set() and time.monotonic() < until:
+        if job.stage != stage or time.monotonic() - reported >= _SILENCE_S:
+            reported, stage = time.monotonic(), job.stage
+            await client.session.report_progress(round(reported - job.began, 3), None, stage)
+        await anyio.sleep(_LOOK_EVERY_S)
+
+
+def _answer_of(job: Job, tool: Tool, wish: Wish) -> Answer:
+    """The state of a job, with the parts of its answer that are asked for, or the usual ones."""
+    if job.state == "failed":
+        errors = [line.removeprefix("error: ") for line in job.messages if line.startswith("error: ")]
+        problem = " ".join(errors or list(job.messages)[-3:])
+        raise RunError(problem or f"{job.tool} ended with {job.child.returncode} and no answer")
+    answer = Answer(
+        job=job.id,
+        state=job.state,
+        command=printable(f"sme2prof {' '.join(job.words)}"),
+        stage=job.stage,
+        seconds=round(time.monotonic() - job.began, 1),
+        exit_code=job.child.returncode,
+        messages=list(job.messages),
+    )
+    if job.state != "done" or (facts := job.facts()) is None:
+        return answer
+    parts = wish.part or [key for key in tool.parts if key in facts] or list(facts)
+    chosen = {part: _part(facts, part) for part in parts}
+    for part in wish.part:
+        if isinstance(chosen[part], list):
+            chosen[part] = _sorted(chosen[part], wish.sort_by)[wish.first :]
+    shown, cut = _bounded(chosen, wish.limit)
+    others = [key for key in facts if key not in {part.partition(".")[0] for part in parts}]
+    return answer.model_copy(update={"answer": shown, "cut": cut, "other_parts": others})
+
+
+def _part(facts: Json, name: str) -> Any:
+    value: Any = facts
+    for step in name.split("."):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            known = ", ".join(value) if isinstance(value, dict) else "only numbers of items, if it is a list"
+            raise InputError(f"the answer has no part {name}", f"in place of {step} there are: {known}")
+    return value
+
+
+def _sorted(items: list[Any], key: str) -> list[Any]:
+    try:
+        return sorted(items, key=lambda item: item[key] or 0, reverse=True) if key else items
+    except (LookupError, TypeError) as problem:
+        raise InputError(f"the items cannot be sorted by {key}", "give a key with numbers") from problem
+
+
+def _bounded(content: Json, limit: int) -> tuple[Json, list[str]]:
+    """The content with lists of at most `limit` items, or fewer so that it fits; and what was cut."""
+    cuts: list[str] = []
+    shown = _cut(content, limit, "", cuts)
+    if len(json.dumps(shown, ensure_ascii=False)) <= _MOST_TEXT:
+        more = [f"{len(cuts) - _MOST_CUTS} more lists"] if len(cuts) > _MOST_CUTS else []
+        return shown, cuts[:_MOST_CUTS] + more
+    if limit == 0:
+        raise InputError("the answer is too large", "ask for fewer or smaller parts with `part`")
+    return _bounded(content, limit // 2)
+
+
+def _cut(value: Any, limit: int, name: str, cuts: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut(inside, limit, f"{name}.{key}".lstrip("."), cuts) for key, inside in value.items()}
+    if not isinstance(value, list) or (len(value) <= _SHAPE and all(isinstance(size, int) for size in value)):
+        return value
+    if len(value) > limit:
+        cuts.append(f"{name}: {limit} of {len(value)} items")
+    return [_cut(item, limit, f"{name}.{number}", cuts) for number, item in enumerate(value[:limit])]
+
+
+def serve(root: Root, program: click.Command, *, read_only: bool = False) -> None:
+    """Answer one client on stdin and stdout until it disconnects; then end its jobs."""
+    anyio.run(_serve, KitServer(root, program, read_only=read_only))
 
 
 async def _serve(server: KitServer) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_leave_when_told)
+        tasks.start_soon(_end_on_signal, server.jobs)
         # While it serves, the process's stdout is redirected to stderr, so that no print reaches the client.
-        await server.run_stdio_async()
+        async with stdio_server() as (read, write):
+            await server.sdk.run(read, write, server.sdk.create_initialization_options())
+        await anyio.to_thread.run_sync(server.jobs.end_all)
         tasks.cancel_scope.cancel()
 
 
-async def _leave_when_told() -> None:
-    """Exit at once: the thread that waits for stdin would delay an orderly end. A running job sees its own
-    stdin end, and ends in order."""
+async def _end_on_signal(jobs: Jobs) -> None:
+    """Exit soon: the thread that waits for stdin would delay an orderly end."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:
+            await anyio.to_thread.run_sync(jobs.end_all, _AFTER_SIGNAL_S)
             os._exit(128 + number)
-
-
-class _Lean(GenerateJsonSchema):
-    """No titles that repeat field names: a model reads the whole schema."""
-
-    def field_title_should_be_set(self, schema: object) -> bool:
-        del schema
-        return False
-
-
-def _described(method: Any) -> Tool:
-    about: About = method.about
-    made = Tool.from_function(
-        method,
-        title=about.title,
-        description=" ".join(method.__doc__.split()),
-        annotations=types.ToolAnnotations(
-            title=about.title,
-            read_only_hint=about.read_only,
-            destructive_hint=not about.read_only,
-            idempotent_hint=about.read_only or method.__name__ == "export",
-            open_world_hint=not about.read_only,  # example models and emulators may be fetched
-        ),
-    )
-    facts = made.fn_metadata
-    # Refuse unknown arguments: a misspelt one must not be dropped.
-    facts.arg_model = type(
-        facts.arg_model.__name__, (facts.arg_model,), {"model_config": {"extra": "forbid"}}
-    )
-    made.parameters = facts.arg_model.model_json_schema(schema_generator=_Lean)
-    answer = TypeAdapter(facts.output_model)
-    facts.output_schema = answer.json_schema(schema_generator=_Lean, mode="serialization")
-    return made
-
-
-def _reader(root: Root, name: str) -> Any:
-    def read(run: str) -> str:
-        try:
-            path = root.place(f"{root.run_dir(run)}/{name}")
-            if not is_regular(path):
-                raise InputError(f"{root.shown(path)} is not a file", "`runs` lists the runs")
-            if (found := path.stat().st_size) > _MOST_BYTES:
-                raise InputError(
-                    f"{name} has {size(found)}, which is too large to read at once",
-                    "`summary`, `top_operators` and `advice` answer from the same facts",
-                )
-            return read_text(path, _MOST_BYTES)
-        except ProfilingError as problem:
-            raise ResourceNotFoundError(str(problem)) from problem
-
-    return read
-
-
-def _wrong_argument(known: list[str], error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"] if not str(part).startswith(("literal", "tuple[")))
-    if error["type"] == "extra_forbidden":
-        hint = did_you_mean(where, known)
-        return f"there is no argument '{where}'{f', {hint}' if hint else ''}"
-    if error["type"] == "missing":
-        return f"'{where}' is missing"
-    return f"'{where}' cannot be {json.dumps(error['input'], default=str)[:80]}: {error['msg'].lower()}"
-
-
-def _refused(said: str) -> types.CallToolResult:
-    text = f"error: {_ended(printable(' '.join(said.split())))}"
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "?")) else f"{sentence}."
-
-
-def _rounded(value: Any) -> Any:
-    """Round every float inside `value` to six digits."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(inside) for key, inside in value.items()}
-    return [_rounded(inside) for inside in value] if isinstance(value, list) else value
-
-
-# Prompts: which tools to call in which order, and what may be claimed from the answers.
-
-_HONEST = (
-    "Quote times with their unit and speedups with their interval. Call a projection a projection. Say "
-    "that SME2 ran only if kernel evidence proves it, and say what was not tested."
-)
-
-
-def where_does_the_time_go(
-    run: Annotated[str, Field(description="Run directory relative to the root")],
-) -> str:
-    """Explain a run: the largest parts, the operators behind them, what to change."""
-    return (
-        f"Explain the run {run}. Call `summary`, then `top_operators` with limit 10, then `advice`. Say in "
-        "a few sentences where the time goes, which source lines create the longest operators, what to "
-        f"change first, and how much that could save at most. {_HONEST}"
-    )
-
-
-def what_would_sme2_bring(
-    model: Annotated[
-        str, Field(description="A name from `models`, path/file.py:factory or path/program.pte")
-    ],
-) -> str:
-    """Profile a model and say what SME2 changes, or could change."""
-    return (
-        f"Find out what SME2 changes for {model}. Call `doctor`, then `profile` with dtype fp16 (no dtype "
-        "for a .pte), then `summary`, `kernel_evidence` and `headroom` of its run. Say what was measured, "
-        f"what the kernels prove, what is projected, and what the bottleneck is then. {_HONEST}"
-    )
-
-
-def what_changed(
-    before: Annotated[str, Field(description="Run directory before the change")],
-    after: Annotated[str, Field(description="Run directory after it")],
-) -> str:
-    """Compare two runs and explain the difference."""
-    return (
-        f"Compare {before} with {after}: call `compare`, and if something is slower, `advice` of {after}. "
-        "Say whether the change is significant, which categories and operators changed, and what else "
-        f"differs. {_HONEST}"
-    )
-
-
-_PROMPTS: dict[str, Callable[..., str]] = {
-    "Where does the time go?": where_does_the_time_go,
-    "What does SME2 change?": what_would_sme2_bring,
-    "What changed between two runs?": what_changed,
-}
