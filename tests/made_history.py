@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.store.data_files import Index, batch_of, write_index, write_table
 from model_profiling.store.store import Store
-from model_profiling.store.tables import TABLES, Row, Value
+from model_profiling.store.tables import IN_DATABASE, TABLES
+
+Value = object
+Row = dict[str, Value]
 
 BEGIN = datetime(2026, 3, 2, 4, tzinfo=timezone.utc)
-_KINDS: dict[str, Value] = {"text": "", "texts": [], "numbers": []}
+_KINDS: dict[str, Value] = {"text": "", "texts": [], "record": []}
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ def made_store(folder: Path, series: Sequence[Made], seed: int = 1) -> Store:
             about |= made.newer.get(place, {})
             name = f"{number:02}{place:04}".ljust(32, "a")
             at = BEGIN + timedelta(days=place, minutes=number)
-            moment = round(at.timestamp() * 1e6)
+            moment = at.replace(tzinfo=None)
             commit = sha256(b"%d" % place).hexdigest()[:40]
-            told = {"run_id": name, "measured_at": moment, "added_at": moment, "commit": commit, **about}
-            rows["runs"].append(_row("runs", {"name": f"toy_cnn/{place}", "begun": name, **told}))
+            told = {"run_id": name, "measured_at": moment, "added_at": moment, "commit_hash": commit, **about}
+            own = {"name": f"toy_cnn/{place}", "processes": 1, "tags": {}}
+            rows["runs"].append(_row("runs", own | told))
             median = level * float(np.exp(made.noise * chance.normal())) if made.times == "hardware" else None
             about_it: dict[str, Value] = {
                 "run_id": name, "experiment": made.experiment, "threads": made.threads, "times": made.times,
@@ -66,15 +69,13 @@ def made_store(folder: Path, series: Sequence[Made], seed: int = 1) -> Store:
             if median:
                 about_it |= {"low_ms": median * 0.995, "high_ms": median * 1.005}
             rows["experiments"].append(_row("experiments", about_it))
-    files = tuple(
-        write_table(store.root, name, "2026-03", [batch_of(TABLES[name], told, "made up")])
-        for name, told in rows.items()
-    )
-    write_index(store.root, Index(), Index(files=files))
+    with store.database.writing() as connection:
+        for name, told in rows.items():
+            connection.execute(IN_DATABASE[name].insert(), told)
     return store
 
 
 def _row(table: str, values: dict[str, Value]) -> Row:
     columns = TABLES[table].columns
     assert not set(values) - {column.name for column in columns}
-    return tuple(values.get(column.name, _KINDS.get(column.kind)) for column in columns)
+    return {column.name: values.get(column.name, _KINDS.get(column.kind)) for column in columns}

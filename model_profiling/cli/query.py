@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from model_profiling.core.formatting import MISSING, did_you_mean, plural
 
 if TYPE_CHECKING:
     from model_profiling.report.history import History
-    from model_profiling.store.query import Answer, Limits, Plain
+    from model_profiling.store.store import Answer
 
 
 _PRINTED, _IN_JSON = 100, 100_000
@@ -24,7 +25,7 @@ _WIDEST = 60
 
 @frame.command(
     "query",
-    example="""sme2prof query "FROM latest_latencies ORDER BY model, median_ms"
+    example="""sme2prof query "SELECT * FROM latest_latencies ORDER BY model, median_ms"
     sme2prof query "SELECT model, dtype, ratio, low, high FROM sme2_gains" --csv gains.csv
     sme2prof query --views operator_times""",
     facts=True,
@@ -35,11 +36,10 @@ _WIDEST = 60
 @click.option(
     "--rows",
     type=frame.IntRange(1),
-    show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in files",
+    show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in a file",
     help="The most rows.",
 )
 @click.option("--csv", "csv_file", type=frame.FILE, help="Write all rows to this CSV file.")
-@click.option("--parquet", "parquet_file", type=frame.FILE, help="Write all rows to this Parquet file.")
 @click.option(
     "--time-limit",
     "seconds",
@@ -52,7 +52,7 @@ _WIDEST = 60
 @click.option(
     "--memory",
     "megabytes",
-    type=frame.IntRange(64, 1 << 20),
+    type=frame.IntRange(16, 1 << 20),
     default=1024,
     show_default=True,
     metavar="MB",
@@ -65,139 +65,116 @@ def query_command(
     views: bool,
     rows: int | None,
     csv_file: Path | None,
-    parquet_file: Path | None,
     seconds: float,
     megabytes: int,
     as_json: bool,
 ) -> None:
-    """Query a store of runs in SQL: one SELECT in DuckDB's dialect, or - to read it from standard input.
+    """Query a store of runs: one SELECT in the SQL of its database, or - to read it from standard input.
 
-    A query only reads the store: it cannot write, and cannot open other files. --views lists the tables and
-    views, such as latencies, operator_times and kernels_seen. Without SQL, `sme2prof store list` lists the
-    runs and `sme2prof history` shows one model.
+    A query only reads the store. --views lists the tables and views, such as latencies, operator_times and
+    kernels_seen. Without SQL, `sme2prof store list` lists the runs and `sme2prof history` shows one model.
     """
-    from model_profiling.core.hints import needed
-    from model_profiling.store.query import Limits
-    from model_profiling.store.tables import only_arrow
+    from model_profiling.store.database import Limits
+    from model_profiling.store.store import Store
 
     if views:
-        _tell_views(sql, as_json=as_json)
+        _list_views(sql, as_json=as_json)
         return
     if sql is None:
         raise click.UsageError("Missing argument 'SQL'; --views lists the tables and views")
-    if as_json + (csv_file is not None) + (parquet_file is not None) > 1:
-        raise click.UsageError("give only one of --csv, --parquet and --json")
+    if as_json and csv_file is not None:
+        raise click.UsageError("give only one of --csv and --json")
     if sql == "-":
         try:
             sql = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as problem:
             raise InputError("standard input is not UTF-8", "give SQL as text") from problem
-    with only_arrow():
-        needed("pyarrow", "store")
-    limits = Limits(rows=rows, seconds=seconds, memory=megabytes << 20)
-    if csv_file or parquet_file:
-        _write(store, sql, limits, csv_file=csv_file, parquet_file=parquet_file)
+    most = rows or (None if csv_file else _IN_JSON if as_json else _PRINTED)
+    answer = Store.open(store).query(sql, Limits(rows=most, seconds=seconds, memory=megabytes << 20))
+    if csv_file is not None:
+        _write_csv(csv_file, answer)
+    elif as_json:
+        if answer.more:
+            frame.warn(f"only the first {plural(len(answer), 'row')}: --rows N gives more")
+        facts = {"columns": answer.columns, "rows": list(answer), "more": answer.more}
+        frame.facts({"schema_version": 1, **facts})
     else:
-        _tell(store, sql, limits, as_json=as_json)
-
-
-def _write(
-    store: str | None, sql: str, limits: Limits, *, csv_file: Path | None, parquet_file: Path | None
-) -> None:
-    from model_profiling.store.query import open_answer, write_csv, write_parquet
-    from model_profiling.store.store import Store
-
-    path, write = (csv_file, write_csv) if csv_file else (parquet_file, write_parquet)
-    assert path is not None
-    with open_answer(Store.open(store), sql, limits=limits) as coming:
-        written = write(path, coming)
-    frame.say_wrote(path, f" ({plural(written, 'row')}{', of more' if coming.more else ''})")
-
-
-def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None:
-    from dataclasses import replace
-
-    from model_profiling.store.query import json_value
-    from model_profiling.store.store import Store
-
-    limits = replace(limits, rows=limits.rows or (_IN_JSON if as_json else _PRINTED))
-    answer = Store.open(store).query(sql, limits=limits)
-    if not as_json:
         _print(answer)
-        return
-    if answer.more:
-        frame.warn(f"only the first {plural(len(answer), 'row')}: --rows N gives more")
-    frame.facts(
-        {
-            "schema_version": 1,
-            "columns": [
-                {"name": name, "type": kind} for name, kind in zip(answer.columns, answer.types, strict=True)
-            ],
-            "rows": [{name: json_value(value) for name, value in row.items()} for row in answer],
-            "more": answer.more,
-        }
-    )
+
+
+def _write_csv(path: Path, answer: Answer) -> None:
+    """Nulls are empty cells, lists are JSON."""
+    from model_profiling.core import files
+    from model_profiling.core.records import csv_line
+
+    lines = [answer.columns, *(tuple(map(_cell, row)) for row in answer.rows)]
+    with files.writing_to(path) as stream:
+        stream.write(files.encoded("".join(f"{csv_line(line)}\n" for line in lines)))
+    frame.say_wrote(path, f" ({plural(len(answer), 'row')}{', of more' if answer.more else ''})")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _print(answer: Answer) -> None:
     from model_profiling.report.document import make_table
     from model_profiling.report.text import render_terminal
 
-    rows = answer.rows
-    numbers = [place for place in range(len(answer.columns)) if any(_is_number(row[place]) for row in rows)]
-    shown = [[_shown(value) for value in row] for row in rows]
+    numbers = [
+        place
+        for place in range(len(answer.columns))
+        if any(isinstance(row[place], int | float) for row in answer.rows)
+    ]
+    shown = [[_shown(value) for value in row] for row in answer.rows]
     frame.say(render_terminal([make_table(answer.columns, shown, numbers)]))
     cut = any(cell.endswith("...") for row in shown for cell in row)
-    whole = "--csv FILE writes all, and whole cells" if cut else "--csv FILE writes all"
+    whole = "; --csv FILE writes whole cells" if cut else ""
     if answer.more:
-        frame.say(f"the first {plural(len(rows), 'row')}; --rows N shows more, {whole}")
+        frame.say(f"the first {plural(len(shown), 'row')}; --rows N shows more, --csv FILE writes all{whole}")
     else:
-        frame.say(plural(len(rows), "row") + ("; --csv FILE writes whole cells" if cut else ""))
+        frame.say(f"{plural(len(shown), 'row')}{whole}")
 
 
-def _is_number(value: Plain) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shown(value: Plain) -> str:
-    from model_profiling.store.query import cell
-
+def _shown(value: Any) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(cell(value))
+    text = str(_cell(value))
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _tell_views(name: str | None, *, as_json: bool) -> None:
+def _list_views(name: str | None, *, as_json: bool) -> None:
     from model_profiling.store.tables import TABLES_AND_VIEWS, View
 
     if name is not None and name not in TABLES_AND_VIEWS:
         hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"
         raise InputError(f"there is no table or view '{name}'", hint)
-    named = [found for found in TABLES_AND_VIEWS.values() if name in (None, found.name)]
+    chosen = [table for table in TABLES_AND_VIEWS.values() if name in (None, table.name)]
     if as_json:
-        told = [
+        tables = [
             {
-                "name": found.name,
-                "kind": "view" if isinstance(found, View) else "table",
-                "meaning": found.meaning,
+                "name": table.name,
+                "kind": "view" if isinstance(table, View) else "table",
+                "meaning": table.meaning,
                 "columns": [
                     {"name": column.name, "type": column.sql_type, "meaning": column.meaning}
-                    for column in found.columns
+                    for column in table.columns
                 ],
             }
-            for found in named
+            for table in chosen
         ]
-        frame.facts({"schema_version": 1, "tables": told})
+        frame.facts({"schema_version": 1, "tables": tables})
         return
-    for found in named:
-        frame.say(f"{found.name}: {found.meaning}")
+    for table in chosen:
+        frame.say(f"{table.name}: {table.meaning}")
         if name is None:
-            frame.say(f"  {', '.join(found.names)}")
+            frame.say(f"  {', '.join(table.names)}")
         else:
-            rows = [(column.name, column.sql_type, column.meaning) for column in found.columns]
+            rows = [(column.name, column.sql_type, column.meaning) for column in table.columns]
             frame.table(("COLUMN", "TYPE", "MEANING"), rows)
     if name is None:
         frame.say("sme2prof query --views NAME explains the columns of one")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from model_profiling.core.formatting import plural
@@ -13,8 +14,7 @@ from model_profiling.mcp_server.answers import Answer, Chosen, Cuts, Number, ans
 from model_profiling.mcp_server.confinement import Root
 from model_profiling.mcp_server.tools import arg, limit, tool
 from model_profiling.report.history import HistorySeries, history_facts, series_sentences, series_title
-from model_profiling.store.confined import ask_confined
-from model_profiling.store.query import Limits, Plain, json_value
+from model_profiling.store.database import Limits
 from model_profiling.store.store import Store
 from model_profiling.store.tables import TABLES_AND_VIEWS, View
 from model_profiling.workflow.history import HistoryQuestion, load_history
@@ -26,7 +26,7 @@ _LONGEST_CELL, _MOST_TEXT = 500, 40_000
 
 class StoreColumn(Chosen):
     name: str
-    type: str = fact("DuckDB's name of the type.", "sql_type")
+    type: str = fact("The type; empty in an answer.", "sql_type")
     meaning: str = fact("The meaning of a column of the store; empty in an answer.", default="")
 
 
@@ -86,7 +86,7 @@ class HistoryAnswer(Answer):
     without_latency: list[str] = fact("Runs that are in no series, and why.")
 
 
-StorePath = Annotated[str, arg("The store's folder, relative to the root, as `sme2prof store add` made it.")]
+StorePath = Annotated[str, arg("The store's file, relative to the root, as `sme2prof store add` made it.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,18 @@ class StoreTools:
     @tool("Query a store of runs", on_error="`query_store` without `sql` lists tables and columns")
     def query_store(
         self,
-        store: StorePath = "sme2prof_store",
+        store: StorePath = "sme2prof.db",
         sql: Annotated[
             str | None,
             arg(
-                "One SELECT in DuckDB's SQL; it can only read the store. Without it, the answer lists the "
+                "One SELECT in SQLite's SQL; it can only read the store. Without it, the answer lists the "
                 "tables and views with the meaning of their columns.",
                 max_length=20_000,
                 examples=[
                     "SELECT model, dtype, device, experiment, median_ms, low_ms, high_ms FROM "
                     "latest_latencies",
-                    "SELECT name, ms, pct_of_e2e, source_line FROM operator_times "
-                    "WHERE model = 'toy_cnn' AND place <= 5",
+                    "SELECT name, ms, share, source FROM operator_times "
+                    "WHERE model = 'toy_cnn' AND place <= 5 AND age = 1",
                 ],
             ),
         ] = None,
@@ -117,7 +117,7 @@ class StoreTools:
         or kernels changed, what failed. Without `sql` it lists the tables and views with their columns: start
         with that. It only reads; a query is stopped after 20 s. For one run use `summary`."""
         opened = Store.open(self.root.place(store))
-        name = self.root.shown(opened.root)
+        name = self.root.shown(Path(opened.address))
         if sql is None:
             tables = [
                 {
@@ -133,16 +133,14 @@ class StoreTools:
                 "sme2_gains, operator_times or kernels_seen"
             )
             return answer(StoreAnswer, store=name, columns=[], rows=[], tables=tables, next=begin)
-        found = ask_confined(opened, sql, Limits(rows=limit, seconds=_SECONDS, memory=_MEMORY))
-        rows = [[_short(json_value(value)) for value in row] for row in found.rows]
+        found = opened.query(sql, Limits(rows=limit, seconds=_SECONDS, memory=_MEMORY))
+        rows = [[_short(value) for value in row] for row in found.rows]
         cuts = Cuts(said=[f"there are more than {limit} rows; give a larger `limit`"] if found.more else [])
         shown = cuts.cut(rows, _fitting(rows), "rows", "they are too long: select fewer columns")
         return answer(
             StoreAnswer,
             store=name,
-            columns=[
-                {"name": name, "type": kind} for name, kind in zip(found.columns, found.types, strict=True)
-            ],
+            columns=[{"name": name, "sql_type": ""} for name in found.columns],
             rows=shown,
             tables=[],
             left_out=". ".join(cuts.said) or None,
@@ -151,13 +149,13 @@ class StoreTools:
 
     @tool(
         "A model's latency over time",
-        on_error="`query_store` with `FROM programs` lists the models of a store",
+        on_error="`query_store` with `SELECT * FROM programs` lists the models of a store",
     )
     def history(
         self,
         *,
         model: Annotated[str, arg("The model's name in the store.", examples=["toy_cnn"])],
-        store: StorePath = "sme2prof_store",
+        store: StorePath = "sme2prof.db",
         dtype: Annotated[str | None, arg("Only this number format.")] = None,
         backend: Annotated[str | None, arg("Only this backend.")] = None,
         device: Annotated[
@@ -184,7 +182,7 @@ class StoreTools:
         found = load_history(opened, question)
         facts: dict[str, Any] = history_facts(found)
         facts["series"] = list(map(_series, found.series, facts["series"]))
-        facts["store"] = self.root.shown(opened.root)
+        facts["store"] = self.root.shown(Path(opened.address))
         facts["without_latency"] = [f"{plural(each.runs, 'run')}: {each.reason}" for each in found.left_out]
         facts["next"] = (
             "`also_changed` may be the cause rather than the model; `compare` two of the runs to see which "
@@ -199,12 +197,12 @@ def _series(found: HistorySeries, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, "name": series_title(found.key), "changes": newest, "said": series_sentences(found)}
 
 
-def _short(value: Plain) -> Plain:
+def _short(value: object) -> object:
     text = value if isinstance(value, str) else json.dumps(value)
     return value if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}..."
 
 
-def _fitting(rows: list[list[Plain]]) -> int:
+def _fitting(rows: list[list[object]]) -> int:
     """How many of the rows fit into `_MOST_TEXT`."""
     left = _MOST_TEXT
     for number, row in enumerate(rows):

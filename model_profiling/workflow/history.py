@@ -25,8 +25,6 @@ from model_profiling.report.history import (
 from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
 from model_profiling.run import Times, names
 from model_profiling.run.times import marked
-from model_profiling.store.connection import rows_of
-from model_profiling.store.places import Places, is_remote, store_command
 from model_profiling.store.store import Store
 
 # Histories: the runs of a model, series by series, and what changed between them.
@@ -36,19 +34,18 @@ _POINT = tuple(field.name for field in fields(HistoryPoint) if field.name != "at
 _TEXTS = [
     field.name
     for field in (*fields(SeriesKey), *fields(HistoryPoint))
-    if field.type == "str" and field.name not in ("run_id", "experiment")
+    if field.type == "str" and field.name not in ("run_id", "experiment", "commit", "report")
 ]
 """What is known of a series and of a point is said by their records; these are the columns of a run."""
 _ROWS = f"""
-    SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, is_arm, e.experiment, e.threads,
-           e.tokens, coalesce(r.method, '') AS method, coalesce(r.inputs, '') AS inputs,
-           coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed,
-           CASE WHEN e.median_ms > 0 AND isfinite(e.median_ms) THEN e.median_ms END AS median_ms,
-           CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.low_ms END AS low_ms,
-           CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.high_ms END AS high_ms,
+    SELECT r.run_id, coalesce(r.measured_at, r.added_at) AS moment_at, dirty, is_arm, e.experiment, e.threads,
+           t.tokens, coalesce(r.method, '') AS method, coalesce(r.inputs, '') AS inputs,
+           coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed, e.median_ms,
+           e.low_ms, e.high_ms, commit_hash, '' AS report,
            {", ".join(f"coalesce(r.{name}, '') AS {name}" for name in _TEXTS)}
-    FROM runs r JOIN experiments e USING (run_id)
-    WHERE r.model = coalesce(?, r.model) ORDER BY moment, run_id
+    FROM runs r JOIN experiments e ON e.run_id = r.run_id
+    LEFT JOIN tokens t ON t.run_id = r.run_id AND t.experiment = e.experiment AND t.threads = e.threads
+    WHERE r.model = coalesce(:model, r.model) ORDER BY moment_at, r.run_id
 """  # noqa: S608  names of our own
 
 Row = Mapping[str, Any]
@@ -72,10 +69,10 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     """Return the latencies of a model over all matching runs, one history per series. A series never mixes
     devices, formats, experiments or thread counts. Runs before `since` are ignored. A model without runs of
     its own name stands for all its methods and inputs."""
-    rows: list[Row] = list(store.rows(_ROWS, [question.model]))
+    rows: list[Row] = list(_rows(store, question.model))
     rows = rows or [
         row
-        for row in store.rows(_ROWS, [None])
+        for row in _rows(store)
         if row["model"] == names.with_method(question.model, row["method"], row["inputs"])
     ]
     if not rows:
@@ -87,6 +84,10 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     return History(question.model, tuple(series), tuple(_left_out(asked)))
 
 
+def _rows(store: Store, model: str | None = None) -> list[dict[str, Any]]:
+    return [{**row, "commit": row["commit_hash"]} for row in store.rows(_ROWS, model=model)]
+
+
 def _fits(row: Row, question: HistoryQuestion) -> bool:
     exact = ("dtype", "backend", "experiment", "threads")
     if any(getattr(question, name) not in (None, row[name]) for name in exact):
@@ -94,7 +95,7 @@ def _fits(row: Row, question: HistoryQuestion) -> bool:
     device = question.device
     if device is not None and device != row["device"] and device.lower() not in row["device_name"].lower():
         return False
-    return question.since is None or row["moment"] >= question.since
+    return question.since is None or row["moment_at"] >= question.since
 
 
 def _series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
@@ -104,7 +105,7 @@ def _series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
         if row["median_ms"] is None or row["failed"]:
             continue
         key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": words[row["device"]]})
-        found[key].append(HistoryPoint(at=row["moment"], **{name: row[name] for name in _POINT}))
+        found[key].append(HistoryPoint(at=row["moment_at"], **{name: row[name] for name in _POINT}))
     return [make_series(key, points) for key, points in found.items()]
 
 
@@ -131,9 +132,7 @@ def _reason(row: Row) -> str:
 def _no_such_model(store: Store, model: str) -> InputError:
     known = [row["model"] for row in store.rows("SELECT DISTINCT model FROM runs ORDER BY model")]
     if not known:
-        return InputError(
-            f"{store.address} holds no runs", f"add some: {store_command('add RUN_DIR', store.address)}"
-        )
+        return InputError(f"{store.address} holds no runs", f"add some: {store.command('add RUN_DIR')}")
     return InputError(
         f"{store.address} holds no run of '{model}'",
         did_you_mean(model, known) or f"it has {listing(_some(known))}",
@@ -149,7 +148,7 @@ def _nothing_fits(rows: Iterable[Row], question: HistoryQuestion) -> InputError:
             continue
         alone = HistoryQuestion(model=question.model, **{name: value})
         if not any(_fits(row, alone) for row in rows):
-            there = sorted({str(row["moment" if name == "since" else name]) for row in rows})
+            there = sorted({str(row["moment_at" if name == "since" else name]) for row in rows})
             cure = (
                 f"the newest is of {there[-1][:10]}" if name == "since" else f"known: {listing(_some(there))}"
             )
@@ -166,52 +165,37 @@ def _some(words: list[str], most: int = 8) -> list[str]:
 # The page of a store: runs, their latencies over time, and where these changed.
 
 _INDEX_TEXTS = (
-    "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "run_dir",
-    "run_dir_from_store",
+    "model", "dtype", "backend", "device", "device_name", "times", "state", "commit_hash", "branch",
+    "run_dir",
 )  # fmt: skip
 _RUNS = f"""
-    SELECT run_id, coalesce(measured_at, added_at) AS moment, measured_at, dirty, has_sme2, is_arm,
+    SELECT run_id, coalesce(measured_at, added_at) AS moment_at, dirty, has_sme2, is_arm, tags, kernels,
            {", ".join(f"coalesce({name}, '') AS {name}" for name in _INDEX_TEXTS)}
-    FROM runs ORDER BY moment, run_id"""  # noqa: S608  names of our own
-_TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
+    FROM runs ORDER BY moment_at, run_id"""  # noqa: S608  names of our own
 _SPOKEN_ORDER = """
     SELECT run_id, experiment, threads FROM experiments
-    ORDER BY run_id, sme2 IS NOT DISTINCT FROM false, len(disabled), threads, experiment"""
+    ORDER BY run_id, coalesce(sme2, TRUE) DESC, length(CAST(disabled AS TEXT)), threads, experiment"""
 """Order of series for display: SME2 on first, then fewest disabled features, then fewest threads."""
-_KERNELS = """
-    SELECT run_id,
-           bool_or(ran AND is_sme2 AND proven_by = 'run') AS here,
-           bool_or(ran AND is_sme2 AND proven_by = 'evidence') AS kept,
-           bool_or(ran AND is_sme) AS sme,
-           bool_or(ran AND sme2 IS NOT FALSE
-                   AND (library <> 'operator' OR (kernel_role = 'matmul' AND is_sme = false))) AS looked
-    FROM (SELECT k.run_id, k.is_sme2, k.is_sme, k.proven_by, k.library, k.role AS kernel_role, e.sme2,
-                 k.evidence = 'executed' AND k.role <> 'packing' AS ran
-          FROM kernels k LEFT JOIN experiments e USING (run_id, experiment, threads))
-    GROUP BY run_id"""
 
 
 def store_contents(store: Store, home: Path) -> StoreContents:
     """Return everything the page needs; links to reports are relative to `home`."""
-    with store.connection() as made:
-        runs, tags, spoken, kernels = (rows_of(made, sql) for sql in (_RUNS, _TAGS, _SPOKEN_ORDER, _KERNELS))
-    tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
-    proofs = {row["run_id"]: row for row in kernels}
+    runs, spoken = store.rows(_RUNS), store.rows(_SPOKEN_ORDER)
     named = _device_names(runs)
     found = [
         replace(series, key=replace(series.key, device_name=named[series.key.device]))
-        for series in sorted(_series(store.rows(_ROWS, [None])), key=_order)
+        for series in sorted(_series(_rows(store)), key=_order)
     ]
-    places, whole = Places(store.root), home.resolve()
+    whole = home.resolve()
     return StoreContents(
-        name=store.address.rstrip("/").rpartition("/")[2] if is_remote(store.address) else store.root.name,
+        name=Path(store.address).name,
         runs=tuple(
             _run(
                 row,
                 named[row["device"]],
-                tagged.get(row["run_id"], ()),
-                proofs.get(row["run_id"]),
-                _report(places.find(row["run_dir"], row["run_dir_from_store"], row["measured_at"]), whole),
+                tuple(sorted(row["tags"])),
+                _proof(row["kernels"]),
+                _report(Path(row["run_dir"]), whole),
             )
             for row in runs
         ),
@@ -240,14 +224,14 @@ def _run(row: Row, device: str, tags: tuple[str, ...], proof: Row | None, told: 
     report, why = told
     return StoredRun(
         id=row["run_id"],
-        at=row["moment"],
+        at=row["moment_at"],
         model=row["model"],
         format=f"{names.spoken_backend(row['backend'])} {row['dtype']}".strip(),
         device=device,
         times=_times(row),
         state=row["state"] or "unknown",
         kernels=_kernels(row, proof),
-        commit=f"{row['commit'][:SHORT_COMMIT]}{'+' if row['dirty'] else ''}" if row["commit"] else "",
+        commit=row["commit_hash"] and f"{row['commit_hash'][:SHORT_COMMIT]}{'+' if row['dirty'] else ''}",
         branch=row["branch"],
         tags=tags,
         report=report,
@@ -258,6 +242,21 @@ def _run(row: Row, device: str, tags: tuple[str, ...], proof: Row | None, told: 
 def _times(run: Row) -> Times:
     """Treat anything unknown as unknown, never as hardware."""
     return Times(run["times"]) if run["times"] in {each.value for each in Times} else Times.UNKNOWN
+
+
+def _proof(kernels: Sequence[Row]) -> Row | None:
+    ran = [kernel for kernel in kernels if kernel["evidence"] == "executed" and kernel["role"] != "packing"]
+    if not kernels:
+        return None
+    return {
+        "here": any(kernel["is_sme2"] and kernel["proven_by"] == "run" for kernel in ran),
+        "kept": any(kernel["is_sme2"] and kernel["proven_by"] == "evidence" for kernel in ran),
+        "sme": any(kernel["is_sme"] for kernel in ran),
+        "looked": any(
+            kernel["library"] != "operator" or (kernel["role"] == "matmul" and kernel["is_sme"] is False)
+            for kernel in ran
+        ),
+    }
 
 
 def _kernels(run: Row, proof: Row | None) -> Kernels:
@@ -273,8 +272,8 @@ def _kernels(run: Row, proof: Row | None) -> Kernels:
     return Kernels.NONE_RAN if run["has_sme2"] and proof["looked"] else Kernels.NOT_TESTED
 
 
-def _report(folder: Path | None, home: Path) -> tuple[str, str]:
-    if folder is None:
+def _report(folder: Path, home: Path) -> tuple[str, str]:
+    if not folder.is_dir():
         return "", "its run directory is missing"
     for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):
         if is_regular(folder / name):

@@ -19,8 +19,7 @@ from model_profiling.report.data import report_data
 from model_profiling.report.store_index import render_store
 from model_profiling.run import Run, names
 from model_profiling.run.folders import runs_in
-from model_profiling.store.places import is_remote
-from model_profiling.store.store import Store, is_store
+from model_profiling.store.store import Store
 from model_profiling.workflow.history import store_contents
 from model_profiling.workflow.report import write_report
 
@@ -39,19 +38,19 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
         raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
         raise InputError(f"{out} does not end in .html", f"call it {out.with_suffix(names.HTML)}")
-    if is_remote(os.fspath(named)):
+    if "://" in os.fspath(named):
         if out is None:
-            raise InputError(f"cannot write a page to {named}", "name a file for it: --out FILE.html")
+            raise InputError("a page cannot be written to a server", "name a file for it: --out FILE.html")
         return _store(os.fspath(named), out)
     place = as_path(named)
     if place.is_file() and place.suffix == names.HTML:
         if out is not None:
             raise InputError(f"{place} is a page already", "leave out --out, or name its run directory")
         return ViewedPage(place)
+    if place.is_file():
+        return _store(place, out or _writable(place.parent) / names.STORE_INDEX)
     if not place.is_dir():
         raise InputError(f"there is no {place}", "name a run directory, a folder of runs, a store or a page")
-    if is_store(place):
-        return _store(place, out or _writable(place) / names.STORE_INDEX)
     runs = runs_in(place)
     if len(runs) == 1:
         # An existing report page is never opened: whoever sent the run may have put any script into it.
