@@ -53,7 +53,6 @@ COMMANDS = [name for group in GROUPS.values() for name in group]
 _FILES = {
     "doctor": "checks",
     "export": "models",
-    "history": "query",
     "mcp": "assistants",
     "onboard": "models",
     "run": "profile",

@@ -1,9 +1,8 @@
-"""`sme2prof query` and `history`: queries of a store of runs."""
+"""`sme2prof query`: queries of a store of runs."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import MISSING, did_you_mean, plural
 
 if TYPE_CHECKING:
-    from model_profiling.report.history import History
     from model_profiling.store.store import Answer
 
 
@@ -178,87 +176,3 @@ def _list_views(name: str | None, *, as_json: bool) -> None:
             frame.table(("COLUMN", "TYPE", "MEANING"), rows)
     if name is None:
         frame.say("sme2prof query --views NAME explains the columns of one")
-
-
-_MOST_PRINTED = 12
-_CHART_WIDTHS = 20, 100
-_DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
-
-
-@frame.command(
-    "history",
-    example="""sme2prof history toy_cnn
-    sme2prof history toy_cnn --dtype fp16 --threads 1 --since 2026-09-01
-    sme2prof history toy_cnn --device "Pixel 10" --out toy_history.html""",
-    facts=True,
-)
-@click.argument("model")
-@click.option("--dtype", help="Only this number format.")
-@click.option("--backend", help="Only this backend.")
-@click.option("--device", metavar="NAME", help="Only this device: its name in the store, or a part of it.")
-@click.option("--threads", type=frame.IntRange(1), help="Only this number of threads.")
-@click.option("--experiment", help="Only this experiment.")
-@click.option(
-    "--since",
-    type=click.DateTime(_DATES),
-    metavar="DATE",
-    help="Only runs measured since this day or time (UTC), such as 2026-09-01 or 2026-09-01T08:30.",
-)
-@frame.store_option
-@click.option(
-    "--out",
-    type=frame.FILE,
-    help="Also write a page: .html, or .md with pictures and an .html beside it.",
-)
-def history_command(
-    *,
-    store: str | None,
-    out: Path | None,
-    as_json: bool,
-    **asked: Any,  # fields of HistoryQuestion, typed by click
-) -> None:
-    """Show a model's latency over all runs of a store, and when it changed.
-
-    Each combination of device, number format, experiment and thread count is a series. The rate of false
-    alarms is known and printed (docs/explanation/history.md). For all models, use `sme2prof view STORE`.
-    """
-    from model_profiling.report.history import history_facts
-    from model_profiling.report.history_document import history_document, history_title
-    from model_profiling.store.store import Store
-    from model_profiling.workflow.history import HistoryQuestion, load_history
-    from model_profiling.workflow.report import write_page
-
-    found = load_history(Store.open(store), HistoryQuestion(**asked))
-    if out is not None:
-        write_page(history_document(found), out, history_title(found))
-    if as_json:
-        frame.facts(history_facts(found))
-        return
-    _print_history(found)
-    if out is not None:
-        frame.say_wrote(out)
-
-
-def _print_history(found: History) -> None:
-    from model_profiling.report.history import series_sentences, series_title, text_chart
-    from model_profiling.report.history_document import left_out
-    from model_profiling.report.text import render_terminal
-
-    narrowest, widest = _CHART_WIDTHS
-    width = min(widest, max(narrowest, shutil.get_terminal_size().columns - 12))
-    for series in found.series[:_MOST_PRINTED]:
-        frame.say(series_title(series.key))
-        for line in text_chart(series, width):
-            frame.say(f"  {line}")
-        for sentence in series_sentences(series):
-            frame.say(f"- {sentence}")
-        frame.say()
-    if len(found.series) > _MOST_PRINTED:
-        frame.say(
-            f"{len(found.series) - _MOST_PRINTED} more series: select some with --dtype, --device, "
-            "--experiment or --threads, or get all with --out or --json"
-        )
-    if not found.series:
-        frame.say(f"no latency of {found.model} was measured on hardware")
-    if rest := render_terminal(left_out(found)).strip():
-        frame.say(rest)

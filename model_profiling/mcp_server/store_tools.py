@@ -183,7 +183,9 @@ class StoreTools:
         facts: dict[str, Any] = history_facts(found)
         facts["series"] = list(map(_series, found.series, facts["series"]))
         facts["store"] = self.root.shown(Path(opened.address))
-        facts["without_latency"] = [f"{plural(each.runs, 'run')}: {each.reason}" for each in found.left_out]
+        facts["without_latency"] = [
+            f"{plural(runs, 'run')}: {reason}" for reason, runs in found.left_out.items()
+        ]
         facts["next"] = (
             "`also_changed` may be the cause rather than the model; `compare` two of the runs to see which "
             "operators moved"
