@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
+from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, InUseError, ProfilingError
 from model_profiling.core.files import StrPath
 from model_profiling.core.hints import needed
@@ -54,7 +55,8 @@ class Database(ABC):
     dialect: str
 
     @abstractmethod
-    def check_is_there(self) -> None: ...
+    def check_place(self, *, make: bool) -> None:
+        """Refuse an address where no store is, or with `make` can be."""
 
     @abstractmethod
     def engine(self, *, write: bool) -> Engine: ...
@@ -129,14 +131,14 @@ class SqliteFile(Database):
         self.path = path
         self.address = str(path)
 
-    def check_is_there(self) -> None:
+    def check_place(self, *, make: bool) -> None:
         if self.path.is_dir():
             raise InputError(f"{self.path} is a folder", "name the file of a store")
-        if not is_there(self.path):
-            raise InputError(
-                f"there is no store {self.path}",
-                f"create one: sme2prof store add RUN_DIR --store {self.path}",
-            )
+        if make:
+            files.make_folder(self.path.parent)
+        elif not is_there(self.path):
+            cure = f"create one: sme2prof store add RUN_DIR --store {self.path}"
+            raise InputError(f"there is no store {self.path}", cure)
 
     def engine(self, *, write: bool) -> Engine:
         engine = sa.create_engine(
@@ -240,7 +242,7 @@ class PostgresServer(Database):
         self.address = shown.render_as_string(hide_password=True)
         self.driver = needed("psycopg", "store-server")
 
-    def check_is_there(self) -> None:
+    def check_place(self, *, make: bool) -> None:
         """Connecting tells."""
 
     def engine(self, *, write: bool) -> Engine:
@@ -250,8 +252,7 @@ class PostgresServer(Database):
             connect_args={"connect_timeout": int(BUSY_S), "application_name": "sme2prof"},
         )
         if write:
-            key = "SELECT pg_advisory_xact_lock(7360021)"  # one writer at a time, as in SQLite
-            sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(key))
+            sa.event.listen(engine, "begin", _exclude_writers)
         else:
             engine = engine.execution_options(postgresql_readonly=True)
         return engine
@@ -306,6 +307,12 @@ class PostgresServer(Database):
                 f"cannot use {self.address}: {message}", "check the address, and that the server runs"
             )
         return None
+
+
+def _exclude_writers(connection: Connection) -> None:
+    """One writer at a time, as in SQLite."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_S}s'")
+    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7360021)")
 
 
 def too_slow(limits: Limits) -> InputError:

@@ -21,9 +21,10 @@ from model_profiling.analysis.kernels import kernel_named
 from model_profiling.analysis.run import analyse_run, pair_answer
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
-from model_profiling.core.records import JsonObject, parse_record, read_json_object
+from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
-from model_profiling.facts import Column
+from model_profiling.facts import FactKind
+from model_profiling.facts.operators import facts_for
 from model_profiling.facts.runs import (
     EXPERIMENT_FACTS,
     KERNEL_FACTS,
@@ -37,11 +38,9 @@ from model_profiling.run import Run, Series, names
 from model_profiling.run.comparability import device_of
 from model_profiling.run.metrics import PairSpeedup
 from model_profiling.run.remarks import warning_lines
-from model_profiling.run.series import Pair
 from model_profiling.statistics.speedup import median_interval
-from model_profiling.statistics.verdict import Speedup
 from model_profiling.store.labels import Labels
-from model_profiling.store.tables import OPERATOR_FACTS, TABLES
+from model_profiling.store.tables import TABLES, Table
 
 Row = dict[str, Any]
 _ID_LETTERS = 32
@@ -62,16 +61,16 @@ class Identity:
 
 def identity_of(run: Run) -> Identity:
     entries = run.journal.entries() if run.journal else ()
-    measured = [
+    begun = [
         (
             entry.kind, entry.experiment, entry.threads, entry.round, entry.session, entry.state,
             entry.started, entry.launch, entry.iterations_ns, entry.turns_ns, sorted(entry.kernels.items()),
         )
         for entry in entries[:1]
     ]  # fmt: skip
-    text = json.dumps([*_beginning(run), measured], separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps([*_beginning(run), begun], separators=(",", ":"), ensure_ascii=True)
     run_id = hashlib.sha256(text.encode()).hexdigest()[:_ID_LETTERS]
-    return Identity(run_id, len(entries), is_ended(state_of(run)))
+    return Identity(run_id, len(entries), is_ended(_state_of(run)))
 
 
 def is_ended(state: str) -> bool:
@@ -79,7 +78,7 @@ def is_ended(state: str) -> bool:
     return state in ("finished", "failed", "")
 
 
-def state_of(run: Run) -> str:
+def _state_of(run: Run) -> str:
     return (run.manifest.unfinished or "finished") if run.manifest else ""
 
 
@@ -98,44 +97,44 @@ def _beginning(run: Run) -> list[object]:
 
 def rows_of_run(run: Run, identity: Identity, labels: Labels) -> dict[str, list[Row]]:
     """Return the rows of each table. An unreadable file is a FormatError or InputError that names it."""
-    analysis = _analysis_of(run)
-    tables = {
-        "runs": [_run_row(run, identity, labels, analysis.warnings)],
-        "experiments": [_experiment_row(run, series) for series in run.series],
-        "operators": [row for series, found in analysis.operators for row in _operator_rows(series, found)],
-        "comparisons": [
-            {fact.name: fact.cell(answer) for fact in SPEEDUP_FACTS} for answer in analysis.answers
-        ],
+    operators, answers, warnings = _analysis_of(run)
+    experiments = [_experiment_row(run, series) for series in run.series]
+    rows: dict[str, Iterable[Row]] = {
+        "runs": [_run_row(run, identity, labels, warnings)],
+        "experiments": experiments,
+        "operators": (row for series, listed in operators for row in _operator_rows(series, listed)),
+        "comparisons": ({fact.name: fact.cell(answer) for fact in SPEEDUP_FACTS} for answer in answers),
+        "tokens": (
+            {**row, "phase": "answer" if row["tokens"] == 1 else "prompt"}
+            for row in experiments
+            if row["tokens"] is not None
+        ),
     }
-    tables["tokens"] = [
-        {**row, "phase": "answer" if row["tokens"] == 1 else "prompt"}
-        for row in tables["experiments"]
-        if row["tokens"] is not None
-    ]
-    return {
-        name: [_checked(run.path, TABLES[name].columns, {"run_id": identity.run_id, **row}) for row in rows]
-        for name, rows in tables.items()
-    }
+    try:
+        return {
+            name: [_checked(TABLES[name], {"run_id": identity.run_id, **row}) for row in some]
+            for name, some in rows.items()
+        }
+    except (AttributeError, TypeError, ValueError) as problem:
+        raise FormatError(f"{run.path / names.ANALYSIS} is damaged: {problem}", _FIX) from problem
 
 
-_PYTHON: Mapping[str, tuple[type, ...]] = {
-    "text": (str,), "whole": (int,), "number": (int, float), "flag": (bool,), "moment": (datetime,),
+_PYTHON: Mapping[str, type | tuple[type, ...]] = {
+    "text": str, "whole": int, "number": (int, float), "flag": bool, "moment": datetime,
 }  # fmt: skip
 
 
-def _checked(run_dir: Path, columns: Sequence[Column], row: Row) -> Row:
-    """Return the columns of `row`; refuse values that a damaged file put there."""
-    for column in columns:
-        value, kinds = row.get(column.name), _PYTHON.get(column.column_kind)
-        wrong = kinds is not None and value is not None and not isinstance(value, kinds)
-        if wrong or (isinstance(value, float) and not math.isfinite(value)):
-            raise FormatError(f"{run_dir}: {column.name} is {str(value)[:40]!r}, not {column.kind}", _FIX)
-        if isinstance(value, str) and "\0" in value:
-            raise FormatError(f"{run_dir}: {column.name} contains a zero byte", _FIX)
-    return {column.name: row.get(column.name) for column in columns}
+def _checked(table: Table, row: Row) -> Row:
+    """Return the columns of `table`; refuse values that a damaged file put there."""
+    for column in table.columns:
+        value, kind = row.get(column.name), _PYTHON.get(column.column_kind, object)
+        odd = isinstance(value, float) and not math.isfinite(value)
+        if odd or (value is not None and not isinstance(value, kind)) or "\0" in str(value):
+            raise ValueError(f"{column.name} is {str(value)[:40]!r}, not {column.kind}")
+    return {name: row.get(name) for name in table.names}
 
 
-def moment_of(text: str) -> datetime | None:
+def _moment_of(text: str) -> datetime | None:
     """Parse a time from a file of a run, as UTC without a zone; None if it is not one."""
     for form in ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"):
         try:
@@ -147,11 +146,8 @@ def moment_of(text: str) -> datetime | None:
 
 def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str]) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
-    before = (
-        next((part.machine.before for part in manifest.parts if part.machine.before), None)
-        if manifest
-        else None
-    )
+    parts = manifest.parts if manifest else ()
+    before = next((part.machine.before for part in parts if part.machine.before), None)
     model, dtype, backend = variant_of(run)
     row: Row = {
         "name": labels.name or f"{_program(run) or _UNKNOWN}/{labels.device or run.platform or _UNKNOWN}",
@@ -164,16 +160,16 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
         "target": device.target,
         "platform": run.platform,
         "times": run.times.value,
-        "state": state_of(run),
+        "state": _state_of(run),
         "processes": identity.processes,
         "commit_hash": labels.commit or "",
         "branch": labels.branch or "",
         "dirty": labels.dirty,
         "sweep": labels.sweep,
         "run_dir": str(run.path.resolve()),
-        "warnings": list(warnings),
+        "warnings": warnings,
         "kernels": [{fact.name: fact.cell(kernel) for fact in KERNEL_FACTS} for kernel in _kernels(run)],
-        "tags": dict.fromkeys(labels.tags, ""),
+        "tags": {},
         "cpu": before.cpu if before else "",
         "cores": before.cores if before else None,
         "os": before.os if before else "",
@@ -184,7 +180,7 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
     method, inputs = manifest.case
     return {
         **row,
-        "measured_at": moment_of(manifest.started),
+        "measured_at": _moment_of(manifest.started),
         "method": method,
         "inputs": inputs,
         "program_sha256": manifest.model_sha256,
@@ -254,83 +250,40 @@ def _rounds(run: Run, series: Series) -> tuple[list[list[float]], list[int | Non
     return rounds, [None] * len(rounds)
 
 
-# What the analysis of a run says.
+_Operators = list[tuple[Series, Sequence[Mapping[str, Any]]]]
+"""The operators of each experiment, as in `analysis_summary.json`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Analysis:
-    operators: Sequence[tuple[Series, Sequence[Mapping[str, Any]]]] = ()
-    """As in `analysis_summary.json`."""
-    answers: Sequence[PairSpeedup] = ()
-    warnings: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SeriesFacts:
-    experiment: str
-    threads: int | None = None
-    rounds: int = 0
-    """The number of dumps it was made from; the summary names the first."""
-    operators: tuple[JsonObject, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DumpFacts:
-    etdump: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PairFacts:
-    baseline: Series
-    candidate: Series
-    e2e: Speedup
-    with_tracer: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Summary:
-    per_etdump: tuple[_DumpFacts, ...]
-    series: tuple[_SeriesFacts, ...]
-    pairs: tuple[_PairFacts, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def _analysis_of(run: Run) -> _Analysis:
-    summary = _summary_of(run)
-    if summary is not None:
-        known = {(pair.baseline, pair.candidate): pair for pair in summary.pairs}
-        return _Analysis(
-            [(Series(found.experiment, found.threads), found.operators) for found in summary.series],
-            [_answer(run, pair, known.get((pair.baseline, pair.candidate))) for pair in run.pairs],
-            summary.warnings,
-        )
+def _analysis_of(run: Run) -> tuple[_Operators, list[PairSpeedup], list[str]]:
+    """The operators, the answers to the run's comparisons, and the warnings."""
+    answers = [pair_answer(run, pair, None) for pair in run.pairs]
+    if (summary := _summary_of(run)) is not None:
+        return summary[0], answers, summary[1]
     if not run.dumps:
         remarks = (*(run.manifest.all_warnings if run.manifest else ()), *run.warnings)
-        answers = [pair_answer(run, pair, None) for pair in run.pairs]
-        return _Analysis((), answers, [str(line) for line in warning_lines(remarks)])
+        return [], answers, [str(line) for line in warning_lines(remarks)]
     analysis = analyse_run(run, run.programs())
     data = report_data(run, analysis)
-    return _Analysis(
+    return (
         [(series.series, operator_facts(series, data)) for series in analysis.series],
         [pair_answer(run, pair, analysis.pairing(pair)) for pair in run.pairs],
         [str(line) for line in warning_lines(analysis.warnings)],
     )
 
 
-def _summary_of(run: Run) -> _Summary | None:
-    """The summary in the run's files, if it is of the dumps that the run has and of this version."""
+def _summary_of(run: Run) -> tuple[_Operators, list[str]] | None:
+    """Operators and warnings in the run's summary; None if it is of other dumps or of an earlier kit."""
     path = run.path / names.ANALYSIS
     if not is_there(path):
         return None
     content = read_json_object(path, _FIX)
-    series = content.get("series")
-    if not isinstance(series, list) or any(
-        isinstance(one, dict) and "operators" not in one for one in series
-    ):
+    try:
+        first = {run.path / dump["etdump"] for dump in content["per_etdump"]}
+        parts = [(Series(part["experiment"], part["threads"]), part) for part in content["series"]]
+        rounds = {series: int(part["rounds"]) for series, part in parts}
+        summary = [(series, part["operators"]) for series, part in parts], list(content["warnings"])
+    except (KeyError, TypeError, ValueError):
         return None
-    summary = parse_record(_Summary, content, str(path), _FIX)
-    rounds = {Series(found.experiment, found.threads): found.rounds for found in summary.series}
-    first = {run.path / dump.etdump for dump in summary.per_etdump}
     dumps: dict[Series, set[Path]] = {}
     for dump in run.dumps:
         dumps.setdefault(dump.series, set()).add(dump.path)
@@ -338,26 +291,17 @@ def _summary_of(run: Run) -> _Summary | None:
     return summary if same else None
 
 
-def _answer(run: Run, pair: Pair, found: _PairFacts | None) -> PairSpeedup:
-    """The run's own answer, else the analysis's; no ratio if the two may not be compared."""
-    if run.comparison(pair) or found is None or (pair.not_comparable and found.e2e.ratio is not None):
-        return pair_answer(run, pair, None)
-    return PairSpeedup(pair.label, pair.baseline, pair.candidate, found.e2e, found.with_tracer)
+_EMPTY: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}
 
 
 def _operator_rows(series: Series, operators: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    facts = facts_for("json")
     rows = [
-        {fact.name: _cell(fact, operator.get(fact.name)) for fact in OPERATOR_FACTS} for operator in operators
+        {fact.name: fact.as_cell(operator.get(fact.name, _EMPTY.get(fact.kind))) for fact in facts}
+        for operator in operators
     ]
-    timed = [row for row in rows if isinstance(row["ms"], int | float)]
-    for place, row in enumerate(sorted(timed, key=lambda row: -row["ms"]), start=1):
+    timed = sorted((row for row in rows if row["ms"] is not None), key=lambda row: -row["ms"])
+    for place, row in enumerate(timed, start=1):
         row["place"] = place
     for row in rows:
         yield {"experiment": series.experiment, "threads": series.threads, **row}
-
-
-def _cell(fact: Column, value: Any) -> Any:
-    try:
-        return fact.as_cell(value if value is not None or fact.column_kind != "text" else "")
-    except TypeError as problem:
-        raise FormatError(f"{fact.name} of an operator is {value!r}", _FIX) from problem

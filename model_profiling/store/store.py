@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import plural
@@ -32,7 +31,6 @@ from model_profiling.store.tables import FLAGS, IN_DATABASE, JSON_COLUMNS
 if TYPE_CHECKING:
     import pandas
 
-    from model_profiling.run import Run
     from model_profiling.store.labels import Labels
     from model_profiling.store.run_rows import Identity
 
@@ -73,33 +71,25 @@ class Added:
         return tuple(run for run in self.runs if run.outcome in _NEW)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Answer(Sequence[Mapping[str, Any]]):
-    """The answer to a query: each row is a mapping from column to value, with None for nulls."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a query; iterating gives each row as a mapping from column to value."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     more: bool
     """Whether there were more rows than were asked for."""
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """Needs the extra `pandas`."""
-        frame: pandas.DataFrame = needed("pandas", "pandas").DataFrame(list(self.rows), columns=self.columns)
-        return frame
-
     def __len__(self) -> int:
         return len(self.rows)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [dict(zip(self.columns, row, strict=True)) for row in self.rows[place]]
-        return dict(zip(self.columns, self.rows[place], strict=True))
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
 
-    def __repr__(self) -> str:
-        return f"<Answer: {plural(len(self), 'row')} of {', '.join(self.columns)}>"
+    def to_pandas(self) -> pandas.DataFrame:
+        """Needs the extra `pandas`."""
+        frame: pandas.DataFrame = needed("pandas", "pandas").DataFrame(list(self.rows), columns=self.columns)
+        return frame
 
 
 class Store:
@@ -114,14 +104,9 @@ class Store:
     def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
         """Open (with `make`, create) the store at `address`, else $SME2PROF_STORE, else `sme2prof.db`."""
         database = find_database(address)
+        database.check_place(make=make)
         if make:
-            if isinstance(database, SqliteFile) and not database.path.is_dir():
-                files.make_folder(database.path.parent)
-            else:
-                database.check_is_there()
             database.make()
-        else:
-            database.check_is_there()
         database.check_version()
         return cls(database)
 
@@ -148,6 +133,7 @@ class Store:
         files that are named beside folders are skipped. If `labels` has no commit, it is the one that CI
         names, or git's in the current folder.
         """
+        from model_profiling.run import Run
         from model_profiling.run.folders import expand_runs
         from model_profiling.store.labels import Labels, with_commit
         from model_profiling.store.run_rows import identity_of, rows_of_run
@@ -164,7 +150,7 @@ class Store:
         for place, run_dir in enumerate(expanded):
             shown.advance(place, len(expanded), run_dir.name)
             try:
-                run = _opened_run(run_dir)
+                run = Run.open(run_dir)
                 identity = identity_of(run)
                 with self.database.reading() as connection:
                     new = _outcome(connection, identity)[0] in _NEW
@@ -290,22 +276,10 @@ def _plain(value: Any) -> Any:
 
 def _unique(columns: Sequence[str]) -> tuple[str, ...]:
     """Make column names unique, as files and mappings need them."""
-    names: list[str] = []
-    for column in columns:
-        number, name = 1, column
-        while name in names:
-            number += 1
-            name = f"{column}_{number}"
-        names.append(name)
-    return tuple(names)
-
-
-def _opened_run(run_dir: Path) -> Run:
-    from model_profiling.run import Run
-
-    if run_dir.is_file():
-        raise InputError(f"{run_dir} is a file", "give its run directory")
-    return Run.open(run_dir)
+    counts = [columns[: place + 1].count(column) for place, column in enumerate(columns)]
+    return tuple(
+        column if count == 1 else f"{column}_{count}" for column, count in zip(columns, counts, strict=True)
+    )
 
 
 def _outcome(connection: Connection, identity: Identity) -> tuple[Outcome, dict[str, str]]:
