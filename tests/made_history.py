@@ -37,8 +37,8 @@ class Made:
     """The same, from a run on."""
 
 
-def made_store(file: Path, series: Sequence[Made], seed: int = 1) -> Store:
-    store = Store.open(file, make=True)
+def made_store(address: Path | str, series: Sequence[Made], seed: int = 1) -> Store:
+    store = Store.open(address, make=True)
     chance = np.random.default_rng(seed)
     tables: dict[str, list[dict[str, Any]]] = {"runs": [], "experiments": []}
     for number, made in enumerate(series):

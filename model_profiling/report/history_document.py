@@ -15,7 +15,6 @@ from model_profiling.report.history import (
     series_title,
 )
 
-MOST_CHARTS = 30
 MOST_RUNS = 400
 """In a chart, the newest."""
 _SLOWER = "#c0392b"
@@ -27,30 +26,23 @@ def history_title(history: History) -> str:
 
 
 def history_document(history: History) -> list[doc.Block]:
-    rows = [
-        (
-            series_title(series.key),
-            str(len(series.points)),
-            milliseconds(series.change_points.levels[-1].typical),
-            change_text(series.changes[-1]) if series.changes else "none found",
-            series.points[series.changes[-1].first].date if series.changes else MISSING,
-        )
-        for series in history.series
-    ]
     headers = ("series", "runs", "typical ms", "last change", "since")
-    blocks: list[doc.Block] = [
-        doc.Heading(history_title(history), 1),
-        doc.make_table(headers, rows, numbers=(1, 2)),
-    ]
-    for number, series in enumerate(history.series[:MOST_CHARTS], start=1):
+    table = doc.make_table(headers, map(_summary, history.series), numbers=(1, 2))
+    blocks: list[doc.Block] = [doc.Heading(history_title(history), 1), table]
+    for number, series in enumerate(history.series, start=1):
         chart = history_chart(series, number)
         blocks += [doc.Heading(series_title(series.key)), chart, *doc.make_list(series_sentences(series))]
-    if len(history.series) > MOST_CHARTS:
-        blocks.append(
-            doc.Paragraph("For charts of the other series, select some: `sme2prof history --help`.")
-        )
     about = [f"Changes: {METHOD}.", *left_out_sentences(history)]
     return [*blocks, doc.Heading("Method"), *doc.make_list(about)]
+
+
+def _summary(series: HistorySeries) -> tuple[str, ...]:
+    changes = series.change_points
+    last, since = "too few runs" if changes.too_few else "none found", MISSING
+    if series.changes:
+        last, since = change_text(series.changes[-1]), series.points[series.changes[-1].first].date
+    typical = milliseconds(changes.levels[-1].typical)
+    return series_title(series.key), str(len(series.points)), typical, last, since
 
 
 def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:

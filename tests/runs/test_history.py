@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from made_history import Made, made_store
 from made_runs import BEGINNING, MadeRun, make_run, recorded
+from postgres import PASSWORD, Postgres
 from recorded_runs import ARM, X86_64, medians
 from said import says
 
@@ -184,6 +185,28 @@ def test_a_latency_that_went_up_is_found_in_runs_that_were_added(tmp_path: Path)
     (mark,) = series.marks
     assert series.marks_at(change) == [] and mark.text.startswith("kit ")
     assert series.points[mark.first].date.startswith("2026-01-21")
+
+
+@pytest.mark.slow
+def test_a_server_answers_like_a_file(postgres: Postgres, tmp_path: Path, sme2prof: Sme2prof) -> None:
+    postgres.run("CREATE DATABASE history")
+    made = [Made(40, steps={25: 0.05}), Made(3, times="emulated", run={"is_arm": False, "dirty": True})]
+    addresses = postgres.address("history"), str(tmp_path / "runs.db")
+    for address in addresses:
+        made_store(address, made)
+    server, file = (sme2prof("history", "toy_cnn", "--json", "--store", address) for address in addresses)
+    assert server.returncode == 0, server.stderr
+    assert json.loads(server.stdout) == json.loads(file.stdout)
+    (series,) = json.loads(server.stdout)["series"]
+    assert len(series["changes"]) == 1
+    pages = [tmp_path / f"{name}.html" for name in ("server", "file")]
+    for address, page in zip(addresses, pages, strict=True):
+        assert sme2prof("view", address, "--no-browser", "--out", page).returncode == 0
+    on_server, in_file = (page.read_text() for page in pages)
+    assert PASSWORD not in on_server
+    assert on_server.replace("Runs in history", "Runs in runs.db") == in_file
+    (error,) = sme2prof("history", "toy", "--store", addresses[0]).stderr.splitlines()
+    assert "did you mean 'toy_cnn'?" in error and PASSWORD not in error
 
 
 def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:
