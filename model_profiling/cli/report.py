@@ -156,7 +156,7 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
     example="""sme2prof view out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof view out_toy_cnn/runs
     sme2prof view out_toy_cnn/runs --no-browser
-    sme2prof view sme2prof_store""",
+    sme2prof view sme2prof.db""",
     facts=True,
 )
 @click.argument("place", metavar="RUN_DIR|FOLDER|STORE", type=click.Path(path_type=str))
