@@ -93,7 +93,7 @@ class Database(ABC):
             if not sa.inspect(connection).has_table(VERSION.name):
                 METADATA.create_all(connection)
                 for view in VIEWS.values():
-                    connection.execute(sa.DDL(f"CREATE VIEW {view.name} AS {view.sql(self.dialect)}"))
+                    connection.exec_driver_sql(f"CREATE VIEW {view.name} AS {view.sql(self.dialect)}")
                 connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
 
     def check_version(self) -> None:

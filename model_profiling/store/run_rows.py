@@ -276,7 +276,7 @@ def _summary_of(run: Run) -> tuple[_Operators, list[str]] | None:
     path = run.path / names.ANALYSIS
     if not is_there(path):
         return None
-    content = read_json_object(path, _FIX)
+    content: dict[str, Any] = read_json_object(path, _FIX)
     try:
         first = {run.path / dump["etdump"] for dump in content["per_etdump"]}
         parts = [(Series(part["experiment"], part["threads"]), part) for part in content["series"]]

@@ -300,7 +300,7 @@ def _outcome(connection: Connection, identity: Identity) -> tuple[Outcome, dict[
 
 def _delete(connection: Connection, run_id: str) -> bool:
     """Delete all rows of a run; return whether there was such a run."""
-    for table in reversed(IN_DATABASE.values()):
+    for table in reversed([*IN_DATABASE.values()]):
         deleted = connection.execute(table.delete().where(table.c.run_id == run_id))
     return bool(deleted.rowcount)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
@@ -106,7 +107,7 @@ _ALL_TABLES = (
 )
 TABLES: Mapping[str, Table] = {table.name: table for table in _ALL_TABLES}
 
-_TYPES: Mapping[str, sa.types.TypeEngine[object]] = {
+_TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "text": sa.Text(),
     "whole": sa.BigInteger(),
     "number": sa.Double(),
