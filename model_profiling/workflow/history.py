@@ -56,7 +56,10 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     """Return the latencies of a model over all matching runs, one history per series. A series never mixes
     devices, formats, experiments or thread counts. A model without runs of its own name stands for all its
     methods and inputs."""
-    rows = [row for model in _models(store, question.model) for row in store.rows(_ROWS, model=model)]
+    rows = store.rows(_ROWS, model=question.model)
+    if not rows:
+        models = _models_for(store, question.model)
+        rows = [row for model in models for row in store.rows(_ROWS, model=model)]
     rows.sort(key=lambda row: (row["run_at"], row["run_id"]))
     matching = [row for row in rows if all(_matches(row, *option) for option in question.options.items())]
     if not matching:
@@ -68,23 +71,21 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     return History(question.model, tuple(sorted(_series(matching), key=_order)), left_out)
 
 
-def _models(store: Store, asked: str) -> list[str]:
-    """Return the names in the store that `asked` stands for."""
+def _models_for(store: Store, asked: str) -> list[str]:
+    """Return the names in the store of the methods and inputs of the model `asked`."""
     stored = store.rows("SELECT DISTINCT model, method, inputs FROM runs ORDER BY model")
-    models = list(dict.fromkeys(row["model"] for row in stored))
-    if asked in models:
-        return [asked]
-    if own := {
-        row["model"]: ""
+    if not stored:
+        raise InputError(f"{store.address} holds no runs", f"add some: {store.command('add RUN_DIR')}")
+    models = [
+        row["model"]
         for row in stored
         if row["model"] == names.with_method(asked, row["method"], row["inputs"] or "")
-    }:
-        return list(own)
+    ]
     if not models:
-        raise InputError(f"{store.address} holds no runs", f"add some: {store.command('add RUN_DIR')}")
-    raise InputError(
-        f"{store.address} holds no run of '{asked}'", did_you_mean(asked, models) or f"it has {_some(models)}"
-    )
+        known = list(dict.fromkeys(row["model"] for row in stored))
+        cure = did_you_mean(asked, known) or f"it has {_some(known)}"
+        raise InputError(f"{store.address} holds no run of '{asked}'", cure)
+    return list(dict.fromkeys(models))
 
 
 def _matches(row: Row, option: str, value: Any) -> bool:
