@@ -7,6 +7,7 @@ here as one line with its cure; an address is shown without its password.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import time
@@ -59,7 +60,15 @@ class Database(ABC):
         """Refuse an address where no store is, or with `make` can be."""
 
     @abstractmethod
-    def engine(self, *, write: bool) -> Engine: ...
+    def make_engine(self, *, write: bool) -> Engine: ...
+
+    @functools.cached_property
+    def reader(self) -> Engine:
+        return self.make_engine(write=False)
+
+    @functools.cached_property
+    def writer(self) -> Engine:
+        return self.make_engine(write=True)
 
     @abstractmethod
     def ask(self, sql: str, limits: Limits) -> contextlib.AbstractContextManager[tuple[list[str], Fetch]]:
@@ -71,13 +80,13 @@ class Database(ABC):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        with self._in_our_words(), self.engine(write=False).connect() as connection:
+        with self._in_our_words(), self.reader.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that excludes other writers: all of it is kept, or nothing."""
-        with self._in_our_words(), self.engine(write=True).begin() as connection:
+        with self._in_our_words(), self.writer.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -140,7 +149,7 @@ class SqliteFile(Database):
             cure = f"create one: sme2prof store add RUN_DIR --store {self.path}"
             raise InputError(f"there is no store {self.path}", cure)
 
-    def engine(self, *, write: bool) -> Engine:
+    def make_engine(self, *, write: bool) -> Engine:
         engine = sa.create_engine(
             "sqlite://", creator=self._connect if write else self._connect_read_only, poolclass=NullPool
         )
@@ -245,7 +254,7 @@ class PostgresServer(Database):
     def check_place(self, *, make: bool) -> None:
         """Connecting tells."""
 
-    def engine(self, *, write: bool) -> Engine:
+    def make_engine(self, *, write: bool) -> Engine:
         engine = sa.create_engine(
             self.url,
             poolclass=NullPool,
@@ -262,7 +271,7 @@ class PostgresServer(Database):
         """A cursor on the server takes one SELECT, and nothing that writes."""
         until = time.monotonic() + limits.seconds
         try:
-            with contextlib.closing(self.engine(write=False).raw_connection()) as pooled:
+            with contextlib.closing(self.reader.raw_connection()) as pooled:
                 connection: Any = pooled.driver_connection
                 connection.read_only = True
 

@@ -124,14 +124,23 @@ _PYTHON: Mapping[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+_KINDS = {
+    table.name: [(column.name, _PYTHON.get(column.column_kind, object)) for column in table.columns]
+    for table in TABLES.values()
+}
+
+
 def _checked(table: Table, row: Row) -> Row:
     """Return the columns of `table`; refuse values that a damaged file put there."""
-    for column in table.columns:
-        value, kind = row.get(column.name), _PYTHON.get(column.column_kind, object)
-        odd = isinstance(value, float) and not math.isfinite(value)
-        if odd or (value is not None and not isinstance(value, kind)) or "\0" in str(value):
-            raise ValueError(f"{column.name} is {str(value)[:40]!r}, not {column.kind}")
-    return {name: row.get(name) for name in table.names}
+    checked = {}
+    for name, kind in _KINDS[table.name]:
+        checked[name] = value = row.get(name)
+        odd = (
+            not math.isfinite(value) if isinstance(value, float) else isinstance(value, str) and "\0" in value
+        )
+        if odd or not (value is None or isinstance(value, kind)):
+            raise ValueError(f"{name} is {str(value)[:40]!r}")
+    return checked
 
 
 def _moment_of(text: str) -> datetime | None:
