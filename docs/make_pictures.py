@@ -3,9 +3,8 @@
     python docs/make_pictures.py [FOLDER]
 
 `report.png` is of a run as it was measured, on a CPU without SME2. The others are of `sme2_hardware`, whose
-times with SME2 are made up: they say how a report looks and nothing about SME2. `store.png` is of a store
-whose runs are all made up (`tests/made_store.py`). `latency.png` and `categories.png` are charts of
-`sme2_hardware`'s report. `stack.svg` is drawn by hand.
+times with SME2 are made up: they say how a report looks and nothing about SME2. `latency.png` and
+`categories.png` are charts of `sme2_hardware`'s report. `stack.svg` is drawn by hand.
 """
 
 from __future__ import annotations
@@ -19,12 +18,9 @@ from playwright.sync_api import Page, sync_playwright
 
 HERE = Path(__file__).resolve().parent
 RUNS = HERE.parent / "tests" / "data" / "runs"
-MEASURED, MADE, STORE = "arm_without_sme2", "sme2_hardware", "store"
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
+MEASURED, MADE = "arm_without_sme2", "sme2_hardware"
+sys.path.insert(0, str(HERE.parent))
 
-from made_store import PROGRAMS, made_store  # noqa: E402
-
-from model_profiling.report.store_index import render_store  # noqa: E402
 from model_profiling.workflow.report import write_report  # noqa: E402
 
 MOST_BYTES = 150_000
@@ -43,19 +39,12 @@ def modules_and_timeline(page: Page) -> None:
     page.evaluate("document.querySelector('[data-kind=modules]').scrollIntoView()")
 
 
-def pointed_at(page: Page) -> None:
-    page.evaluate("document.querySelector('#latency-over-the-runs').scrollIntoView()")
-    page.locator(".card svg").first.hover(position={"x": 200, "y": 40})
-
-
 PICTURES = (
     ("report.png", MEASURED, 1200, 800, "light", first_screen),
     ("report_sme2.png", MADE, 1200, 760, "light", first_screen),
     ("report_operators.png", MADE, 1280, 860, "light", operators),
     ("report_dark.png", MADE, 1200, 760, "dark", modules_and_timeline),
     ("report_narrow.png", MADE, 400, 860, "light", first_screen),
-    ("store.png", STORE, 1100, 980, "light", first_screen),
-    ("store_charts.png", STORE, 1100, 640, "light", pointed_at),
 )
 
 CHARTS = (("latency.png", "latency.svg", 660, 370), ("categories.png", "categories_1.svg", 660, 285))
@@ -68,10 +57,6 @@ def make_pictures(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
         for recorded in (MEASURED, MADE):
             write_report(Path(shutil.copytree(RUNS / recorded, Path(scratch) / recorded)))
-        (Path(scratch) / STORE).mkdir()
-        (Path(scratch) / STORE / "report.html").write_text(
-            render_store(made_store(PROGRAMS[1:5])), encoding="utf-8"
-        )
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for name, chart, width, height in CHARTS:
             page = browser.new_page(viewport={"width": width, "height": height})

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from model_profiling.models import EagerModelBase, register_model
     from model_profiling.report.comparison_document import Comparison
     from model_profiling.report.tables import AnalysedRun, Records
-    from model_profiling.store.query import Answer, Limits
-    from model_profiling.store.run_rows import Labels
-    from model_profiling.store.store import Store
+    from model_profiling.store.database import Limits
+    from model_profiling.store.labels import Labels
+    from model_profiling.store.store import Answer, Store
     from model_profiling.targets import TargetChoice
     from model_profiling.workflow.analyse import analyse, write_analysis
     from model_profiling.workflow.compare import compare
@@ -88,15 +88,15 @@ __all__ = [
 
 _PLACES = {
     "AnalysedRun": "report.tables",
-    "Answer": "store.query",
+    "Answer": "store.store",
     "Comparison": "report.comparison_document",
     "DtypesOutcome": "workflow.dtypes",
     "EagerModelBase": "models",
     "EventTable": "etdump",
     "ExportResult": "export",
-    "Labels": "store.run_rows",
+    "Labels": "store.labels",
     "LanguageOutcome": "workflow.language",
-    "Limits": "store.query",
+    "Limits": "store.database",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "core.errors",
     "Records": "report.tables",

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from postgres import Postgres, postgres_folder, running_postgres
 from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
 
 from model_profiling.core import process
@@ -323,6 +324,15 @@ def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., proce
     yield call
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A server of its own."""
+    if postgres_folder() is None:
+        missing("PostgreSQL's server")
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture

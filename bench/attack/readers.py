@@ -37,7 +37,6 @@ from model_profiling.run.manifest import read_manifest, read_summary_0
 from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.runner.result import read_lockstep_result, read_report, read_result
 from model_profiling.runner.samples import Samples, read_samples
-from model_profiling.store import places
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.protocol import Job
 from model_profiling.targets.state import energy_of, read_metered, readings_csv
@@ -211,7 +210,7 @@ READERS: tuple[Reader, ...] = (
         "json",
         400,
         found("runs/*/manifest.json", "runs/kit_0_1_0/*/manifest.json"),
-        beside(names.MANIFEST, lambda folder: (places._begun(folder), read_manifest(folder))),
+        beside(names.MANIFEST, read_manifest),
     ),
     Reader(
         "metrics",

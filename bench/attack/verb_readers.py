@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from model_profiling.config.sweep import SweepConfig, load_sweep
-from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import read_record, record_json
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.export.records import (
@@ -38,6 +36,7 @@ from model_profiling.runner.source_build import build, presets
 from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
 from model_profiling.runner.source_build.stand_ins import build_record
 from model_profiling.store.store import Store, list_runs
+from model_profiling.store.tables import TABLES_AND_VIEWS
 from model_profiling.sweep.cells import (
     SweepRecord,
     all_cells,
@@ -83,59 +82,32 @@ def _home() -> Path:
     return home
 
 
-# A store, of which any file is damaged, and the index says that it was always so.
+# A store whose file is damaged.
 
 
 @lru_cache
-def _whole_store() -> Path:
-    store = Store.open(_home() / "store", make=True)
-    for run in (RUN, DATA / "runs" / "x86_64"):
-        store.add([run])
-    return store.root
-
-
-def _files_of_store() -> list[bytes]:
-    """The first file of each table, by names that are the same each time."""
-    whole = _whole_store()
-    tables = sorted({path.parts[-3] for path in whole.rglob("*.parquet")})
-    first = [(name, next((whole / "data" / name).rglob("*.parquet"))) for name in tables]
-    return [name.encode() + b"\0" + path.read_bytes() for name, path in (*first, ("", whole / "store.json"))]
+def _whole_store() -> bytes:
+    store = Store.open(_home() / "store.db", make=True)
+    store.add([RUN, DATA / "runs" / "x86_64"])
+    assert store.path is not None
+    return store.path.read_bytes()
 
 
 def _store(data: bytes, folder: Path) -> None:
-    shutil.rmtree(folder / "store", ignore_errors=True)
-    root = shutil.copytree(_whole_store(), folder / "store")
-    index = root / "store.json"
-    name, _, content = data.partition(b"\0")
-    if name:
-        listed = json.loads(index.read_text())
-        one = next((one for one in listed["files"] if one["path"].split("/")[1].encode() == name), None)
-        if one is None:
-            raise InputError("no table of the store", "name one")  # damage met the name itself
-        one |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        (root / one["path"]).write_bytes(content)
-        content = json.dumps(listed).encode()
-    index.write_bytes(content)
-    store = Store.open(root)
-    problems = []
-    for use in (
-        store.check,
-        lambda: list_runs(store, model=None, device=None, tag=None, last=5),
-        store.compact,
-        store.repair,
-        store.check,
-    ):
-        try:
-            use()
-        except ProfilingError as problem:
-            problems.append(problem)
-    if problems:
-        raise problems[0]
+    path = folder / "store.db"
+    for old in folder.glob("store.db*"):
+        old.unlink()
+    path.write_bytes(data)
+    store = Store.open(path)
+    list_runs(store, last=5)
+    for name in TABLES_AND_VIEWS:
+        store.query(f"SELECT * FROM {name}")  # noqa: S608  names of our own
 
 
 def _added(data: bytes, folder: Path) -> None:
-    shutil.rmtree(folder / "store", ignore_errors=True)
-    Store.open(folder / "store", make=True).add([replaced(data, RUN, folder)])
+    for old in folder.glob("store.db*"):
+        old.unlink()
+    Store.open(folder / "store.db", make=True).add([replaced(data, RUN, folder)])
 
 
 # A sweep: its file and its folder. What workers send is not damaged: Dask runs their code anyway.
@@ -309,7 +281,7 @@ _FOUND_OF_MACHINES = found("cpuinfo/*.txt", "distributions/*", "macos/*/*.txt")
 _BUILD = [{"file": "a.c", "output": "a.o", "command": "cc -c a.c"}]
 _CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "max_position_embeddings": 64}
 OF_VERBS: tuple[Reader, ...] = (
-    Reader("store", "named", 10, _files_of_store, _store),
+    Reader("store", "named", 10, lambda: [_whole_store()], _store),
     Reader("store add", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv"), _added),
     Reader("sweep", "json", 100, lambda: _json(_SWEEP), at("s.json", _sweep_file)),
     Reader("sweep folder", "named", 20, _sweep_files, _sweep_folder),

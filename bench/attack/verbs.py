@@ -123,22 +123,18 @@ def _lab(folder: Path) -> Iterator[Live]:
 RUNS = sorted(path.parent for path in (DATA / "runs").glob("*/manifest.json"))
 
 
-def _stores(made: Path) -> None:
+def _runs(made: Path, folder: Path) -> None:
+    del made
     for run in RUNS:
-        _kit(made, "store", "add", str(run), "--store", "store")
+        shutil.copytree(run, folder / "runs" / run.name)
 
 
-def _store(made: Path, folder: Path) -> None:
-    shutil.copytree(made / "store", folder / "store")
-
-
-def _checked(live: Live) -> Iterator[str]:
-    for words in (("store", "check"), ("store", "list", "--json")):
-        ended = live.call(*words, "--store", "store")
-        if ended is None or ended.code != 0:
-            yield f"{words[1]} failed: {ended.tail() if ended else 'it did not end'}"
-        elif "--json" in words and len(json.loads(ended.out)["runs"]) != len(RUNS):
-            yield f"runs are lost: {ended.out[:300]}"
+def _stored(live: Live) -> Iterator[str]:
+    ended = live.call("store", "list", "--json", "--store", "store.db")
+    if ended is None or ended.code != 0:
+        yield f"list failed: {ended.tail() if ended else 'it did not end'}"
+    elif len(json.loads(ended.out)["runs"]) != len(RUNS):
+        yield f"runs are lost: {ended.out[:300]}"
 
 
 def _language(made: Path) -> None:
@@ -199,9 +195,9 @@ VERBS: tuple[Verb, ...] = (
     Verb("doctor", ("doctor",), _left_over, environment=_OWN_CACHE),
     Verb("onboard", _words("onboard mine --dir ."), same=True, children=False),
     Verb("onboard --check", _words("onboard mine --dir . --check"), _own_model, rounds=False, weight=2),
-    Verb("store compact", _words("store compact --store store"), _store, once=_stores, holds=_checked,
-         rounds=False, children=False, weight=6),
-    Verb("sweep", _words("sweep s.json --store store"), _sweep, _RESUME, holds=_cells, weight=8),
+    Verb("store add", _words("store add runs --store store.db"), _runs, holds=_stored, rounds=False,
+         children=False, weight=6),
+    Verb("sweep", _words("sweep s.json --store store.db"), _sweep, _RESUME, holds=_cells, weight=8),
     Verb("worker", _LAB_SWEEP, _sweep, _RESUME, holds=_cells, beside=_lab, weight=8),
     Verb("llm", _LLM, _one_program, _RESUME, once=_language, rounds=False),
     Verb("try", _words(f"try run outside {_HERE}"), _tried, _RESUME, once=_profiled, rounds=False, weight=2),

@@ -244,9 +244,9 @@ sample_option = click.option(
 )
 store_option = click.option(
     "--store",
-    metavar="FOLDER",
-    show_default="$SME2PROF_STORE, else sme2prof_store in this folder",
-    help="The store.",
+    metavar="FILE",
+    show_default="$SME2PROF_STORE, else sme2prof.db in this folder",
+    help="The store: a file, or a server (postgresql://...).",
 )
 
 

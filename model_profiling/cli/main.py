@@ -36,7 +36,7 @@ GROUPS = {
         "worker": "Offer this machine and its devices to sweeps.",
         "store": "Keep many runs in one place; list, tag and check them.",
         "history": "Show a model's latency over time, and where it changed.",
-        "query": "Ask a store in SQL; print the rows, or write CSV or Parquet.",
+        "query": "Ask a store in SQL; print the rows, or write CSV or JSON.",
     },
     "Set up and automate": {
         "doctor": "Check this machine, and say how to fix what is missing.",
@@ -53,7 +53,6 @@ COMMANDS = [name for group in GROUPS.values() for name in group]
 _FILES = {
     "doctor": "checks",
     "export": "models",
-    "history": "query",
     "mcp": "assistants",
     "onboard": "models",
     "run": "profile",

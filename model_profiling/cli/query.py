@@ -1,8 +1,8 @@
-"""`sme2prof query` and `history`: queries of a store of runs."""
+"""`sme2prof query`: queries of a store of runs."""
 
 from __future__ import annotations
 
-import shutil
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import MISSING, did_you_mean, plural
 
 if TYPE_CHECKING:
-    from model_profiling.report.history import History
-    from model_profiling.store.query import Answer, Limits, Plain
+    from model_profiling.store.store import Answer
 
 
 _PRINTED, _IN_JSON = 100, 100_000
@@ -24,7 +23,7 @@ _WIDEST = 60
 
 @frame.command(
     "query",
-    example="""sme2prof query "FROM latest_latencies ORDER BY model, median_ms"
+    example="""sme2prof query "SELECT * FROM latest_latencies ORDER BY model, median_ms"
     sme2prof query "SELECT model, dtype, ratio, low, high FROM sme2_gains" --csv gains.csv
     sme2prof query --views operator_times""",
     facts=True,
@@ -35,11 +34,10 @@ _WIDEST = 60
 @click.option(
     "--rows",
     type=frame.IntRange(1),
-    show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in files",
+    show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in a file",
     help="The most rows.",
 )
 @click.option("--csv", "csv_file", type=frame.FILE, help="Write all rows to this CSV file.")
-@click.option("--parquet", "parquet_file", type=frame.FILE, help="Write all rows to this Parquet file.")
 @click.option(
     "--time-limit",
     "seconds",
@@ -52,7 +50,7 @@ _WIDEST = 60
 @click.option(
     "--memory",
     "megabytes",
-    type=frame.IntRange(64, 1 << 20),
+    type=frame.IntRange(16, 1 << 20),
     default=1024,
     show_default=True,
     metavar="MB",
@@ -65,223 +63,116 @@ def query_command(
     views: bool,
     rows: int | None,
     csv_file: Path | None,
-    parquet_file: Path | None,
     seconds: float,
     megabytes: int,
     as_json: bool,
 ) -> None:
-    """Query a store of runs in SQL: one SELECT in DuckDB's dialect, or - to read it from standard input.
+    """Query a store of runs: one SELECT in the SQL of its database, or - to read it from standard input.
 
-    A query only reads the store: it cannot write, and cannot open other files. --views lists the tables and
-    views, such as latencies, operator_times and kernels_seen. Without SQL, `sme2prof store list` lists the
-    runs and `sme2prof history` shows one model.
+    A query only reads the store. --views lists the tables and views, such as latencies, operator_times and
+    kernels_seen. Without SQL, `sme2prof store list` lists the runs and `sme2prof history` shows one model.
     """
-    from model_profiling.core.hints import needed
-    from model_profiling.store.query import Limits
-    from model_profiling.store.tables import only_arrow
+    from model_profiling.store.database import Limits
+    from model_profiling.store.store import Store
 
     if views:
-        _tell_views(sql, as_json=as_json)
+        _list_views(sql, as_json=as_json)
         return
     if sql is None:
         raise click.UsageError("Missing argument 'SQL'; --views lists the tables and views")
-    if as_json + (csv_file is not None) + (parquet_file is not None) > 1:
-        raise click.UsageError("give only one of --csv, --parquet and --json")
+    if as_json and csv_file is not None:
+        raise click.UsageError("give only one of --csv and --json")
     if sql == "-":
         try:
             sql = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as problem:
             raise InputError("standard input is not UTF-8", "give SQL as text") from problem
-    with only_arrow():
-        needed("pyarrow", "store")
-    limits = Limits(rows=rows, seconds=seconds, memory=megabytes << 20)
-    if csv_file or parquet_file:
-        _write(store, sql, limits, csv_file=csv_file, parquet_file=parquet_file)
+    most = rows or (None if csv_file else _IN_JSON if as_json else _PRINTED)
+    answer = Store.open(store).query(sql, Limits(rows=most, seconds=seconds, memory=megabytes << 20))
+    if csv_file is not None:
+        _write_csv(csv_file, answer)
+    elif as_json:
+        if answer.more:
+            frame.warn(f"only the first {plural(len(answer), 'row')}: --rows N gives more")
+        facts = {"columns": answer.columns, "rows": list(answer), "more": answer.more}
+        frame.facts({"schema_version": 1, **facts})
     else:
-        _tell(store, sql, limits, as_json=as_json)
-
-
-def _write(
-    store: str | None, sql: str, limits: Limits, *, csv_file: Path | None, parquet_file: Path | None
-) -> None:
-    from model_profiling.store.query import open_answer, write_csv, write_parquet
-    from model_profiling.store.store import Store
-
-    path, write = (csv_file, write_csv) if csv_file else (parquet_file, write_parquet)
-    assert path is not None
-    with open_answer(Store.open(store), sql, limits=limits) as coming:
-        written = write(path, coming)
-    frame.say_wrote(path, f" ({plural(written, 'row')}{', of more' if coming.more else ''})")
-
-
-def _tell(store: str | None, sql: str, limits: Limits, *, as_json: bool) -> None:
-    from dataclasses import replace
-
-    from model_profiling.store.query import json_value
-    from model_profiling.store.store import Store
-
-    limits = replace(limits, rows=limits.rows or (_IN_JSON if as_json else _PRINTED))
-    answer = Store.open(store).query(sql, limits=limits)
-    if not as_json:
         _print(answer)
-        return
-    if answer.more:
-        frame.warn(f"only the first {plural(len(answer), 'row')}: --rows N gives more")
-    frame.facts(
-        {
-            "schema_version": 1,
-            "columns": [
-                {"name": name, "type": kind} for name, kind in zip(answer.columns, answer.types, strict=True)
-            ],
-            "rows": [{name: json_value(value) for name, value in row.items()} for row in answer],
-            "more": answer.more,
-        }
-    )
+
+
+def _write_csv(path: Path, answer: Answer) -> None:
+    """Nulls are empty cells, lists are JSON."""
+    from model_profiling.core import files
+    from model_profiling.core.records import csv_line
+
+    lines = [answer.columns, *(tuple(map(_cell, row)) for row in answer.rows)]
+    with files.writing_to(path) as stream:
+        stream.write(files.encoded("".join(f"{csv_line(line)}\n" for line in lines)))
+    frame.say_wrote(path, f" ({plural(len(answer), 'row')}{', of more' if answer.more else ''})")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _print(answer: Answer) -> None:
     from model_profiling.report.document import make_table
     from model_profiling.report.text import render_terminal
 
-    rows = answer.rows
-    numbers = [place for place in range(len(answer.columns)) if any(_is_number(row[place]) for row in rows)]
-    shown = [[_shown(value) for value in row] for row in rows]
+    numbers = [
+        place
+        for place in range(len(answer.columns))
+        if any(isinstance(row[place], int | float) for row in answer.rows)
+    ]
+    shown = [[_shown(value) for value in row] for row in answer.rows]
     frame.say(render_terminal([make_table(answer.columns, shown, numbers)]))
     cut = any(cell.endswith("...") for row in shown for cell in row)
-    whole = "--csv FILE writes all, and whole cells" if cut else "--csv FILE writes all"
+    whole = "; --csv FILE writes whole cells" if cut else ""
     if answer.more:
-        frame.say(f"the first {plural(len(rows), 'row')}; --rows N shows more, {whole}")
+        frame.say(f"the first {plural(len(shown), 'row')}; --rows N shows more, --csv FILE writes all{whole}")
     else:
-        frame.say(plural(len(rows), "row") + ("; --csv FILE writes whole cells" if cut else ""))
+        frame.say(f"{plural(len(shown), 'row')}{whole}")
 
 
-def _is_number(value: Plain) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shown(value: Plain) -> str:
-    from model_profiling.store.query import cell
-
+def _shown(value: Any) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(cell(value))
+    text = str(_cell(value))
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _tell_views(name: str | None, *, as_json: bool) -> None:
+def _list_views(name: str | None, *, as_json: bool) -> None:
     from model_profiling.store.tables import TABLES_AND_VIEWS, View
 
     if name is not None and name not in TABLES_AND_VIEWS:
         hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"
         raise InputError(f"there is no table or view '{name}'", hint)
-    named = [found for found in TABLES_AND_VIEWS.values() if name in (None, found.name)]
+    chosen = [table for table in TABLES_AND_VIEWS.values() if name in (None, table.name)]
     if as_json:
-        told = [
+        tables = [
             {
-                "name": found.name,
-                "kind": "view" if isinstance(found, View) else "table",
-                "meaning": found.meaning,
+                "name": table.name,
+                "kind": "view" if isinstance(table, View) else "table",
+                "meaning": table.meaning,
                 "columns": [
                     {"name": column.name, "type": column.sql_type, "meaning": column.meaning}
-                    for column in found.columns
+                    for column in table.columns
                 ],
             }
-            for found in named
+            for table in chosen
         ]
-        frame.facts({"schema_version": 1, "tables": told})
+        frame.facts({"schema_version": 1, "tables": tables})
         return
-    for found in named:
-        frame.say(f"{found.name}: {found.meaning}")
+    for table in chosen:
+        frame.say(f"{table.name}: {table.meaning}")
         if name is None:
-            frame.say(f"  {', '.join(found.names)}")
+            frame.say(f"  {', '.join(table.names)}")
         else:
-            rows = [(column.name, column.sql_type, column.meaning) for column in found.columns]
+            rows = [(column.name, column.sql_type, column.meaning) for column in table.columns]
             frame.table(("COLUMN", "TYPE", "MEANING"), rows)
     if name is None:
         frame.say("sme2prof query --views NAME explains the columns of one")
-
-
-_MOST_PRINTED = 12
-_CHART_WIDTHS = 20, 100
-_DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
-
-
-@frame.command(
-    "history",
-    example="""sme2prof history toy_cnn
-    sme2prof history toy_cnn --dtype fp16 --threads 1 --since 2026-09-01
-    sme2prof history toy_cnn --device "Pixel 10" --out toy_history.html""",
-    facts=True,
-)
-@click.argument("model")
-@click.option("--dtype", help="Only this number format.")
-@click.option("--backend", help="Only this backend.")
-@click.option("--device", metavar="NAME", help="Only this device: its name in the store, or a part of it.")
-@click.option("--threads", type=frame.IntRange(1), help="Only this number of threads.")
-@click.option("--experiment", help="Only this experiment.")
-@click.option(
-    "--since",
-    type=click.DateTime(_DATES),
-    metavar="DATE",
-    help="Only runs measured since this day or time (UTC), such as 2026-09-01 or 2026-09-01T08:30.",
-)
-@frame.store_option
-@click.option(
-    "--out",
-    type=frame.FILE,
-    help="Also write a page: .html, or .md with pictures and an .html beside it.",
-)
-def history_command(
-    *,
-    store: str | None,
-    out: Path | None,
-    as_json: bool,
-    **asked: Any,  # fields of HistoryQuestion, typed by click
-) -> None:
-    """Show a model's latency over all runs of a store, and when it changed.
-
-    Each combination of device, number format, experiment and thread count is a series. The rate of false
-    alarms is known and printed (docs/explanation/history.md). For all models, use `sme2prof view STORE`.
-    """
-    from model_profiling.report.history import history_facts
-    from model_profiling.report.history_document import history_document, history_title
-    from model_profiling.store.store import Store
-    from model_profiling.workflow.history import HistoryQuestion, load_history
-    from model_profiling.workflow.report import write_page
-
-    found = load_history(Store.open(store), HistoryQuestion(**asked))
-    if out is not None:
-        write_page(history_document(found), out, history_title(found))
-    if as_json:
-        frame.facts(history_facts(found))
-        return
-    _print_history(found)
-    if out is not None:
-        frame.say_wrote(out)
-
-
-def _print_history(found: History) -> None:
-    from model_profiling.report.history import series_sentences, series_title, text_chart
-    from model_profiling.report.history_document import left_out
-    from model_profiling.report.text import render_terminal
-
-    narrowest, widest = _CHART_WIDTHS
-    width = min(widest, max(narrowest, shutil.get_terminal_size().columns - 12))
-    for series in found.series[:_MOST_PRINTED]:
-        frame.say(series_title(series.key))
-        for line in text_chart(series, width):
-            frame.say(f"  {line}")
-        for sentence in series_sentences(series):
-            frame.say(f"- {sentence}")
-        frame.say()
-    if len(found.series) > _MOST_PRINTED:
-        frame.say(
-            f"{len(found.series) - _MOST_PRINTED} more series: select some with --dtype, --device, "
-            "--experiment or --threads, or get all with --out or --json"
-        )
-    if not found.series:
-        frame.say(f"no latency of {found.model} was measured on hardware")
-    if rest := render_terminal(left_out(found)).strip():
-        frame.say(rest)

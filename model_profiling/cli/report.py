@@ -156,7 +156,7 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
     example="""sme2prof view out_toy_cnn/runs/xnnpack_fp16/linux
     sme2prof view out_toy_cnn/runs
     sme2prof view out_toy_cnn/runs --no-browser
-    sme2prof view sme2prof_store""",
+    sme2prof view sme2prof.db""",
     facts=True,
 )
 @click.argument("place", metavar="RUN_DIR|FOLDER|STORE", type=click.Path(path_type=str))
@@ -165,9 +165,9 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
 def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) -> None:
     """Open a run, a folder of runs or a store in the browser.
 
-    A run opens as its report, the page that `sme2prof report` writes; a folder as a list of its runs; a store
-    as every latency over time. The page is always made again, because one that came with a run could contain
-    foreign scripts. Without a browser (ssh, CI, no display) it prints where the page is.
+    A run opens as its report, the page that `sme2prof report` writes; a folder or a store as a list of its
+    runs. The page is always made again, because one that came with a run could contain foreign scripts.
+    Without a browser (ssh, CI, no display) it prints where the page is.
     """
     from model_profiling.workflow.view import open_page, page_to_view
 

@@ -1,18 +1,15 @@
-"""`sme2prof store add|list|tag|compact|check`."""
+"""`sme2prof store add|list|tag|remove`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from model_profiling.cli import frame
-from model_profiling.core.formatting import plural, size
-
-if TYPE_CHECKING:
-    from model_profiling.store.maintenance import Repaired
+from model_profiling.core.formatting import plural
 
 _MOST_SHOWN = 10_000
 
@@ -20,7 +17,7 @@ _MOST_SHOWN = 10_000
 @frame.command(
     "add",
     example="""sme2prof store add out_toy_cnn/runs
-    sme2prof store add out_toy_cnn/runs/xnnpack_fp16/linux --tag release-1.2 --store team_store""",
+    sme2prof store add out_toy_cnn/runs/xnnpack_fp16/linux --tag release-1.2 --store team.db""",
     facts=True,
 )
 @click.argument("run_dirs", nargs=-1, required=True, metavar="RUN_DIR...", type=frame.PATH)
@@ -46,7 +43,7 @@ def add(
     exits with 1.
     """
     from model_profiling.cli.progress import shown_progress
-    from model_profiling.store.run_rows import Labels
+    from model_profiling.store.labels import Labels
     from model_profiling.store.store import Store
 
     with shown_progress() as progress:
@@ -55,17 +52,17 @@ def add(
     if as_json:
         runs, refused = [asdict(run) for run in added.runs], [asdict(run) for run in added.refused]
         facts = {"runs": runs, "refused": refused, "files_left_out": list(map(str, added.files_left_out))}
-        frame.facts({"schema_version": 1, "store": str(opened.root), **facts})
+        frame.facts({"schema_version": 1, "store": opened.address, **facts})
         return 1 if added.refused else 0
     for run in added.runs:
         frame.say(f"{run.run_id[:12]}  {run.outcome}: {run.run_dir}")
-    for left in added.refused:
-        frame.fail(f"{left.run_dir} is not added: {left.problem}; {left.fix}")
+    for run_dir, problem, fix in ((one.run_dir, one.problem, one.fix) for one in added.refused):
+        frame.fail(f"{run_dir} is not added: {problem}; {fix}")
     if files := added.files_left_out:
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         frame.warn(f"{files[0]}{more}: left out, because a run is a folder")
     frame.say(
-        f"{opened.root}: {plural(len(added.new), 'run')} added, {len(added.runs) - len(added.new)} known"
+        f"{opened.address}: {plural(len(added.new), 'run')} added, {len(added.runs) - len(added.new)} known"
     )
     return 1 if added.refused else 0
 
@@ -95,10 +92,10 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | No
     opened = Store.open(store)
     runs, matching = list_runs(opened, **wanted, last=last)
     if as_json:
-        frame.facts({"schema_version": 1, "store": str(opened.root), "matching": matching, "runs": runs})
+        frame.facts({"schema_version": 1, "store": opened.address, "matching": matching, "runs": runs})
         return
     if not runs:
-        frame.say(f"{opened.root} {'holds no such run' if any(wanted.values()) else 'is empty'}")
+        frame.say(f"{opened.address} {'holds no such run' if any(wanted.values()) else 'is empty'}")
         return
     rows = [
         (
@@ -107,9 +104,9 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | No
             run["name"],
             run["device"],
             "" if run["median_ms"] is None else marked(f"{run['median_ms']:.3f}", run["is_arm"]),
-            f"{run['commit'][:10]}{'+' if run['dirty'] else ''}",
+            f"{run['commit_hash'][:10]}{'+' if run['dirty'] else ''}",
             run["state"],
-            " ".join(run["tags"]),
+            " ".join(sorted(run["tags"])),
         )
         for run in runs
     ]
@@ -145,72 +142,25 @@ def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, re
     frame.say(f"{run_id[:12]}: {'no longer' if remove else 'now'} {', '.join(tags)}")
 
 
-@frame.command("compact", example="sme2prof store compact", facts=True)
+@frame.command("remove", example="sme2prof store remove 3f2a9c")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @frame.store_option
-def compact(store: str | None, as_json: bool) -> None:
-    """Merge the many small files of a store into few.
+def remove_runs(*, runs: tuple[str, ...], store: str | None) -> None:
+    """Remove each RUN from a store; its run directory stays as it is.
 
-    `store add` does this by itself from time to time. Old files are removed a day later, because somebody may
-    still read them.
+    RUN is the beginning of a run's id, or its name if only one run has it.
     """
     from model_profiling.store.store import Store
 
     opened = Store.open(store)
-    done = opened.compact()
-    if as_json:
-        frame.facts({"schema_version": 1, "store": str(opened.root), **asdict(done)})
-        return
-    removed = (
-        f", {plural(done.removed, 'old file')} removed ({size(done.bytes_freed)})" if done.removed else ""
-    )
-    frame.say(f"{opened.root}: {plural(done.files_before, 'file')}, now {done.files_after}{removed}")
-
-
-@frame.command("check", example="sme2prof store check\nsme2prof store check --repair", facts=True)
-@frame.store_option
-@click.option(
-    "--repair", is_flag=True, help="Leave out what is damaged, and list the runs that lose something."
-)
-def check(store: str | None, repair: bool, as_json: bool) -> int:
-    """Check that the store is complete: every file, and all rows of every run.
-
-    Exits with 1 if something is missing or damaged. --repair leaves that out and lists the runs concerned, so
-    that you can add them again.
-    """
-    from model_profiling.cli.progress import shown_progress
-    from model_profiling.core.errors import check_lines
-    from model_profiling.store.store import Store
-
-    with shown_progress() as progress:
-        opened = Store.open(store)
-        done = opened.repair(progress) if repair else None
-        found = opened.check(progress)
-    if as_json:
-        frame.facts(
-            {**found.as_dict(), "store": str(opened.root), "repaired": asdict(done) if done else None}
-        )
-        return 0 if found.ok else 1
-    if done is not None:
-        _say_repaired(done)
-    for line in check_lines(found.checks):
-        frame.say(line)
-    return 0 if found.ok else 1
-
-
-def _say_repaired(done: Repaired) -> None:
-    if not done.needed:
-        frame.say("nothing was damaged")
-        return
-    for name in done.files_left_out:
-        frame.say(f"left out: {name}")
-    for run in done.runs_left_out:
-        frame.say(f"left out: run {run.run_id[:12]}, added from {run.run_dir or 'an unknown folder'}")
-    frame.say(f"repaired; {plural(len(done.runs_left_out), 'run')} left out")
+    run_ids = [opened.find(run) for run in runs]
+    opened.remove(run_ids)
+    frame.say(f"{opened.address}: {plural(len(run_ids), 'run')} removed")
 
 
 store_command = frame.group(
     "store",
-    "Keep many runs in one place: add, list, tag and check them.",
-    [add, list_runs, tag_run, compact, check],
+    "Keep many runs in one database: add, list, tag and remove them.",
+    [add, list_runs, tag_run, remove_runs],
     example="sme2prof store add out_toy_cnn/runs",
 )

@@ -258,7 +258,7 @@ class SweepConfig(Settings):
     """How often and how patiently each program is measured, as in a config."""
     power_mode: PowerMode = "leave"
     """What to set on phones while measuring, as in a config's target."""
-    store: Word | None = Field(default=None, examples=["sme2prof_store"])
+    store: Word | None = Field(default=None, examples=["sme2prof.db"])
     """Folder of the store that finished runs are added to; left out, the usual one."""
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
@@ -325,7 +325,7 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     yield from schedule_problems(sweep.schedule)
     if sweep.store is not None and "://" in sweep.store:
-        yield Problem("store", f"is {sweep.store!r}, which is not a folder", "name a folder")
+        yield Problem("store", f"is {sweep.store!r}, which is not a file", "name a file")
     programs = [case for model in sweep.models for case in sweep.cases_of(model)]
     dimensions = (programs, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
     count = math.prod(map(len, dimensions))

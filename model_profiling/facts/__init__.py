@@ -28,14 +28,12 @@ JSON_TYPES: dict[FactKind, Any] = {
     "shapes": tuple[tuple[int, ...], ...],
     "record": dict[str, Any] | None,
 }
-SQL_TYPES: dict[ColumnKind, str] = {
-    "text": "VARCHAR",
+SQL_TYPES: dict[FactKind, str] = {
+    "text": "TEXT",
     "whole": "BIGINT",
-    "number": "DOUBLE",
+    "number": "DOUBLE PRECISION",
     "flag": "BOOLEAN",
     "moment": "TIMESTAMP",
-    "texts": "VARCHAR[]",
-    "numbers": "DOUBLE[]",
 }
 _AS_TEXT: frozenset[FactKind] = frozenset({"shape", "shapes", "names"})
 
@@ -55,7 +53,7 @@ class Column:
 
     @property
     def sql_type(self) -> str:
-        return SQL_TYPES[self.column_kind]
+        return SQL_TYPES.get(self.column_kind, "JSON")
 
     @property
     def json_type(self) -> Any:

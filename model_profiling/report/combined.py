@@ -375,3 +375,45 @@ def _cells(row: IndexRow) -> tuple[doc.Text, ...]:
     name = doc.Link(row.place, row.link) if row.link else f"{row.place} (no report yet)"
     latency = "" if row.latency_value is None else f"{milliseconds(row.latency_value)} ms"
     return name, row.device, row.date, latency, row.measured, row.speedup, row.verdict
+
+
+# The list of a store.
+
+_STORED = ("run", "model", "device", "measured", "latency", "SME2 kernels", "commit", "tags")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run in the list of a store. Texts are as shown."""
+
+    name: str
+    report: str
+    """Its report, relative to the page; empty if there is none."""
+    model: str
+    device: str
+    date: str
+    latency: str
+    sme2: str
+    commit: str
+    tags: str
+
+
+def render_store(runs: Sequence[StoredRun], title: str, count: int) -> str:
+    """The page of the newest runs of a store, which has `count`."""
+    if not runs:
+        contents = "No runs yet: add one with `sme2prof store add RUN_DIR`."
+    elif len(runs) < count:
+        contents = f"The newest {len(runs):,} of {count:,} runs; `sme2prof query` and `store list` have all."
+    else:
+        contents = f"{plural(count, 'run')}, newest first. Click a column's name to sort by it."
+    rows = tuple(
+        (
+            doc.Link(run.name, run.report) if run.report else f"{run.name} (no report)",
+            run.model, run.device, run.date, run.latency, run.sme2, run.commit, run.tags,
+        )
+        for run in runs
+    )  # fmt: skip
+    blocks: list[doc.Block] = [doc.Heading(title, 1), doc.Answers((("What is here?", contents),))]
+    if rows:
+        blocks += [doc.Heading("Runs"), doc.Table(_STORED, rows, numbers=(3, 4), sortable=True)]
+    return render_html(blocks, title)

@@ -25,11 +25,10 @@ class Strong:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to another page of the kit, by its path from this one, or to a place in this page."""
+    """A link to another page of the kit, by its path from this one."""
 
     text: str
     file: str
-    anchor: str = ""
 
 
 Inline = str | Code | Strong | Link
@@ -115,7 +114,7 @@ class Chart:
 class Explorer:
     """Data to sort, filter and open in a browser; other pages show the blocks in `instead`."""
 
-    kind: Literal["operators", "modules", "timeline", "graph", "histories"]
+    kind: Literal["operators", "modules", "timeline", "graph"]
     title: str
     """Shown above it in a browser; empty if the section's heading is enough."""
     data: Mapping[str, object]

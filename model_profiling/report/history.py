@@ -1,10 +1,10 @@
-"""A model's latencies over days and commits: records, sentences, facts for programs and a text chart."""
+"""A model's latencies over days and commits: records, facts for programs, sentences and a text chart."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from model_profiling.core.formatting import milliseconds, plural, short_rate, span, tokens_per_s, with_threads
@@ -12,7 +12,19 @@ from model_profiling.run.names import spoken_backend
 from model_profiling.run.times import NOT_ARM
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint, ChangePoints, find_changes
 
-SHORT_COMMIT = 10
+METHOD = (
+    "change-point model of Hawkins, Qiu and Kang (2003) with Huber's scores, applied after every run; "
+    f"it needs at least {FEWEST_RUNS} runs"
+)
+_WATCHED = {
+    "kit": "kit",
+    "executorch": "ExecuTorch",
+    "runner_build": "runner",
+    "os": "system",
+    "program_sha256": "program",
+}
+"""The fields of a point to mark when they change, with the names shown. The device is fixed in a series."""
+_SHORT_HASH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +38,6 @@ class HistoryPoint:
     high_ms: float | None
     """The 95% interval of the median; None with fewer than three rounds."""
     is_arm: bool | None = None
-    """Whether it was measured on an Arm CPU; None if unknown."""
     tokens: int | None = None
     """In one inference of a language model."""
     commit: str = ""
@@ -38,22 +49,21 @@ class HistoryPoint:
     os: str = ""
     program_sha256: str = ""
     run_dir: str = ""
-    report: str = ""
 
     @property
     def error(self) -> float:
         """The relative standard error of the median; 0 if unknown."""
-        if self.low_ms is None or self.high_ms is None or self.median_ms <= 0:
+        if self.low_ms is None or self.high_ms is None:
             return 0.0
         return max(0.0, self.high_ms - self.low_ms) / (2 * 1.96 * self.median_ms)
 
     @property
-    def tokens_per_s(self) -> float | None:
-        return tokens_per_s(self.tokens, self.median_ms)
+    def date(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M}"
 
     @property
     def short_commit(self) -> str:
-        return f"{self.commit[:SHORT_COMMIT]}{'+' if self.commit and self.dirty else ''}"
+        return f"{self.commit[:_SHORT_HASH]}{'+' if self.commit and self.dirty else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +79,6 @@ class SeriesKey:
     experiment: str
     threads: int | None
 
-    @property
-    def format(self) -> str:
-        return f"{spoken_backend(self.backend)} {self.dtype}".strip()
-
-    @property
-    def program(self) -> str:
-        return f"{self.model} {self.format}".strip()
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -88,14 +90,12 @@ class Mark:
     before: str
     after: str
 
-    @property
-    def telling(self) -> bool:
-        """Whether to show it always; a new program is normal, so it is shown only where the level changed."""
-        return self.what != "program"
+    text: str
 
     @property
-    def text(self) -> str:
-        return f"{self.what} {self.before or 'not known'} -> {self.after or 'not known'}"
+    def is_version(self) -> bool:
+        """A new program is normal: it is shown only where the level changed."""
+        return self.what != "program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,63 +104,48 @@ class HistorySeries:
 
     key: SeriesKey
     points: tuple[HistoryPoint, ...]
-    found: ChangePoints
+    change_points: ChangePoints
     marks: tuple[Mark, ...]
 
     @property
     def changes(self) -> tuple[ChangePoint, ...]:
-        return self.found.changes
+        return self.change_points.changes
 
     @property
     def is_arm(self) -> bool | None:
         return self.points[-1].is_arm
 
-    def marks_at(self, change: ChangePoint) -> tuple[Mark, ...]:
+    def marks_at(self, change: ChangePoint) -> list[str]:
         """Return what else changed where the level may have changed; for a drift, without new programs."""
-        return tuple(
-            mark
+        return [
+            mark.text
             for mark in self.marks
-            if change.earliest <= mark.first <= change.latest and (mark.telling or not change.drift)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    reason: str
-    runs: int
+            if change.earliest <= mark.first <= change.latest and (mark.is_version or not change.drift)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     model: str
     series: tuple[HistorySeries, ...]
-    left_out: tuple[LeftOut, ...] = ()
-
-
-_WATCHED = {
-    "kit": "kit",
-    "executorch": "ExecuTorch",
-    "runner_build": "runner",
-    "os": "system",
-    "program_sha256": "program",
-}
-"""The fields of a point to mark when they change, with the names shown. The device is fixed in a series."""
-_SHORT_HASH = 10
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many runs are left out, by reason."""
 
 
 def make_series(key: SeriesKey, points: Sequence[HistoryPoint]) -> HistorySeries:
-    ordered = tuple(sorted(points, key=lambda point: (point.at, point.run_id)))
-    found = find_changes([point.median_ms for point in ordered], [point.error for point in ordered])
-    return HistorySeries(key, ordered, found, tuple(_marks(ordered)))
+    """`points` are in the order they were measured."""
+    changes = find_changes([point.median_ms for point in points], [point.error for point in points])
+    return HistorySeries(key, tuple(points), changes, tuple(_marks(points)))
 
 
 def _marks(points: Sequence[HistoryPoint]) -> Iterator[Mark]:
     for place, (before, after) in enumerate(itertools.pairwise(points), start=1):
-        for field, called in _WATCHED.items():
-            old, new = getattr(before, field), getattr(after, field)
+        for name, shown in _WATCHED.items():
+            old, new = getattr(before, name), getattr(after, name)
             if old != new and old and new:
-                length = _SHORT_HASH if field == "program_sha256" else None
-                yield Mark(place, called, old[:length], new[:length])
+                length = _SHORT_HASH if name == "program_sha256" else None
+                old, new = old[:length], new[:length]
+                yield Mark(place, shown, old, new, f"{shown} {old} -> {new}")
 
 
 def history_facts(history: History) -> dict[str, object]:
@@ -168,44 +153,43 @@ def history_facts(history: History) -> dict[str, object]:
         "schema_version": 1,
         "model": history.model,
         "method": METHOD,
-        "series": [
-            {
-                **asdict(series.key),
-                "is_arm": series.is_arm,
-                "runs": len(series.points),
-                "too_few_to_tell": series.found.too_few,
-                "noise": series.found.noise,
-                "false_alarms": series.found.false_alarms,
-                "changes": [
-                    {
-                        **asdict(change),
-                        "run": _named(series.points[change.first]),
-                        "run_before": _named(series.points[change.first - 1]),
-                        "also_changed": [mark.text for mark in series.marks_at(change)],
-                    }
-                    for change in series.changes
-                ],
-                "levels": [asdict(level) for level in series.found.levels],
-                "marks": [{**asdict(mark), "text": mark.text} for mark in series.marks],
-                "points": [
-                    {**asdict(point), "at": point.at.isoformat(), "tokens_per_s": point.tokens_per_s}
-                    for point in series.points
-                ],
-            }
-            for series in history.series
-        ],
-        "left_out": [asdict(each) for each in history.left_out],
+        "series": [_series_facts(series) for series in history.series],
+        "left_out": [{"reason": reason, "runs": runs} for reason, runs in history.left_out.items()],
     }
 
 
-METHOD = (
-    "change-point model of Hawkins, Qiu and Kang (2003) with Huber's scores, applied after every run; "
-    f"it needs at least {FEWEST_RUNS} runs"
-)
+def _series_facts(series: HistorySeries) -> dict[str, object]:
+    def run(place: int) -> dict[str, str]:
+        point = series.points[place]
+        return {"run_id": point.run_id, "name": point.name, "commit": point.commit}
 
-
-def _named(point: HistoryPoint) -> dict[str, str]:
-    return {"run_id": point.run_id, "name": point.name, "commit": point.commit}
+    return {
+        **asdict(series.key),
+        "is_arm": series.is_arm,
+        "runs": len(series.points),
+        "too_few_to_tell": series.change_points.too_few,
+        "noise": series.change_points.noise,
+        "false_alarms": series.change_points.false_alarms,
+        "changes": [
+            {
+                **asdict(change),
+                "run": run(change.first),
+                "run_before": run(change.first - 1),
+                "also_changed": series.marks_at(change),
+            }
+            for change in series.changes
+        ],
+        "levels": [asdict(level) for level in series.change_points.levels],
+        "marks": [asdict(mark) for mark in series.marks],
+        "points": [
+            {
+                **asdict(point),
+                "at": point.at.isoformat(),
+                "tokens_per_s": tokens_per_s(point.tokens, point.median_ms),
+            }
+            for point in series.points
+        ],
+    }
 
 
 # A history in sentences.
@@ -213,65 +197,65 @@ def _named(point: HistoryPoint) -> dict[str, str]:
 
 def series_title(key: SeriesKey) -> str:
     """Return `toy_cnn XNNPACK fp16: linux_sme2_on, 1 thread, on Neoverse-N1, 2 cores`."""
-    device = key.device_name or key.device or "?"
-    return f"{key.program}: {with_threads(key.experiment, key.threads)}, on {device}"
+    program = " ".join(filter(None, (key.model, spoken_backend(key.backend), key.dtype)))
+    return f"{program}: {with_threads(key.experiment, key.threads)}, on {key.device_name or '?'}"
 
 
 def change_text(change: ChangePoint) -> str:
-    """Return `3.2% slower`, or `3.2% gradually slower`, relative to the time before."""
-    way = "slower" if change.change > 0 else "faster"
-    return f"{abs(change.change):.1%} {'gradually ' if change.drift else ''}{way}"
-
-
-def change_in_short(change: ChangePoint) -> str:
-    """Return `3.2% slower (2.1% to 4.3%)`."""
+    """Return `3.2% slower (2.1% to 4.3%)`, or `3.2% gradually slower (...)`, relative to the time before."""
     ends = sorted((abs(change.low), abs(change.high)))
+    interval = span(f"{ends[0]:.1%}", f"{ends[1]:.1%}")
     if change.low < 0 < change.high:  # later runs made the change doubtful
-        return f"{change_text(change)} ({change.low:+.1%} to {change.high:+.1%})"
-    return f"{change_text(change)} ({span(f'{ends[0]:.1%}', f'{ends[1]:.1%}')})"
+        interval = f"{change.low:+.1%} to {change.high:+.1%}"
+    way = f"{'gradually ' if change.drift else ''}{'slower' if change.change > 0 else 'faster'}"
+    return f"{abs(change.change):.1%} {way} ({interval})"
 
 
 def change_sentence(series: HistorySeries, change: ChangePoint) -> str:
     """Describe a change: size, place, commits, when it became visible, and what else changed there."""
     if change.drift:
-        runs = f"from run {change.first} to run {change.latest + 1}"
-        return f"{change_in_short(change)} {runs}, not in steps; {_seen(series, change)}."
-    first, before = series.points[change.first], series.points[change.first - 1]
-    said = f"{change_in_short(change)} since run {change.first + 1} ({_when(first)}"
-    if first.commit and before.commit and first.commit != before.commit:
-        said += f", after commit {before.short_commit}"
-    said += ")"
-    if change.earliest != change.latest:
-        said += f"; it may have begun at any of runs {change.earliest + 1} to {change.latest + 1}"
-    return f"{said}; {_seen(series, change)}."
-
-
-def _seen(series: HistorySeries, change: ChangePoint) -> str:
-    marks = ", ".join(mark.text for mark in series.marks_at(change))
-    return f"first seen after run {change.found + 1}{marks and f'; also changed there: {marks}'}"
+        where = f" from run {change.first} to run {change.latest + 1}, not in steps"
+    else:
+        first, before = series.points[change.first], series.points[change.first - 1]
+        where = f" since run {change.first + 1} ({first.date}"
+        where += f", commit {first.short_commit}" if first.commit else ""
+        if first.commit and before.commit and first.commit != before.commit:
+            where += f", after commit {before.short_commit}"
+        where += ")"
+        if change.earliest != change.latest:
+            where += f"; it may have begun at any of runs {change.earliest + 1} to {change.latest + 1}"
+    marks = ", ".join(series.marks_at(change))
+    also = f"; also changed there: {marks}" if marks else ""
+    return f"{change_text(change)}{where}; first seen after run {change.found + 1}{also}."
 
 
 def series_sentences(series: HistorySeries) -> Iterator[str]:
-    found, last = series.found, series.points[-1]
-    level = found.levels[-1]
+    """Every output of a history includes these: the last one states the rate of false alarms."""
+    judged, newest = series.change_points, series.points[-1]
+    level = judged.levels[-1]
     since = f" since run {level.first + 1}" if series.changes else ""
     since = " at the end of a drift" if level.drifts else since
-    noise = "" if found.noise is None else f"; runs of one level vary by {found.noise:.1%} (robust spread)"
-    newest = f"; newest run {_latency(last.median_ms, last.tokens)}" if len(series.points) > 1 else ""
-    yield f"Typical latency{since}: {_latency(level.typical, last.tokens)}{newest}{noise}."
+    run = f"; newest run {_latency(newest.median_ms, newest.tokens)}" if len(series.points) > 1 else ""
+    noise = "" if judged.noise is None else f"; runs of one level vary by {judged.noise:.1%} (robust spread)"
+    yield f"Typical latency{since}: {_latency(level.typical, newest.tokens)}{run}{noise}."
     if series.is_arm is False:
         yield NOT_ARM
     for change in series.changes:
         yield change_sentence(series, change)
-    if found.too_few:
-        yield (
-            f"{plural(found.runs, 'run')}: too few to tell a change from noise, "
-            f"which takes at least {FEWEST_RUNS}."
-        )
+    runs = plural(judged.runs, "run")
+    if judged.too_few:
+        yield f"{runs}: too few to tell a change from noise, which takes at least {FEWEST_RUNS}."
         return
     if not series.changes:
         yield "No change was found."
-    yield rate_sentence(series)
+    yield (
+        f"False alarms: at most {judged.false_alarms:.1%} of histories without a change ({runs}) show one, "
+        "if noise is independent from run to run."
+    )
+
+
+def left_out_sentences(history: History) -> list[str]:
+    return [f"{plural(runs, 'run')} left out: {reason}." for reason, runs in history.left_out.items()]
 
 
 def _latency(ms: float, tokens: int | None) -> str:
@@ -280,57 +264,30 @@ def _latency(ms: float, tokens: int | None) -> str:
     return f"{milliseconds(ms)} ms{per_s}"
 
 
-def rate_sentence(series: HistorySeries) -> str:
-    """State the rate of false alarms; every output of a history must include it."""
-    return (
-        f"False alarms: at most {series.found.false_alarms:.1%} of histories without a change "
-        f"({plural(series.found.runs, 'run')}) show one, if noise is independent from run to run."
-    )
-
-
-def _when(point: HistoryPoint) -> str:
-    commit = f", commit {point.short_commit}" if point.commit else ""
-    return f"{point.at:%Y-%m-%d %H:%M}{commit}"
-
-
 # A history as a text chart for a terminal.
 
 _ROWS = 8
 _LEAST_RANGE = 0.01
-"""The smallest range of the chart, as a share of the level, so that it does not magnify tiny noise."""
+"""The smallest range of the chart, as a share of the latency, so that it does not magnify tiny noise."""
 
 
 def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
-    """Draw runs from left to right as `o`, levels as `-`, changes as `|`; below, `^` marks other changes.
-    With more runs than columns, a column shows the median of several."""
+    """Draw runs from left to right as `o` and steps as `|`. With more runs than columns, a column shows the
+    median of several."""
     medians = [point.median_ms for point in series.points]
     columns = min(width, len(medians))
     column_of = [place * columns // len(medians) for place in range(len(medians))]
-    least, most = min(medians), max(medians)
-    room = max(0.0, _LEAST_RANGE * most - (most - least)) / 2
-    low, high = least - room, most + room
-
-    def row_of(ms: float) -> int:
-        return round((high - ms) / (high - low) * (_ROWS - 1)) if high > low else _ROWS // 2
-
+    high = max(medians)
+    low = min(*medians, (1 - _LEAST_RANGE) * high)
     grid = [[" "] * columns for _ in range(_ROWS)]
-    for level in series.found.levels:
-        begin, end = column_of[level.first], column_of[level.last]
-        for column in range(begin, end + 1):
-            way = (column - begin) / max(1, end - begin)
-            grid[row_of(level.at_first + way * (level.typical - level.at_first))][column] = "-"
-    for row in grid:
-        for change in series.changes:
-            if not change.drift:
-                row[column_of[change.first]] = "|"
-    for column in range(columns):
-        inside = sorted(ms for ms, at in zip(medians, column_of, strict=True) if at == column)
-        grid[row_of(inside[len(inside) // 2])][column] = "o"
-    labels = {0: milliseconds(high), _ROWS - 1: milliseconds(low)}
-    edge = max(map(len, labels.values()))
-    lines = [f"{labels.get(number, ''):>{edge}} {''.join(row)}" for number, row in enumerate(grid)]
-    if marked := {column_of[mark.first] for mark in series.marks if mark.telling}:
-        lines.append(" " * (edge + 1) + "".join("^" if at in marked else " " for at in range(columns)))
-    first, last = (f"{series.points[at].at:%Y-%m-%d}" for at in (0, -1))
-    dates = first if first == last else f"{first}{last:>{max(columns - len(first), len(last) + 1)}}"
-    return [line.rstrip() for line in [*lines, f"{' ' * (edge + 1)}{dates}"]]
+    for change in series.changes:
+        for row in () if change.drift else grid:
+            row[column_of[change.first]] = "|"
+    for column, places in itertools.groupby(range(len(medians)), key=column_of.__getitem__):
+        inside = sorted(medians[place] for place in places)
+        grid[round((high - inside[len(inside) // 2]) / (high - low) * (_ROWS - 1))][column] = "o"
+    labels = [milliseconds(high), *[""] * (_ROWS - 2), milliseconds(low)]
+    edge = max(map(len, labels))
+    lines = [f"{label:>{edge}} {''.join(row)}".rstrip() for label, row in zip(labels, grid, strict=True)]
+    first, last = (series.points[place].date[:10] for place in (0, -1))
+    return [*lines, f"{'':{edge}} {first if first == last else f'{first} to {last}'}"]

@@ -33,6 +33,10 @@ browser() {
 }
 [ "$(uname -s)" = Linux ] && ! browser && wanted+=(chromium)
 
+# Stores of a team are on a real server; Debian keeps its programs off the PATH.
+server() { command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+[ "$(uname -s)" = Linux ] && ! server && wanted+=(postgresql)
+
 # Shell texts are checked with it.
 [ "$(uname -s)" = Linux ] && ! command -v shellcheck >/dev/null && wanted+=(shellcheck)
 

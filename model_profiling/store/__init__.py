@@ -1,1 +1,1 @@
-"""A store of many runs: tables in Parquet files, added completely or not at all, queried with DuckDB."""
+"""A store of many runs: an SQLite file, or a PostgreSQL server, filled and queried through SQLAlchemy."""

@@ -1,73 +1,124 @@
-"""Stores of runs: `Store.open(address)` opens one, `add` adds runs, `connection` queries it with DuckDB.
-
-store.json                                   which files count
-data/<table>/month=2026-11/<name>.parquet    rows, by the month they were measured in
-"""
+"""Stores of runs: `Store.open(address)` opens one, `add` adds runs, `query` answers SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from model_profiling.core import files
-from model_profiling.core.errors import CheckList, InputError
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.core.safe_read import is_there
-from model_profiling.store.connection import connect, now, rows_of
-from model_profiling.store.data_files import INDEX, Index, checked_path, lock, read_index, write_index
-from model_profiling.store.places import fetch_store, is_remote, store_address, store_command
-from model_profiling.store.query import DEFAULT_LIMITS, Answer, Limits, Params, open_answer
-from model_profiling.store.tables import TABLES
+from model_profiling.store.database import (
+    Database,
+    Limits,
+    SqliteFile,
+    find_database,
+    store_address,
+    too_large,
+    unanswered,
+)
+from model_profiling.store.tables import FLAGS, IN_DATABASE, JSON_COLUMNS
 
 if TYPE_CHECKING:
-    import duckdb
+    import pandas
 
-    from model_profiling.store.adding import Added
-    from model_profiling.store.maintenance import Compacted, Repaired
-    from model_profiling.store.run_rows import Labels
+    from model_profiling.store.labels import Labels
+    from model_profiling.store.run_rows import Identity
 
-
+DEFAULT_LIMITS = Limits()
 _FEWEST_LETTERS = 4
 """The shortest prefix of a run_id that names a run."""
+_LONGEST_SQL = 100_000
+_AT_ONCE = 500
+"""Rows to fetch at once."""
+
+Outcome = Literal["added", "continued", "already there", "an earlier state of one that is there"]
+_NEW = ("added", "continued")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRun:
+    run_dir: Path
+    run_id: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    run_dir: Path
+    problem: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    runs: tuple[AddedRun, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    files_left_out: tuple[Path, ...] = ()
+    """Named beside folders, as by `runs/*`."""
+
+    @property
+    def new(self) -> tuple[AddedRun, ...]:
+        return tuple(run for run in self.runs if run.outcome in _NEW)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a query; iterating gives each row as a mapping from column to value."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    more: bool
+    """Whether there were more rows than were asked for."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Needs the extra `pandas`."""
+        frame: pandas.DataFrame = needed("pandas", "pandas").DataFrame(list(self.rows), columns=self.columns)
+        return frame
 
 
 class Store:
-    """Opened by `open`. Each call sees the store as it is then; no lock is kept between calls.
+    """Opened by `open`. Each call connects to the database and sees it as it is then."""
 
-    Modules that only some methods need are imported there: a query does not load the code that reads runs.
-    """
-
-    def __init__(self, address: str, root: Path) -> None:
-        self.address = address
-        self.root = root
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.address = database.address
+        """As it may be shown: without a password."""
 
     @classmethod
     def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
-        """Open (with `make`, create) the store at `address`, else $SME2PROF_STORE, else `sme2prof_store`."""
-        named = store_address(address)
-        if is_remote(named):
-            if make:
-                raise InputError(
-                    f"{named} is read-only",
-                    ("add runs to a store on this machine, then copy that store there"),
-                )
-            return cls(named, fetch_store(named))
-        root = as_path(named)
-        if make and not is_store(root):
-            _make_store(root)
-        if not is_store(root):
-            if is_there(root) and not root.is_dir():
-                raise InputError(f"{root} is not a folder", "give the folder of a store")
-            raise InputError(
-                f"there is no store in {root}", f"create one: sme2prof store add RUN_DIR --store {root}"
-            )
-        read_index(root)
-        return cls(named, root.resolve())
+        """Open (with `make`, create) the store at `address`, else $SME2PROF_STORE, else `sme2prof.db`."""
+        database = find_database(address)
+        database.check_place(make=make)
+        if make:
+            database.make()
+        database.check_version()
+        return cls(database)
+
+    @property
+    def path(self) -> Path | None:
+        """The file, if it is one."""
+        return self.database.path if isinstance(self.database, SqliteFile) else None
+
+    def command(self, words: str) -> str:
+        """The `sme2prof store` command for `words`, with `--store` if this is not the default one."""
+        named = "" if self.address == store_address() else f" --store {self.address}"
+        return f"sme2prof store {words}{named}"
 
     def add(
         self,
@@ -77,135 +128,209 @@ class Store:
     ) -> Added:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 
-        A run that is already in the store is not added again, even if it was moved; a continued run replaces
-        its earlier state. Runs that cannot be read are in `refused`, and the others are added; files that are
-        named beside folders are skipped. If `labels` has no commit, it is the one that CI names, or git's in
-        the current folder.
+        A run that is in the store is not added again, even if it was moved; a continued run replaces its
+        earlier state and keeps its tags. Runs that cannot be read are in `refused`, and the others are added;
+        files that are named beside folders are skipped. If `labels` has no commit, it is the one that CI
+        names, or git's in the current folder.
         """
-        self._check_writable()
+        from model_profiling.run import Run
         from model_profiling.run.folders import expand_runs
-        from model_profiling.store.adding import Adder
-        from model_profiling.store.run_rows import Labels, with_commit
+        from model_profiling.store.labels import Labels, with_commit
+        from model_profiling.store.run_rows import identity_of, rows_of_run
 
+        shown = progress or Silent()
         named = [as_path(run_dir) for run_dir in run_dirs]
         folders = [path for path in named if not path.is_file()]
         left_out = [path for path in named if folders and path.is_file()]
-        adder = Adder(self.root, with_commit(labels or Labels()), progress or Silent())
-        return replace(adder.add(expand_runs(folders or named)), files_left_out=tuple(left_out))
+        known = with_commit(labels or Labels())
+        added: list[AddedRun] = []
+        refused: list[Refused] = []
+        shown.stage("adding runs")
+        expanded = expand_runs(folders or named)
+        for place, run_dir in enumerate(expanded):
+            shown.advance(place, len(expanded), run_dir.name)
+            try:
+                run = Run.open(run_dir)
+                identity = identity_of(run)
+                with self.database.reading() as connection:
+                    new = _outcome(connection, identity)[0] in _NEW
+                tables = rows_of_run(run, identity, known) if new else {}
+            except (FormatError, InputError) as problem:
+                refused.append(Refused(run_dir, problem.problem, problem.fix))
+                continue
+            added.append(AddedRun(run.path, identity.run_id, self._write(identity, tables, known.tags)))
+        return Added(tuple(added), tuple(refused), tuple(left_out))
 
-    def compact(self, *, grace_s: float | None = None) -> Compacted:
-        """Merge the files of each table and month; remove files not named for `grace_s`, or a day."""
-        self._check_writable()
-        from model_profiling.store.maintenance import GRACE_S, compact
-
-        return compact(self.root, grace_s=GRACE_S if grace_s is None else grace_s)
-
-    def _check_writable(self) -> None:
-        if is_remote(self.address):
-            raise InputError(f"{self.address} is read-only", "change the original store")
+    def _write(
+        self, identity: Identity, tables: Mapping[str, list[dict[str, Any]]], more_tags: Iterable[str]
+    ) -> Outcome:
+        runs = IN_DATABASE["runs"]
+        with self.database.writing() as connection:
+            outcome, tags = _outcome(connection, identity)  # another process may have added it meanwhile
+            if tables and outcome in _NEW:
+                _delete(connection, identity.run_id)
+                for name, rows in tables.items():
+                    if rows:
+                        connection.execute(IN_DATABASE[name].insert(), rows)
+            tags = {**tags, **dict.fromkeys(more_tags, "")}
+            connection.execute(runs.update().where(runs.c.run_id == identity.run_id).values(tags=tags))
+        return outcome
 
     def tag(
-        self, run_ids: Sequence[str], tags: Sequence[str], *, note: str = "", remove: bool = False
+        self, run_ids: Sequence[str], tags: Sequence[str], note: str = "", *, remove: bool = False
     ) -> None:
         """Give runs tags, or remove them."""
-        self._check_writable()
-        from model_profiling.store.adding import add_tags
-        from model_profiling.store.run_rows import check_tag
+        from model_profiling.store.labels import check_tag
 
-        sign = "-" if remove else ""
-        named = [f"{sign}{check_tag(tag)}" for tag in tags]
-        known = {row["run_id"] for row in self.rows("SELECT run_id FROM runs")}
-        if unknown := [run_id for run_id in run_ids if run_id not in known]:
-            raise InputError(
-                f"there is no run {unknown[0]} in {self.address}",
-                f"list the runs: {store_command('list', self.address)}",
-            )
-        add_tags(self.root, [(run_id, tag, now(), note) for run_id in run_ids for tag in named])
+        runs = IN_DATABASE["runs"]
+        checked = [check_tag(tag) for tag in tags]
+        with self.database.writing() as connection:
+            for run_id in run_ids:
+                row = connection.execute(sa.select(runs.c.tags).where(runs.c.run_id == run_id)).first()
+                if row is None:
+                    raise self._no_run(run_id)
+                changed = {tag: text for tag, text in row.tags.items() if tag not in checked}
+                changed |= {} if remove else dict.fromkeys(checked, note)
+                connection.execute(runs.update().where(runs.c.run_id == run_id).values(tags=changed))
 
-    def check(self, progress: Progress | None = None) -> CheckList:
-        """Check that every file is there as it was written; each line says how to fix a problem."""
-        from model_profiling.store.maintenance import check_store
-
-        return check_store(self.root, progress)
-
-    def repair(self, progress: Progress | None = None) -> Repaired:
-        """Leave out what is damaged; see `check`."""
-        self._check_writable()
-        from model_profiling.store.maintenance import repair_store
-
-        return repair_store(self.root, progress)
+    def remove(self, run_ids: Sequence[str]) -> None:
+        """Remove runs; their run directories stay as they are."""
+        with self.database.writing() as connection:
+            for run_id in run_ids:
+                if not _delete(connection, run_id):
+                    raise self._no_run(run_id)
 
     def find(self, word: str) -> str:
         """Return the run_id that begins with `word`, or that of the only run named `word`."""
         rows = self.rows(
-            "SELECT run_id, starts_with(run_id, $1) AS begins FROM runs "
-            "WHERE name = $1 OR (length($1) >= $2 AND begins)",
-            [word, _FEWEST_LETTERS],
+            "SELECT run_id, name FROM runs WHERE name = :word OR substr(run_id, 1, :letters) = :word",
+            word=word,
+            letters=max(len(word), _FEWEST_LETTERS),
         )
-        found = [row["run_id"] for row in rows if row["begins"]] or [row["run_id"] for row in rows]
-        if len(found) != 1:
-            problem = f"{plural(len(found), 'run')} are called" if found else "there is no run"
+        by_id = [row["run_id"] for row in rows if row["run_id"].startswith(word)]
+        matching = by_id or [row["run_id"] for row in rows]
+        if len(matching) > 1:
             raise InputError(
-                f"{problem} {word} in {self.address}",
-                (f"list the runs: {store_command('list', self.address)}"),
+                f"{plural(len(matching), 'run')} are called {word} in {self.address}",
+                f"list the runs: {self.command('list')}",
             )
-        return str(found[0])
+        if not matching:
+            raise self._no_run(word)
+        return str(matching[0])
 
-    def files(self) -> dict[str, list[str]]:
-        """Return the files of each table that count, checked against the index."""
-        index = read_index(self.root)
-        return {
-            name: [str(checked_path(self.root, found)) for found in index.of_table(name)] for name in TABLES
-        }
+    def _no_run(self, word: str) -> InputError:
+        return InputError(
+            f"there is no run {word} in {self.address}", f"list the runs: {self.command('list')}"
+        )
 
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """Return a DuckDB connection with a view of each table as the store is now; close it when done."""
-        return connect(self.files())
+    def rows(self, sql: str, **params: object) -> list[dict[str, Any]]:
+        """Return the rows of one of the kit's own statements, with values for its parameters (`:model`).
+        Moments (columns whose names end with `_at`) are datetimes in UTC, flags are booleans, JSON is parsed.
+        """
+        with self.database.reading() as connection:
+            answer = connection.execute(sa.text(sql), params)
+            names = tuple(answer.keys())
+            return [
+                {name: _typed(name, value) for name, value in zip(names, row, strict=True)} for row in answer
+            ]
 
-    def rows(self, sql: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Return the rows of one of the kit's own queries; for several, use `connection` and `rows_of`."""
-        with self.connection() as made:
-            return rows_of(made, sql, params)
-
-    def query(self, sql: str, params: Params = (), limits: Limits = DEFAULT_LIMITS) -> Answer:
-        """Return the answer to an SQL query, which can open nothing but the store, within `limits`."""
-        with open_answer(self, sql, params, limits) as coming:
-            return coming.whole()
-
-
-def is_store(folder: Path) -> bool:
-    return is_there(folder / INDEX)
-
-
-def _make_store(root: Path) -> None:
-    """Create an empty store, unless another process has just done so."""
-    if root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()) and not is_store(root):
-        raise InputError(f"{root} contains other files, not a store", "choose another folder for the store")
-    needed("pyarrow", "store")
-    files.make_folder(root)
-    with lock(root):
-        if not is_store(root):
-            write_index(root, Index(), Index())
+    def query(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Answer:
+        """Return the answer to one SELECT, which can only read the store, within `limits`."""
+        if len(sql) > _LONGEST_SQL:
+            raise InputError(f"the query has {len(sql):,} characters", f"use at most {_LONGEST_SQL:,}")
+        with self.database.ask(sql, limits) as (columns, fetch):
+            if not columns:
+                raise unanswered("it returns no rows")
+            rows = list(_fetched(fetch, limits))
+        most = len(rows) if limits.rows is None else limits.rows
+        return Answer(_unique(columns), tuple(rows[:most]), len(rows) > most)
 
 
-_RUNS = """
+def _fetched(fetch: Callable[[int], list[tuple[Any, ...]]], limits: Limits) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with plain values, one more than asked for if there are more."""
+    left = None if limits.rows is None else limits.rows + 1
+    held = 0
+    while left is None or left > 0:
+        rows = fetch(_AT_ONCE if left is None else min(left, _AT_ONCE))
+        if not rows:
+            return
+        for row in rows:
+            held += sum(64 + (len(value) if isinstance(value, str | bytes) else 0) for value in row)
+            if held > limits.memory:
+                raise too_large(limits)
+            yield tuple(map(_plain, row))
+        left = None if left is None else left - len(rows)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON, CSV and terminals have: moments and other types become text."""
+    match value:
+        case None | bool() | int() | float() | str() | list() | dict():
+            return value
+        case datetime():
+            return value.isoformat(sep=" ")
+        case bytes():
+            return value.hex()
+    return str(value)
+
+
+def _unique(columns: Sequence[str]) -> tuple[str, ...]:
+    """Make column names unique, as files and mappings need them."""
+    counts = [columns[: place + 1].count(column) for place, column in enumerate(columns)]
+    return tuple(
+        column if count == 1 else f"{column}_{count}" for column, count in zip(columns, counts, strict=True)
+    )
+
+
+def _outcome(connection: Connection, identity: Identity) -> tuple[Outcome, dict[str, str]]:
+    """What adding a run means for the store as it is now, and the tags that the run has there."""
+    from model_profiling.store.run_rows import is_ended
+
+    runs = IN_DATABASE["runs"]
+    stored = connection.execute(
+        sa.select(runs.c.processes, runs.c.state, runs.c.tags).where(runs.c.run_id == identity.run_id)
+    ).first()
+    if stored is None:
+        return "added", {}
+    mine, theirs = (identity.processes, identity.ended), (stored.processes, is_ended(stored.state))
+    if mine == theirs:
+        return "already there", stored.tags
+    return ("continued" if mine > theirs else "an earlier state of one that is there"), stored.tags
+
+
+def _delete(connection: Connection, run_id: str) -> bool:
+    """Delete all rows of a run; return whether there was such a run."""
+    for table in reversed([*IN_DATABASE.values()]):
+        deleted = connection.execute(table.delete().where(table.c.run_id == run_id))
+    return bool(deleted.rowcount)
+
+
+def _typed(name: str, value: Any) -> Any:
+    """SQLite has no types for moments, flags and JSON."""
+    if value is None:
+        return None
+    if isinstance(value, str) and name.endswith("_at"):
+        return datetime.fromisoformat(value)
+    if isinstance(value, str) and name in JSON_COLUMNS:
+        return json.loads(value)
+    return bool(value) if name in FLAGS and isinstance(value, int) else value
+
+
+_LISTED = """
     SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, platform, is_arm,
-           times, state, commit, branch, dirty, sweep, run_dir,
-           (SELECT list(tag ORDER BY tag) FROM tags WHERE tags.run_id = runs.run_id) AS tags,
-           (SELECT min(median_ms) FROM experiments WHERE experiments.run_id = runs.run_id) AS median_ms,
-           count(*) OVER () AS matching
+           times, state, commit_hash, branch, dirty, sweep, run_dir, tags,
+           (SELECT min(median_ms) FROM experiments WHERE experiments.run_id = runs.run_id) AS median_ms
     FROM runs
-    WHERE ($1 IS NULL OR model = $1) AND ($2 IS NULL OR device = $2)
-      AND ($3 IS NULL OR run_id IN (SELECT run_id FROM tags WHERE tag = $3))
-    ORDER BY coalesce(measured_at, added_at) DESC, run_id LIMIT $4
+    WHERE model = coalesce(:model, model) AND device = coalesce(:device, device)
+    ORDER BY coalesce(measured_at, added_at) DESC, run_id
 """
 
 
 def list_runs(
-    store: Store, *, model: str | None, device: str | None, tag: str | None, last: int
+    store: Store, *, model: str | None = None, device: str | None = None, tag: str | None = None, last: int
 ) -> tuple[list[dict[str, Any]], int]:
     """The newest runs that match, and how many match. The median is that of a run's fastest experiment; None
     if its times are not latencies."""
-    rows = store.rows(_RUNS, [model, device, tag, last])
-    matching = [row.pop("matching") for row in rows]
-    return [{**row, "tags": row["tags"] or []} for row in rows], matching[0] if matching else 0
+    rows = store.rows(_LISTED, model=model, device=device)
+    matching = [row for row in rows if tag is None or tag in row["tags"]]
+    return matching[:last], len(matching)

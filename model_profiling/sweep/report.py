@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config.reading import checked_config
-from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import (
     MISSING,
     listing,
@@ -21,7 +21,6 @@ from model_profiling.core.formatting import (
     short_rate,
     tokens_per_s,
 )
-from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.report.cells import sme2_switch
 from model_profiling.report.charts.categories import coverage_bars, latency_bars
@@ -44,9 +43,8 @@ from model_profiling.report.pair_text import speedup_text, what_times_are
 from model_profiling.run import Run, Series, names
 from model_profiling.run.times import marked
 from model_profiling.statistics.latency import LatencySummary
-from model_profiling.store.adding import Added
-from model_profiling.store.run_rows import Labels
-from model_profiling.store.store import Store
+from model_profiling.store.labels import Labels
+from model_profiling.store.store import Added, Store
 from model_profiling.sweep.cells import CellRecord, Job, Program, SweepRecord
 from model_profiling.sweep.folder import CellOutcome, bring_home, cell_outcomes, results_of
 from model_profiling.targets.machine_lock import working_beside
@@ -443,11 +441,6 @@ class SweepResult:
 
 def check_store(address: str | None) -> Store:
     """Open or create the store before measuring; hours later is too late to learn it is not writable."""
-    for module in ("duckdb", "pyarrow"):
-        try:
-            needed(module, "store")
-        except SetupError as problem:
-            raise SetupError(problem.problem, f"{problem.fix}, or give --no-store") from problem
     return Store.open(address, make=True)
 
 

@@ -6,21 +6,21 @@ program may differ: that is the change to judge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from model_profiling.analysis.evidence import SeriesEvidence, proving
 from model_profiling.analysis.kernels import kernel_named
 from model_profiling.analysis.operators import Operator, OperatorTimes
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.structure import Aspect
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing, plural
 from model_profiling.program import SourceRef
-from model_profiling.program.category import Category
+from model_profiling.program.category import Category, operator_type
 from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison, headline
 from model_profiling.run import Run, Series, Times, names
@@ -28,9 +28,8 @@ from model_profiling.run.comparability import Origin, Timed, device_of
 from model_profiling.run.folders import only_run_in
 from model_profiling.run.series import switch_in_name
 from model_profiling.statistics.measure import Rule
-from model_profiling.store.connection import rows_of
-from model_profiling.store.places import store_command
-from model_profiling.store.run_rows import Identity, Labels, identity_of, variant_of
+from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import identity_of, variant_of
 from model_profiling.store.store import Store
 from model_profiling.workflow.compare import (
     Measurement,
@@ -40,14 +39,13 @@ from model_profiling.workflow.compare import (
     load_measurement,
 )
 
-Row = Mapping[str, Any]  # as DuckDB returns it; the column types are in `store/tables.py`
-_Key = TypeVar("_Key", bound=Hashable)
+Row = Mapping[str, Any]  # the columns are in `store/tables.py`
 PREFIX = "store:"
 LAST_GOOD = "last-good"
 GOOD, BAD = "good", "bad"
 _FEWEST_LETTERS = 6
 """Shortest prefix of a run's id that is accepted."""
-_TOLD = 4
+_MOST_NAMED = 4
 _FIRST = "let the first one pass with --add --first-is-good"
 
 
@@ -60,7 +58,7 @@ class Judged:
     """The run to judge, as the store would describe it."""
 
     path: Path
-    identity: Identity
+    run_id: str
     model: str
     dtype: str
     backend: str
@@ -86,7 +84,7 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
     found = device_of(run.manifest)
     return Judged(
         folder,
-        identity_of(run),
+        identity_of(run).run_id,
         *variant_of(run),
         device or found.name,
         device or found.title,
@@ -106,20 +104,19 @@ def baseline_word(against: str) -> str:
     return word
 
 
+_OTHERS = """
+    SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, times, state,
+           tags, commit_hash, method, inputs, cpu, cores, platform, program_sha256, executorch, runner_build,
+           is_arm, has_sme2
+    FROM runs WHERE run_id <> :run_id
+    ORDER BY coalesce(measured_at, added_at) DESC, added_at DESC, run_id
+"""
+"""The newest first, without the judged run itself."""
+
+
 def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
     """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
-    # The newest first; earlier states of this run are left out.
-    others = [
-        row
-        for row in store.rows(
-            """
-            SELECT runs.*, coalesce(held.tags, []) AS tags FROM runs
-            LEFT JOIN (SELECT run_id, list(tag) AS tags FROM tags GROUP BY run_id) held USING (run_id)
-            ORDER BY coalesce(measured_at, added_at) DESC, added_at DESC, run_id
-            """
-        )
-        if row["begun"] != judged.identity.begun
-    ]
+    others = store.rows(_OTHERS, run_id=judged.run_id)
     if word == LAST_GOOD:
         fitting = _fitting(store, judged, others, across_machines=across_machines)
         good = [row for row in fitting if row["state"] == "finished" and BAD not in row["tags"]]
@@ -164,17 +161,17 @@ def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machin
 def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> Row:
     """Find a run by tag, name or id; if several share a tag or name, take the newest that fits."""
     long_enough = len(word) >= _FEWEST_LETTERS
-    if word == judged.identity.run_id or (long_enough and judged.identity.run_id.startswith(word)):
+    if word == judged.run_id or (long_enough and judged.run_id.startswith(word)):
         raise InputError(
             f"{PREFIX}{word} is this run itself",
-            f"name another one: {store_command('list', store.address)}",
+            f"name another one: {store.command('list')}",
         )
     by_id = [row for row in rows if long_enough and row["run_id"].startswith(word)]
     by_word = [row for row in rows if word in row["tags"] or row["name"] == word]
     if len(by_id) + bool(by_word) > 1:
         meant = [row["run_id"][:12] for row in (*by_id, *by_word)]
         raise InputError(
-            f"{word!r} matches several runs: {listing(meant[:_TOLD])}", "give more of the run's id"
+            f"{word!r} matches several runs: {listing(meant[:_MOST_NAMED])}", "give more of the run's id"
         )
     if by_id:
         (found,) = by_id
@@ -189,14 +186,14 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
         known = {LAST_GOOD, *(name for row in rows for name in (row["name"], *row["tags"]))}
         raise InputError(
             f"no run in {store.address} has the tag, the name or the id {word!r}",
-            f"{did_you_mean(word, sorted(known))} see: {store_command('list', store.address)}".lstrip(),
+            f"{did_you_mean(word, sorted(known))} see: {store.command('list')}".lstrip(),
         )
     alike = [row for row in by_word if _is_variant(row, judged)]
     here = [row for row in alike if _is_of_device(row, judged, across_machines)]
     if not alike:
         seen = list(dict.fromkeys(f"{row['model']} {row['dtype']}".strip() for row in by_word))
         raise InputError(
-            f"{word!r} is of {listing(seen[:_TOLD])}, not of {judged.words}",
+            f"{word!r} is of {listing(seen[:_MOST_NAMED])}, not of {judged.words}",
             "name one of this model, dtype and backend",
         )
     if not here:
@@ -209,12 +206,12 @@ def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, acro
 
 def _devices(rows: Iterable[Row]) -> str:
     seen = list(dict.fromkeys(str(row["device_name"]) for row in rows))
-    more = [f"{len(seen) - _TOLD} more"] if len(seen) > _TOLD else []
-    return f"the others are of {listing([*seen[:_TOLD], *more])}"
+    more = [f"{len(seen) - _MOST_NAMED} more"] if len(seen) > _MOST_NAMED else []
+    return f"the others are of {listing([*seen[:_MOST_NAMED], *more])}"
 
 
 def _add_command(store: Store) -> str:
-    return store_command("add RUN_DIR", store.address)
+    return store.command("add RUN_DIR")
 
 
 def compare_with_baseline(
@@ -261,9 +258,9 @@ def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, 
 
 def _shown_name(word: str, row: Row) -> str:
     measured = row["measured_at"] or row["added_at"]
-    told = [row["run_id"][:12], row["name"], measured.strftime("%Y-%m-%d %H:%M") if measured else ""]
-    told += [f"commit {row['commit'][:12]}"] if row["commit"] else []
-    return f"{PREFIX}{word} ({', '.join(filter(None, told))})"
+    parts = [row["run_id"][:12], row["name"], measured.strftime("%Y-%m-%d %H:%M") if measured else ""]
+    parts += [f"commit {row['commit_hash'][:12]}"] if row["commit_hash"] else []
+    return f"{PREFIX}{word} ({', '.join(filter(None, parts))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +296,7 @@ def keep_verdict(
         return KeptVerdict(store.address, run_id, None)
     tag, other = (BAD, GOOD) if comparison.answer == "failed" else (GOOD, BAD)
     store.tag([run_id], [tag], note=headline(comparison))
-    if store.rows("SELECT 1 FROM tags WHERE run_id = ? AND tag = ?", [run_id, other]):
-        store.tag([run_id], [other], note=headline(comparison), remove=True)
+    store.tag([run_id], [other], remove=True)
     return KeptVerdict(store.address, run_id, tag)
 
 
@@ -310,98 +306,89 @@ def keep_verdict(
 
 def stored_side(store: Store, run: Row, name: str) -> Measurement:
     """Return the run of the row `run`; `name` is what the user called it."""
-    with store.connection() as made:
-
-        def ask(sql: str) -> Sequence[Row]:
-            return rows_of(made, sql, [run["run_id"]])
-
-        try:
-            return _stored_side(ask, run, name)
-        except (ValueError, TypeError, KeyError) as problem:
-            raise FormatError(
-                f"{store.address} has damaged rows of run {run['run_id']} ({problem})",
-                f"see: {store_command('check', store.address)}",
-            ) from problem
-
-
-def _stored_side(ask: Callable[[str], Sequence[Row]], run: Row, name: str) -> Measurement:
-    rounds = _grouped(ask("SELECT * FROM rounds WHERE run_id = ? ORDER BY round"), _series)
-    operators = _grouped(
-        ask("SELECT * FROM operators WHERE run_id = ? ORDER BY method, call, position, name"), _series
+    run_id = run["run_id"]
+    experiments = store.rows(
+        """SELECT experiments.*, tokens.tokens, tokens.position FROM experiments
+           LEFT JOIN tokens ON tokens.run_id = experiments.run_id
+           AND tokens.experiment = experiments.experiment AND tokens.threads = experiments.threads
+           WHERE experiments.run_id = :run_id""",
+        run_id=run_id,
     )
-    kernels = _grouped(
-        ask("SELECT * FROM kernels WHERE run_id = ? ORDER BY kernel"),
-        lambda row: (row["proven_by"], _series(row)),
+    operators = store.rows(
+        "SELECT * FROM operators WHERE run_id = :run_id ORDER BY method, call, position, name", run_id=run_id
     )
-
-    def of_series(row: Row) -> MeasurementSeries:
-        series, times = _series(row), Times(row["times"])
-        measured = rounds.get(series, []) if times.are_latencies else []
-        origin = Origin(
-            name=str(series),
-            times=times,
-            threads=series.threads,
-            cpu=run["cpu"],
-            program=run["program_sha256"],
-            disabled=tuple(row["disabled"] or ()),
-            sme2=row["sme2"],
-            method=run["method"] or "",
-            fed=run["inputs"] or "",
-            tokens=row["tokens"],
-            position=row["position"],
-        )
-        timed = Timed(
-            rounds=[list(found["latencies_ms"]) for found in measured],
-            sessions=[found["session"] or 0 for found in measured],
-            rule=Rule(row["measured"] or "wall time, unchecked"),
-        )
-        return MeasurementSeries(
-            series,
-            origin,
-            timed,
-            row["median_ms"],
-            operators=tuple(map(_operator, operators.get(series, []))),
-            kernels=_kernels(
-                series,
-                row["sme2"],
-                kernels.get(("run", series), []),
-                counted=bool(row["kernels_counted"]),
-                has_sme2=run["has_sme2"],
-                note=row["kernels_note"] or "",
-            ),
-        )
-
-    experiments = ask("SELECT * FROM experiments WHERE run_id = ?")
+    (row,) = store.rows("SELECT kernels FROM runs WHERE run_id = :run_id", run_id=run_id)
+    kernels = sorted(row["kernels"], key=lambda kernel: str(kernel["kernel"]))
+    proven = [kernel for kernel in kernels if kernel["proven_by"] == "evidence"]
+    facts = SideFacts(
+        name=name,
+        kind="stored run",
+        model="",
+        model_sha256=run["program_sha256"],
+        platform=run["platform"],
+        cpu=run["cpu"],
+        executorch=run["executorch"],
+        runner_build=run["runner_build"],
+        times=Times(run["times"]),
+        cores=run["cores"],
+        is_arm=run["is_arm"],
+        tokens=experiments[0]["tokens"] if experiments else None,
+    )
     return Measurement(
-        SideFacts(
-            name=name,
-            kind="stored run",
-            model="",
-            model_sha256=run["program_sha256"],
-            platform=run["platform"],
-            cpu=run["cpu"],
-            executorch=run["executorch"],
-            runner_build=run["runner_build"],
-            times=Times(run["times"]),
-            cores=run["cores"],
-            is_arm=run["is_arm"],
-            tokens=next((row["tokens"] for row in experiments), None),
-        ),
+        facts,
         None,
-        tuple(map(of_series, experiments)),
+        tuple(
+            _stored_series(
+                run,
+                experiment,
+                [row for row in operators if _series(row) == _series(experiment)],
+                [row for row in kernels if row["proven_by"] == "run" and _series(row) == _series(experiment)],
+            )
+            for experiment in experiments
+        ),
         tuple(
             _kernels(series, None, rows, counted=bool(rows[0]["counted"]), has_sme2=True)
-            for (proven_by, series), rows in kernels.items()
-            if proven_by == "evidence"
+            for series in dict.fromkeys(map(_series, proven))
+            for rows in ([kernel for kernel in proven if _series(kernel) == series],)
         ),
     )
 
 
-def _grouped(rows: Iterable[Row], key: Callable[[Row], _Key]) -> dict[_Key, list[Row]]:
-    found: dict[_Key, list[Row]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+def _stored_series(run: Row, row: Row, operators: Sequence[Row], kernels: Sequence[Row]) -> MeasurementSeries:
+    series, times = _series(row), Times(row["times"])
+    origin = Origin(
+        name=str(series),
+        times=times,
+        threads=series.threads,
+        cpu=run["cpu"],
+        program=run["program_sha256"],
+        disabled=tuple(row["disabled"]),
+        sme2=row["sme2"],
+        method=run["method"],
+        fed=run["inputs"],
+        tokens=row["tokens"],
+        position=row["position"],
+    )
+    timed = Timed(
+        rounds=row["latencies_ms"],
+        sessions=[session or 0 for session in row["sessions"]],
+        rule=Rule(row["measured"] or "wall time, unchecked"),
+    )
+    return MeasurementSeries(
+        series,
+        origin,
+        timed,
+        row["median_ms"],
+        operators=tuple(map(_operator, operators)),
+        kernels=_kernels(
+            series,
+            row["sme2"],
+            kernels,
+            counted=bool(row["kernels_counted"]),
+            has_sme2=run["has_sme2"],
+            note=row["kernels_note"],
+        ),
+    )
 
 
 def _series(row: Row) -> Series:
@@ -433,24 +420,24 @@ def _operator(row: Row) -> Operator:
         instruction_id=-1,
         occurrence=0,
         name=row["name"],
-        type=row["type"],
+        type=operator_type(row["name"]),
         category=Category(row["category"]),
         kind=row["kind"],
         family=row["family"],
-        precision=row["precision"] or "",
+        precision=row["precision"],
         known=True,
-        packed=bool(row["packed"]),
-        delegated=backend != "portable" if row["delegated"] is None else row["delegated"],
+        packed=False,
+        delegated=backend != "portable",
         backend=backend,
         source=OperatorSource(
             origin=row["origin"],
             backend=backend,
-            node_kind=row["graph_node"] or "",
-            input_shapes=tuple(map(_shape, (row["input_shapes"] or "").split(" "))),
-            output_shape=_shape(row["output_shape"] or ""),
-            dtype=row["dtype"] or "",
+            node_kind="",
+            input_shapes=tuple(map(_shape, row["input_shapes"].split(" "))),
+            output_shape=_shape(row["output_shape"]),
+            dtype=row["dtype"],
             flops=row["flops"],
-            place=SourceRef(module_path=row["module_path"] or "", module_class=row["module_class"] or ""),
+            place=SourceRef(module_path=row["module_path"], module_class=""),
         ),
         times=OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0),
     )

@@ -1,55 +1,32 @@
-"""Queries on a store: histories of a model, and the content of the store's page."""
+"""Loads the history of a model from a store: its latencies over all matching runs, series by series."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean, listing
-from model_profiling.core.safe_read import is_regular
-from model_profiling.report.history import (
-    SHORT_COMMIT,
-    History,
-    HistoryPoint,
-    HistorySeries,
-    LeftOut,
-    SeriesKey,
-    make_series,
-)
-from model_profiling.report.store_index import Kernels, StoreContents, StoredRun
-from model_profiling.run import Times, names
+from model_profiling.report.history import History, HistoryPoint, HistorySeries, SeriesKey, make_series
+from model_profiling.run import names
 from model_profiling.run.times import marked
-from model_profiling.store.connection import rows_of
-from model_profiling.store.places import Places, is_remote, store_command
 from model_profiling.store.store import Store
-
-# Histories: the runs of a model, series by series, and what changed between them.
 
 _KEY = tuple(field.name for field in fields(SeriesKey))
 _POINT = tuple(field.name for field in fields(HistoryPoint) if field.name != "at")
-_TEXTS = [
-    field.name
-    for field in (*fields(SeriesKey), *fields(HistoryPoint))
-    if field.type == "str" and field.name not in ("run_id", "experiment")
-]
-"""What is known of a series and of a point is said by their records; these are the columns of a run."""
-_ROWS = f"""
-    SELECT run_id, coalesce(r.measured_at, r.added_at) AS moment, dirty, is_arm, e.experiment, e.threads,
-           e.tokens, coalesce(r.method, '') AS method, coalesce(r.inputs, '') AS inputs,
-           coalesce(e.times, 'unknown') AS times, e.state = 'failed' AS failed,
-           CASE WHEN e.median_ms > 0 AND isfinite(e.median_ms) THEN e.median_ms END AS median_ms,
-           CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.low_ms END AS low_ms,
-           CASE WHEN isfinite(e.low_ms) AND isfinite(e.high_ms) THEN e.high_ms END AS high_ms,
-           {", ".join(f"coalesce(r.{name}, '') AS {name}" for name in _TEXTS)}
-    FROM runs r JOIN experiments e USING (run_id)
-    WHERE r.model = coalesce(?, r.model) ORDER BY moment, run_id
-"""  # noqa: S608  names of our own
+_ROWS = """
+    SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS run_at, r.model, r.dtype, r.backend,
+           r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.dirty, r.kit,
+           r.executorch, r.runner_build, r.os, r.program_sha256, r.run_dir,
+           e.experiment, e.threads, e.times, e.state, e.median_ms, e.low_ms, e.high_ms, t.tokens
+    FROM runs r JOIN experiments e ON e.run_id = r.run_id
+    LEFT JOIN tokens t ON t.run_id = e.run_id AND t.experiment = e.experiment AND t.threads = e.threads
+    WHERE r.model = :model
+"""
+_MOST_NAMED = 8
 
 Row = Mapping[str, Any]
 
@@ -66,231 +43,100 @@ class HistoryQuestion:
     experiment: str | None = None
     threads: int | None = None
     since: datetime | None = None
+    """In UTC, without a zone, as the store's moments."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        del given["model"]
+        return given
 
 
 def load_history(store: Store, question: HistoryQuestion) -> History:
     """Return the latencies of a model over all matching runs, one history per series. A series never mixes
-    devices, formats, experiments or thread counts. Runs before `since` are ignored. A model without runs of
-    its own name stands for all its methods and inputs."""
-    rows: list[Row] = list(store.rows(_ROWS, [question.model]))
-    rows = rows or [
-        row
-        for row in store.rows(_ROWS, [None])
-        if row["model"] == names.with_method(question.model, row["method"], row["inputs"])
-    ]
+    devices, formats, experiments or thread counts. A model without runs of its own name stands for all its
+    methods and inputs."""
+    rows = store.rows(_ROWS, model=question.model)
     if not rows:
-        raise _no_such_model(store, question.model)
-    asked = [row for row in rows if _fits(row, question)]
-    if not asked:
-        raise _nothing_fits(rows, question)
-    series = sorted(_series(asked), key=_order)
-    return History(question.model, tuple(series), tuple(_left_out(asked)))
-
-
-def _fits(row: Row, question: HistoryQuestion) -> bool:
-    exact = ("dtype", "backend", "experiment", "threads")
-    if any(getattr(question, name) not in (None, row[name]) for name in exact):
-        return False
-    device = question.device
-    if device is not None and device != row["device"] and device.lower() not in row["device_name"].lower():
-        return False
-    return question.since is None or row["moment"] >= question.since
-
-
-def _series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
-    found: defaultdict[SeriesKey, list[HistoryPoint]] = defaultdict(list)
-    words = {row["device"]: marked(row["device_name"] or row["device"], row["is_arm"]) for row in rows}
-    for row in rows:
-        if row["median_ms"] is None or row["failed"]:
-            continue
-        key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": words[row["device"]]})
-        found[key].append(HistoryPoint(at=row["moment"], **{name: row[name] for name in _POINT}))
-    return [make_series(key, points) for key, points in found.items()]
-
-
-def _order(series: HistorySeries) -> tuple[str, ...]:
-    key = series.key
-    return key.device_name, key.device, key.dtype, key.backend, key.experiment, f"{key.threads or 0:06}"
-
-
-def _left_out(rows: Iterable[Row]) -> Iterable[LeftOut]:
-    reasons: Counter[str] = Counter()
-    for row in {(row["run_id"], _reason(row)): row for row in rows}.values():
-        reasons[_reason(row)] += 1
-    return [LeftOut(reason, count) for reason, count in reasons.items() if reason]
-
-
-def _reason(row: Row) -> str:
-    if row["failed"]:
-        return "the experiment failed"
-    if row["median_ms"] is None:
-        return "no latency was measured" if row["times"] == "hardware" else f"times are {row['times']}"
-    return ""
-
-
-def _no_such_model(store: Store, model: str) -> InputError:
-    known = [row["model"] for row in store.rows("SELECT DISTINCT model FROM runs ORDER BY model")]
-    if not known:
-        return InputError(
-            f"{store.address} holds no runs", f"add some: {store_command('add RUN_DIR', store.address)}"
-        )
-    return InputError(
-        f"{store.address} holds no run of '{model}'",
-        did_you_mean(model, known) or f"it has {listing(_some(known))}",
+        models = _models_for(store, question.model)
+        rows = [row for model in models for row in store.rows(_ROWS, model=model)]
+    rows.sort(key=lambda row: (row["run_at"], row["run_id"]))
+    matching = [row for row in rows if all(_matches(row, *option) for option in question.options.items())]
+    if not matching:
+        raise _nothing_matches(rows, question)
+    left_out = Counter(
+        reason for _, reason in dict.fromkeys((row["run_id"], _reason(row)) for row in matching)
     )
+    del left_out[""]
+    return History(question.model, tuple(sorted(_series(matching), key=_order)), left_out)
 
 
-def _nothing_fits(rows: Iterable[Row], question: HistoryQuestion) -> InputError:
+def _models_for(store: Store, asked: str) -> list[str]:
+    """Return the names in the store of the methods and inputs of the model `asked`."""
+    stored = store.rows("SELECT DISTINCT model, method, inputs FROM runs ORDER BY model")
+    if not stored:
+        raise InputError(f"{store.address} holds no runs", f"add some: {store.command('add RUN_DIR')}")
+    models = [
+        row["model"]
+        for row in stored
+        if row["model"] == names.with_method(asked, row["method"], row["inputs"] or "")
+    ]
+    if not models:
+        known = list(dict.fromkeys(row["model"] for row in stored))
+        cure = did_you_mean(asked, known) or f"it has {_some(known)}"
+        raise InputError(f"{store.address} holds no run of '{asked}'", cure)
+    return list(dict.fromkeys(models))
+
+
+def _matches(row: Row, option: str, value: Any) -> bool:
+    if option == "since":
+        return bool(row["run_at"] >= value)
+    if option == "device":
+        return value == row["device"] or value.lower() in row["device_name"].lower()
+    return bool(row[option] == value)
+
+
+def _nothing_matches(rows: Sequence[Row], question: HistoryQuestion) -> InputError:
     """Name the first option that no run of the model matches."""
-    rows = list(rows)
-    for name in ("dtype", "backend", "device", "experiment", "threads", "since"):
-        value = getattr(question, name)
-        if value is None:
+    for option, value in question.options.items():
+        if any(_matches(row, option, value) for row in rows):
             continue
-        alone = HistoryQuestion(model=question.model, **{name: value})
-        if not any(_fits(row, alone) for row in rows):
-            there = sorted({str(row["moment" if name == "since" else name]) for row in rows})
-            cure = (
-                f"the newest is of {there[-1][:10]}" if name == "since" else f"known: {listing(_some(there))}"
+        if option == "since":
+            newest = max(row["run_at"] for row in rows)
+            return InputError(
+                f"no run of {question.model} has --since {value:%Y-%m-%d}",
+                f"the newest is of {newest:%Y-%m-%d}",
             )
-            shown = f"{value:%Y-%m-%d}" if isinstance(value, datetime) else value
-            return InputError(f"no run of {question.model} has --{name} {shown}", cure)
+        known = sorted({str(row[option]) for row in rows})
+        return InputError(f"no run of {question.model} has --{option} {value}", f"known: {_some(known)}")
     return InputError(f"no run of {question.model} matches all options", "leave out one of them")
 
 
-def _some(words: list[str], most: int = 8) -> list[str]:
-    shown = [word or "(unknown)" for word in words]
-    return shown if len(shown) <= most else [*shown[:most], f"{len(shown) - most} more"]
+def _some(words: Sequence[str]) -> str:
+    shown = [word or "(unknown)" for word in words[:_MOST_NAMED]]
+    return listing([*shown, f"{len(words) - _MOST_NAMED} more"] if len(words) > _MOST_NAMED else shown)
 
 
-# The page of a store: runs, their latencies over time, and where these changed.
-
-_INDEX_TEXTS = (
-    "model", "dtype", "backend", "device", "device_name", "times", "state", "commit", "branch", "run_dir",
-    "run_dir_from_store",
-)  # fmt: skip
-_RUNS = f"""
-    SELECT run_id, coalesce(measured_at, added_at) AS moment, measured_at, dirty, has_sme2, is_arm,
-           {", ".join(f"coalesce({name}, '') AS {name}" for name in _INDEX_TEXTS)}
-    FROM runs ORDER BY moment, run_id"""  # noqa: S608  names of our own
-_TAGS = "SELECT run_id, list(tag ORDER BY tag) AS tags FROM tags GROUP BY run_id"
-_SPOKEN_ORDER = """
-    SELECT run_id, experiment, threads FROM experiments
-    ORDER BY run_id, sme2 IS NOT DISTINCT FROM false, len(disabled), threads, experiment"""
-"""Order of series for display: SME2 on first, then fewest disabled features, then fewest threads."""
-_KERNELS = """
-    SELECT run_id,
-           bool_or(ran AND is_sme2 AND proven_by = 'run') AS here,
-           bool_or(ran AND is_sme2 AND proven_by = 'evidence') AS kept,
-           bool_or(ran AND is_sme) AS sme,
-           bool_or(ran AND sme2 IS NOT FALSE
-                   AND (library <> 'operator' OR (kernel_role = 'matmul' AND is_sme = false))) AS looked
-    FROM (SELECT k.run_id, k.is_sme2, k.is_sme, k.proven_by, k.library, k.role AS kernel_role, e.sme2,
-                 k.evidence = 'executed' AND k.role <> 'packing' AS ran
-          FROM kernels k LEFT JOIN experiments e USING (run_id, experiment, threads))
-    GROUP BY run_id"""
+def _reason(row: Row) -> str:
+    """Why a row is left out; empty if it is not."""
+    if row["state"] == "failed":
+        return "the experiment failed"
+    if row["median_ms"]:
+        return ""
+    return "no latency was measured" if row["times"] == "hardware" else f"times are {row['times']}"
 
 
-def store_contents(store: Store, home: Path) -> StoreContents:
-    """Return everything the page needs; links to reports are relative to `home`."""
-    with store.connection() as made:
-        runs, tags, spoken, kernels = (rows_of(made, sql) for sql in (_RUNS, _TAGS, _SPOKEN_ORDER, _KERNELS))
-    tagged = {row["run_id"]: tuple(row["tags"]) for row in tags}
-    proofs = {row["run_id"]: row for row in kernels}
-    named = _device_names(runs)
-    found = [
-        replace(series, key=replace(series.key, device_name=named[series.key.device]))
-        for series in sorted(_series(store.rows(_ROWS, [None])), key=_order)
-    ]
-    places, whole = Places(store.root), home.resolve()
-    return StoreContents(
-        name=store.address.rstrip("/").rpartition("/")[2] if is_remote(store.address) else store.root.name,
-        runs=tuple(
-            _run(
-                row,
-                named[row["device"]],
-                tagged.get(row["run_id"], ()),
-                proofs.get(row["run_id"]),
-                _report(places.find(row["run_dir"], row["run_dir_from_store"], row["measured_at"]), whole),
-            )
-            for row in runs
-        ),
-        histories=tuple(found),
-        headlines=frozenset(_headlines(found, spoken)),
-        command=f"For all of it: sme2prof query and sme2prof history, with --store {store.address}.",
-    )
+def _series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
+    devices = {row["device"]: marked(row["device_name"] or row["device"], row["is_arm"]) for row in rows}
+    series: dict[SeriesKey, list[HistoryPoint]] = {}
+    for row in rows:
+        if not _reason(row):
+            key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": devices[row["device"]]})
+            point = HistoryPoint(at=row["run_at"], **{name: row[name] for name in _POINT})
+            series.setdefault(key, []).append(point)
+    return [make_series(key, points) for key, points in series.items()]
 
 
-def _device_names(runs: Sequence[Row]) -> dict[str, str]:
-    """Return a title for each device, marked if it is not Arm; its own name if titles are not unique, or if
-    it is emulated."""
-    words: dict[str, str] = {
-        row["device"]: row["device"] if _times(row) is Times.EMULATED else row["device_name"] or row["device"]
-        for row in runs
-    }
-    taken = list(words.values())
-    is_arm = {row["device"]: row["is_arm"] for row in runs}
-    return {
-        device: marked(device if taken.count(name) > 1 else name, is_arm[device])
-        for device, name in words.items()
-    }
-
-
-def _run(row: Row, device: str, tags: tuple[str, ...], proof: Row | None, told: tuple[str, str]) -> StoredRun:
-    report, why = told
-    return StoredRun(
-        id=row["run_id"],
-        at=row["moment"],
-        model=row["model"],
-        format=f"{names.spoken_backend(row['backend'])} {row['dtype']}".strip(),
-        device=device,
-        times=_times(row),
-        state=row["state"] or "unknown",
-        kernels=_kernels(row, proof),
-        commit=f"{row['commit'][:SHORT_COMMIT]}{'+' if row['dirty'] else ''}" if row["commit"] else "",
-        branch=row["branch"],
-        tags=tags,
-        report=report,
-        no_report=why,
-    )
-
-
-def _times(run: Row) -> Times:
-    """Treat anything unknown as unknown, never as hardware."""
-    return Times(run["times"]) if run["times"] in {each.value for each in Times} else Times.UNKNOWN
-
-
-def _kernels(run: Row, proof: Row | None) -> Kernels:
-    """Absence proves something only if the CPU has SME2 and its kernels were listed."""
-    if proof is None:
-        return Kernels.NOT_TESTED
-    if proof["here"]:
-        return Kernels.RAN_EMULATED if _times(run) is Times.EMULATED else Kernels.RAN
-    if proof["kept"]:
-        return Kernels.RAN_EMULATED
-    if proof["sme"]:
-        return Kernels.SME_RAN
-    return Kernels.NONE_RAN if run["has_sme2"] and proof["looked"] else Kernels.NOT_TESTED
-
-
-def _report(folder: Path | None, home: Path) -> tuple[str, str]:
-    if folder is None:
-        return "", "its run directory is missing"
-    for name in (Path(names.REPORT).with_suffix(names.HTML).name, names.REPORT):
-        if is_regular(folder / name):
-            return Path(os.path.relpath(folder / name, home)).as_posix(), ""
-    return "", "it has no report"
-
-
-def _headlines(found: Iterable[HistorySeries], spoken: Iterable[Row]) -> set[SeriesKey]:
-    """Return, for each model, format and device, the series that its newest run shows first."""
-    order = {(row["run_id"], row["experiment"], row["threads"]): place for place, row in enumerate(spoken)}
-    best: dict[tuple[str, ...], tuple[datetime, str, int, SeriesKey]] = {}
-    for series in found:
-        key, newest = series.key, series.points[-1]
-        place = order.get((newest.run_id, key.experiment, key.threads), len(order))
-        mine = (newest.at, newest.run_id, -place, key)
-        told = (key.model, key.dtype, key.backend, key.device)
-        if told not in best or mine[:3] > best[told][:3]:
-            best[told] = mine
-    return {key for *_, key in best.values()}
+def _order(series: HistorySeries) -> tuple[str, str, str, str, str, int]:
+    key = series.key
+    return key.device_name, key.device, key.dtype, key.backend, key.experiment, key.threads or 0

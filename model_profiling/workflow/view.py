@@ -1,27 +1,34 @@
-"""Finds or makes the page to view (a run's report, a list of runs or the page of a store) and opens it."""
+"""Finds or makes the page to view (a run's report, or a list of runs) and opens it."""
 
 from __future__ import annotations
 
 import os
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.formatting import milliseconds
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_regular
-from model_profiling.report.combined import IndexRow, damaged_row, index_row, render_index
+from model_profiling.report.combined import (
+    IndexRow,
+    StoredRun,
+    damaged_row,
+    index_row,
+    render_index,
+    render_store,
+)
 from model_profiling.report.data import report_data
-from model_profiling.report.store_index import render_store
-from model_profiling.run import Run, names
+from model_profiling.run import Run, Times, names
 from model_profiling.run.folders import runs_in
-from model_profiling.store.places import is_remote
-from model_profiling.store.store import Store, is_store
-from model_profiling.workflow.history import store_contents
+from model_profiling.run.times import marked
+from model_profiling.store.store import Store
 from model_profiling.workflow.report import write_report
 
 
@@ -39,19 +46,19 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
         raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
         raise InputError(f"{out} does not end in .html", f"call it {out.with_suffix(names.HTML)}")
-    if is_remote(os.fspath(named)):
+    if "://" in os.fspath(named):
         if out is None:
-            raise InputError(f"cannot write a page to {named}", "name a file for it: --out FILE.html")
-        return _store(os.fspath(named), out)
+            raise InputError("a store on a server has no folder for a page", "name a file: --out FILE.html")
+        return _store(named, out)
     place = as_path(named)
-    if place.is_file() and place.suffix == names.HTML:
+    if place.is_file():
+        if place.suffix != names.HTML:
+            return _store(place, out or _writable(place.parent) / names.STORE_INDEX)
         if out is not None:
             raise InputError(f"{place} is a page already", "leave out --out, or name its run directory")
         return ViewedPage(place)
     if not place.is_dir():
         raise InputError(f"there is no {place}", "name a run directory, a folder of runs, a store or a page")
-    if is_store(place):
-        return _store(place, out or _writable(place) / names.STORE_INDEX)
     runs = runs_in(place)
     if len(runs) == 1:
         # An existing report page is never opened: whoever sent the run may have put any script into it.
@@ -100,11 +107,59 @@ def _pages_about(folder: Path, runs: Sequence[Path], home: Path) -> Iterator[tup
                 yield what, files.relative_posix(home, page)
 
 
+_MOST_LISTED = 1000
+"""Runs of a store on its page."""
+_STORED = """
+    SELECT name, coalesce(measured_at, added_at) AS run_at, model, dtype, backend, device, device_name,
+           is_arm, times, state, commit_hash, dirty, kernels, tags, run_dir,
+           (SELECT min(median_ms) FROM experiments WHERE experiments.run_id = runs.run_id) AS median_ms
+    FROM runs ORDER BY run_at DESC, run_id LIMIT :most
+"""
+
+
 def _store(place: StrPath, page: Path) -> ViewedPage:
-    contents = store_contents(Store.open(place), page.parent)
-    files.write_text(page, render_store(contents))
-    there = ((page.parent / run.report).parent for run in contents.runs if run.report)
-    return ViewedPage(page, tuple(there))
+    store = Store.open(place)
+    count = store.rows("SELECT count(*) AS runs FROM runs")[0]["runs"]
+    listed: dict[Path, str] = {}
+    runs = []
+    for row in store.rows(_STORED, most=_MOST_LISTED):
+        run_dir = Path(row["run_dir"])
+        # A folder that was measured in again holds the report of the newest run only.
+        report = "" if run_dir in listed else _report_of(run_dir, page.parent)
+        listed.setdefault(run_dir, report)
+        runs.append(_stored_run(row, report))
+    files.write_text(page, render_store(runs, f"Runs in {store.address.rpartition('/')[2]}", count))
+    return ViewedPage(page, tuple(run_dir for run_dir, report in listed.items() if report))
+
+
+def _stored_run(row: Mapping[str, Any], report: str) -> StoredRun:
+    emulated = row["times"] == Times.EMULATED.value
+    device = row["device"] if emulated else row["device_name"] or row["device"]
+    if row["median_ms"]:
+        latency = f"{milliseconds(row['median_ms'])} ms"
+    elif row["times"] != Times.HARDWARE.value:
+        latency = f"none: {row['times']}"
+    else:
+        latency = "none" if row["state"] == "finished" else f"none: {row['state']}"
+    return StoredRun(
+        name=row["name"],
+        report=report,
+        model=" ".join(filter(None, (row["model"], names.spoken_backend(row["backend"]), row["dtype"]))),
+        device=marked(device, row["is_arm"]),
+        date=f"{row['run_at']:%Y-%m-%d %H:%M}",
+        latency=latency,
+        sme2=_sme2_state(row["kernels"] or (), emulated),
+        commit=f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",
+        tags=", ".join(row["tags"] or ()),
+    )
+
+
+def _sme2_state(kernels: Iterable[Mapping[str, Any]], emulated: bool) -> str:
+    ran = [kernel for kernel in kernels if kernel["evidence"] == "executed" and kernel["role"] != "packing"]
+    proofs = {kernel["proven_by"] for kernel in ran if kernel["is_sme2"]}
+    if proofs:
+        return "ran" if "run" in proofs and not emulated else "ran, emulated"
+    return "SME or SME2 ran" if any(kernel["is_sme"] for kernel in ran) else "not proven"
 
 
 def run_row(run_dir: Path, home: Path) -> IndexRow:
@@ -114,8 +169,13 @@ def run_row(run_dir: Path, home: Path) -> IndexRow:
         data = report_data(Run.open(run_dir), None)
     except ProfilingError as problem:
         return damaged_row(place, str(problem))
-    made = next((name for name in (names.REPORT_PAGE, names.REPORT) if is_regular(run_dir / name)), None)
-    return index_row(data, place, f"{place}/{made}" if made else "")
+    return index_row(data, place, _report_of(run_dir, home))
+
+
+def _report_of(run_dir: Path, home: Path) -> str:
+    """Return the existing report of a run, relative to `home`; empty if there is none."""
+    reports = (run_dir / name for name in (names.REPORT_PAGE, names.REPORT))
+    return next((files.relative_posix(home, report) for report in reports if is_regular(report)), "")
 
 
 def why_no_browser(environment: Mapping[str, str], system: str = sys.platform) -> str | None:

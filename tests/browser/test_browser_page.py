@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 from browser.in_chromium import RECORDED, Opened, serious_problems, write_blocks
+from recorded_runs import ARM, SME2, X86_64
 
 from model_profiling.core.formatting import printable
 from model_profiling.report.charts import PARTS, axis, layer, layered
+from model_profiling.report.combined import combined_document
+from model_profiling.report.comparison_document import comparison_page
 from model_profiling.report.document import Chart, Code, Folded, Heading, Paragraph, make_list, make_table
+from model_profiling.workflow.compare import compare
+from model_profiling.workflow.report import gather_report
 
 RUNS = pytest.mark.parametrize("run", RECORDED)
 Open, Written = Callable[..., Opened], Callable[[str], Path]
@@ -210,3 +215,21 @@ def test_hostile_names_in_titles_and_charts_are_only_names(opened: Open, tmp_pat
     assert found.page.title() == printable(name)
     shown = found.page.locator("main").inner_text()
     assert all(each.split("\u2028")[0] in shown for each in hostile)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False), (400, True)])
+def test_pages_of_two_runs_fit(opened: Open, tmp_path: Path, width: int, dark: bool) -> None:
+    """`compare` and the combined page: nothing is wider than the page; a narrow one scrolls its tables."""
+    compared = comparison_page(compare(SME2, ARM, across_machines=True))
+    runs = [gather_report(run) for run in (SME2, ARM, X86_64)]
+    combined = combined_document(runs, "Three runs")
+    for title, blocks in (compared, ("Three runs", combined)):
+        found = opened(write_blocks(tmp_path, blocks, title), width=width, dark=dark)
+        found.ask("document.querySelectorAll('details').forEach(details => details.open = true)")
+        assert not found.complaints
+        assert found.ask("document.documentElement.scrollWidth - innerWidth") <= 0
+        cut = found.ask(
+            "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+            ".map(box => box.querySelector('thead').innerText)"
+        )
+        assert width < 1280 or not cut

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from made_history import Made, made_store
+from made_runs import BEGINNING, MadeRun, make_run, recorded
+from postgres import PASSWORD, Postgres
 from recorded_runs import ARM, X86_64, medians
 from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
 from model_profiling.report.history import History, HistorySeries, history_facts, series_sentences, text_chart
-from model_profiling.report.history_document import MOST_POINTS, history_chart
+from model_profiling.report.history_document import MOST_RUNS, history_chart
+from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 from model_profiling.workflow.history import HistoryQuestion, load_history
 
@@ -27,13 +32,15 @@ PHONE = {"device": "phone-3f2a", "device_name": "Pixel 10 <b>|x"}
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return made_store(
-        tmp_path_factory.mktemp("history") / "store",
+        tmp_path_factory.mktemp("history") / "made.db",
         [
             Made(60, steps={STEP_AT: 0.04}, newer={STEP_AT: {"executorch": "1.5.1"}}),
             Made(130, ms=9, steps={30: -0.1, 90: 0.05}, experiment="linux_sme2_off", threads=2),
             Made(5, run=dict(PHONE)),
             Made(3, times="emulated", run={"device": "emulated", "dtype": "int8"}),
-            Made(MOST_POINTS + 20, run={"model": "long"}),
+            Made(MOST_RUNS + 20, run={"model": "long"}),
+            Made(12, run={"model": "tiny_llama_prefill", "method": "prefill"}),
+            Made(12, ms=2, run={"model": "tiny_llama_decode", "method": "decode"}),
         ],
     )
 
@@ -44,9 +51,9 @@ def one(store: Store, **asked: object) -> HistorySeries:
 
 
 def test_changes_are_told_with_commits_and_what_else_changed(store: Store, sme2prof: Sme2prof) -> None:
-    told = sme2prof("history", "toy_cnn", "--store", store.root)
+    told = sme2prof("history", "toy_cnn", "--store", store.address)
     assert told.returncode == 0, told.stderr
-    facts = json.loads(sme2prof("history", "toy_cnn", "--store", store.root, "--json").stdout)
+    facts = json.loads(sme2prof("history", "toy_cnn", "--store", store.address, "--json").stdout)
     by_name = {(each["device"], each["experiment"]): each for each in facts["series"]}
     first = by_name["neoverse-n1-2", "linux_baseline"]
     (change,) = first["changes"]
@@ -77,6 +84,12 @@ def test_options_narrow_it(store: Store) -> None:
     assert not load_history(store, HistoryQuestion(model="toy_cnn", dtype="int8")).series
 
 
+def test_a_language_model_stands_for_its_methods(store: Store) -> None:
+    history = load_history(store, HistoryQuestion(model="tiny_llama"))
+    assert [series.key.model for series in history.series] == ["tiny_llama_prefill", "tiny_llama_decode"]
+    assert one(store, model="tiny_llama_decode").key.model == "tiny_llama_decode"
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -95,7 +108,7 @@ def test_what_no_run_fits_is_refused_with_what_is_there(
 
 def test_the_page_and_its_pictures(store: Store, sme2prof: Sme2prof, tmp_path: Path) -> None:
     page = tmp_path / "history.md"
-    done = sme2prof("history", "toy_cnn", "--store", store.root, "--out", page)
+    done = sme2prof("history", "toy_cnn", "--store", store.address, "--out", page)
     assert done.returncode == 0, done.stderr
     text, html = page.read_text(), page.with_suffix(".html").read_text()
     says(text, "False alarms", "60 runs")
@@ -108,60 +121,97 @@ def test_the_page_and_its_pictures(store: Store, sme2prof: Sme2prof, tmp_path: P
 def test_long_histories_show_their_newest_runs(store: Store) -> None:
     series = one(store, model="long")
     rows = history_chart(series).spec["datasets"]
-    assert isinstance(rows, dict) and len(rows["points"]) == MOST_POINTS
+    assert isinstance(rows, dict) and len(rows["points"]) == MOST_RUNS
     assert rows["points"][-1]["run"] == len(series.points)
     assert max(map(len, text_chart(series, 60))) <= 70
 
 
-def test_a_picture_of_letters_shows_levels_and_the_change(store: Store) -> None:
+def test_a_picture_of_letters_shows_the_change(store: Store) -> None:
     series = one(store, experiment="linux_baseline", device="neoverse-n1-2")
     lines = text_chart(series)
     at = lines[0].index("|")
     assert all(line[at] in "|o" for line in lines[:8])
-    assert lines[8][at] == "^" and lines[8].strip() == "^"
-    left = [place for place, line in enumerate(lines[:8]) if "-" in line[:at]]
-    right = [place for place, line in enumerate(lines[:8]) if "-" in line[at:]]
-    assert len(left) == len(right) == 1 and right < left
+    before = [place for place, line in enumerate(lines[:8]) if "o" in line[:at]]
+    after = [place for place, line in enumerate(lines[:8]) if "o" in line[at:]]
+    assert min(after) == 0 and max(before) == 7 and sum(after) / len(after) < sum(before) / len(before)
+    assert lines[8].split() == ["2026-03-02", "to", "2026-04-30"]
 
 
 def test_a_run_that_was_measured_is_a_history_of_one(tmp_path: Path, sme2prof: Sme2prof) -> None:
-    store = Store.open(tmp_path / "store", make=True)
+    store = Store.open(tmp_path / "runs.db", make=True)
     store.add([ARM])
     ((model,),) = {tuple(row.values()) for row in store.rows("SELECT model FROM runs")}
-    done = sme2prof("history", model, "--store", store.root, "--threads", "1")
+    done = sme2prof("history", model, "--store", store.address, "--threads", "1")
     assert done.returncode == 0, done.stderr
     assert "1 run: too few" in done.stdout
 
 
-def test_a_cpu_that_is_not_arm_is_marked_in_list_history_and_page(tmp_path: Path, sme2prof: Sme2prof) -> None:
-    store = Store.open(tmp_path / "store", make=True)
+def test_a_cpu_that_is_not_arm_is_marked_in_list_and_history(tmp_path: Path, sme2prof: Sme2prof) -> None:
+    store = Store.open(tmp_path / "runs.db", make=True)
     store.add([ARM, X86_64])
-    listed = sme2prof("store", "list", "--store", store.root).stdout
+    listed = sme2prof("store", "list", "--store", store.address).stdout
     says(listed, f"{medians(X86_64)[0]} (not Arm)", "says nothing about Arm")
     assert listed.count("(not Arm)") == 2 and f"{medians(ARM)[1]} (not Arm)" not in listed
-    rows = json.loads(sme2prof("store", "list", "--store", store.root, "--json").stdout)["runs"]
+    rows = json.loads(sme2prof("store", "list", "--store", store.address, "--json").stdout)["runs"]
     assert {row["device"]: row["is_arm"] for row in rows} == {
         "made-x86_64-cpu-2-cores": False, "neoverse-n1-2-cores": True,
     }  # fmt: skip
     page = tmp_path / "history.md"
-    told = sme2prof("history", "small_cnn", "--store", store.root, "--out", page).stdout
+    told = sme2prof("history", "small_cnn", "--store", store.address, "--out", page).stdout
     for text in (told, page.read_text()):
         says(text, "on made x86_64 CPU, 2 cores (not Arm)", "which says nothing about Arm")
         assert "Neoverse-N1, 2 cores (not Arm)" not in text
-    facts = json.loads(sme2prof("history", "small_cnn", "--store", store.root, "--json").stdout)
+    facts = json.loads(sme2prof("history", "small_cnn", "--store", store.address, "--json").stdout)
     assert [series["is_arm"] for series in facts["series"]] == [True, True, False]
-    shown = sme2prof("view", store.root, "--no-browser", "--out", tmp_path / "store.html")
-    assert shown.returncode == 0, shown.stderr
-    says(
-        (tmp_path / "store.html").read_text(), "made x86_64 CPU, 2 cores (not Arm)", "says nothing about Arm"
-    )
-    sme2prof("store", "add", ARM, "--store", tmp_path / "arm")
-    assert "not Arm" not in sme2prof("store", "list", "--store", tmp_path / "arm").stdout
+    sme2prof("store", "add", ARM, "--store", tmp_path / "arm.db")
+    assert "not Arm" not in sme2prof("store", "list", "--store", tmp_path / "arm.db").stdout
+
+
+def test_a_latency_that_went_up_is_found_in_runs_that_were_added(tmp_path: Path) -> None:
+    """Runs a day apart, the last eight 6% slower, the last four of another kit."""
+    template, chance = recorded(), random.Random(3)
+    newer = copy.deepcopy(template)
+    newer["manifest.json"]["kit_version"] = "9.9"
+    for day in range(24):
+        slower = (1.06 if day >= 16 else 1.0) * chance.gauss(1, 0.005)
+        run = MadeRun(day, slower, started=BEGINNING + timedelta(days=day), operators=1)
+        make_run(tmp_path / "runs" / f"{day}", run, newer if day >= 20 else template)
+    store = Store.open(tmp_path / "runs.db", make=True)
+    store.add([tmp_path / "runs"], Labels(commit=""))
+    series = load_history(store, HistoryQuestion(model="small_cnn")).series[0]
+    (change,) = series.changes
+    assert series.points[change.first].date.startswith("2026-01-17")
+    assert change.change == pytest.approx(0.06, abs=0.01)
+    (mark,) = series.marks
+    assert series.marks_at(change) == [] and mark.text.startswith("kit ")
+    assert series.points[mark.first].date.startswith("2026-01-21")
+
+
+@pytest.mark.slow
+def test_a_server_answers_like_a_file(postgres: Postgres, tmp_path: Path, sme2prof: Sme2prof) -> None:
+    postgres.run("CREATE DATABASE history")
+    made = [Made(40, steps={25: 0.05}), Made(3, times="emulated", run={"is_arm": False, "dirty": True})]
+    addresses = postgres.address("history"), str(tmp_path / "runs.db")
+    for address in addresses:
+        made_store(address, made)
+    server, file = (sme2prof("history", "toy_cnn", "--json", "--store", address) for address in addresses)
+    assert server.returncode == 0, server.stderr
+    assert json.loads(server.stdout) == json.loads(file.stdout)
+    (series,) = json.loads(server.stdout)["series"]
+    assert len(series["changes"]) == 1
+    pages = [tmp_path / f"{name}.html" for name in ("server", "file")]
+    for address, page in zip(addresses, pages, strict=True):
+        assert sme2prof("view", address, "--no-browser", "--out", page).returncode == 0
+    on_server, in_file = (page.read_text() for page in pages)
+    assert PASSWORD not in on_server
+    assert on_server.replace("Runs in history", "Runs in runs.db") == in_file
+    (error,) = sme2prof("history", "toy", "--store", addresses[0]).stderr.splitlines()
+    assert "did you mean 'toy_cnn'?" in error and PASSWORD not in error
 
 
 def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:
     made = Made(100, steps=dict.fromkeys(range(100), 0.0008), newer={50: {"program_sha256": "b" * 64}})
-    store = made_store(tmp_path / "store", [made])
+    store = made_store(tmp_path / "runs.db", [made])
     series = one(store)
     (told,) = (each for each in series_sentences(series) if "slower" in each)
     assert "run 1 to run 100" in told and "program" not in told
@@ -170,6 +220,6 @@ def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:
     assert change["drift"] and change["low"] < 0.08 < change["high"]
     assert "|" not in "".join(text_chart(series))
     drawn = history_chart(series).spec["datasets"]
-    assert isinstance(drawn, dict) and not drawn["steps"] and drawn["changes"][0]["_text"].endswith("drift")
+    assert isinstance(drawn, dict) and drawn["changes"][0]["_text"].endswith("drift")
     (level,) = drawn["levels"]
-    assert level["ms"] / level["from"] == pytest.approx(1 + change["change"], rel=1e-4)
+    assert level["to"] / level["from"] == pytest.approx(1 + change["change"], rel=1e-4)

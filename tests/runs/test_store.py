@@ -1,248 +1,359 @@
-"""A store of runs: what is in it, that each run is there once, and what continuing and merging change."""
+"""A store of runs in SQLite and in PostgreSQL: what is in it, that each run is there once, whoever adds it,
+and that a process killed at any moment leaves nothing half."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
+import random
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_runs import MadeRun, make_run
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit, load
+from conftest import ROOT
+from made_runs import MadeRun, make_run, recorded
+from postgres import PASSWORD, Postgres
+from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
 from said import refused, says
 
-from model_profiling.cli.main import main
-from model_profiling.core.errors import InputError, SetupError
+from model_profiling import Labels, Store
+from model_profiling.core.errors import InputError, InUseError
 from model_profiling.run import Run, names
-from model_profiling.run.comparability import device_of
-from model_profiling.run.manifest import Manifest, TargetFacts
-from model_profiling.runner.machine import DeviceState
-from model_profiling.store.data_files import read_index
-from model_profiling.store.places import Places
-from model_profiling.store.run_rows import Labels, with_commit
-from model_profiling.store.store import Store
-from model_profiling.store.tables import TABLES
-from model_profiling.workflow.analyse import analyse
+from model_profiling.store import database
+from model_profiling.store.labels import with_commit
+from model_profiling.store.store import list_runs
+from model_profiling.store.tables import TABLES, TABLES_AND_VIEWS
 
 NO_COMMIT = Labels(commit="")
-ROOT = Path(__file__).resolve().parents[2]
+RECORDED = [ARM, EMULATED, SME2, X86_64]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """With recorded runs of four machines, and one of kit 0.1.0."""
-    made = Store.open(tmp_path_factory.mktemp("store") / "store", make=True)
-    added = made.add([ARM, EMULATED, SME2, X86_64, OLD / "linux"], Labels(commit="c0ffee", branch="main"))
-    assert not added.refused
-    # What an analysis wrote is taken from its files; only 0.1.0 wrote too little.
-    assert [run.analysed for run in added.runs] == [False, False, False, False, True]
-    return made
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty place for a store."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db")
+    server: Postgres = request.getfixturevalue("postgres")
+    name = f"test_{time.monotonic_ns()}"
+    server.run(f"CREATE DATABASE {name}")
+    return server.address(name)
 
 
-def test_an_analysis_of_as_many_other_dumps_is_made_again(tmp_path: Path) -> None:
-    home = shutil.copytree(ARM, tmp_path / "run")
-    edit(home / names.ANALYSIS, lambda kept: kept["per_etdump"][0].update(etdump="on/another.etdump"))
-    (added,) = Store.open(tmp_path / "store", make=True).add([home], NO_COMMIT).runs
-    assert added.analysed
+def rows_of(store: Store, table: str, home: Path) -> list[dict[str, object]]:
+    sql = f"SELECT {table}.* FROM {table} JOIN runs ON runs.run_id = {table}.run_id WHERE run_dir = :home"  # noqa: S608
+    return store.rows(sql if table != "runs" else "SELECT * FROM runs WHERE run_dir = :home", home=str(home))
 
 
-def of_run(store: Store, table: str, home: Path) -> list[dict[str, object]]:
-    return store.rows(
-        f"SELECT t.* EXCLUDE (run_id) FROM {table} t JOIN runs USING (run_id) WHERE run_dir = ?",  # noqa: S608
-        [str(home)],
-    )
+def counts(store: Store) -> dict[str, int]:
+    return {name: store.rows(f"SELECT count(*) AS n FROM {name}")[0]["n"] for name in TABLES}  # noqa: S608
 
 
-@pytest.mark.parametrize("home", [ARM, EMULATED], ids=lambda home: home.name)
-def test_the_rows_of_a_run_are_those_of_its_analysis(store: Store, home: Path) -> None:
-    run = analyse(home)
-    for table, records in (
-        ("operators", run.operators),
-        ("categories", run.categories),
-        ("speedups", run.speedups),
-    ):
-        wanted = [{name: row[name] for name in TABLES[table].names[1:]} for row in records]
-        found = of_run(store, table, home)
-        if table == "operators" and home == EMULATED:
-            wanted = [{**row, "runs": None} for row in wanted]
-        assert len(found) == len(wanted) > 0
-        for ours, theirs in zip(found, wanted, strict=True):
-            for name, value in theirs.items():
-                near = pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
-                assert ours[name] == near, (table, name)
-
-
-def test_experiments_and_rounds_are_those_of_the_runs_own_files(store: Store) -> None:
+def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
+    store = Store.open(address, make=True)
+    added = store.add([*RECORDED, OLD / "linux"], Labels(commit="c0ffee", branch="main"))
+    assert [run.outcome for run in added.runs] == ["added"] * 5 and not added.refused
     run = Run.open(SME2)
     assert run.metrics is not None
-    rows = {(row["experiment"], row["threads"]): row for row in of_run(store, "experiments", SME2)}
-    assert len(rows) == len(run.metrics.latencies) == 4
+    experiments = {(row["experiment"], row["threads"]): row for row in rows_of(store, "experiments", SME2)}
+    assert len(experiments) == len(run.metrics.latencies) == 4
     for latency in run.metrics.latencies:
-        row, whole = rows[latency.experiment, latency.threads], latency.end_to_end_ms
-        assert whole is not None
-        assert (row["median_ms"], row["p95_ms"], row["inferences"]) == (whole.median, whole.p95, whole.count)
-        assert row["low_ms"] <= row["median_ms"] <= row["high_ms"] < 1.1 * row["low_ms"]
+        row, whole, stats = experiments[latency.experiment, latency.threads], latency.end_to_end_ms, None
         stats = run.robust_stats(latency.series)
-        assert stats is not None
-        kept = [
-            tuple(one["latencies_ms"])
-            for one in of_run(store, "rounds", SME2)
-            if (one["experiment"], one["threads"]) == (latency.experiment, latency.threads)
+        assert whole is not None and stats is not None
+        assert (row["median_ms"], row["p95_ms"], row["inferences"]) == (whole.median, whole.p95, whole.count)
+        assert row["low_ms"] <= row["median_ms"] <= row["high_ms"]  # type: ignore[operator]
+        assert row["latencies_ms"] == [list(latencies) for latencies in stats.end_to_end_rounds_ms]
+    summary = json.loads((SME2 / names.ANALYSIS).read_text())
+    operators = rows_of(store, "operators", SME2)
+    for found in summary["series"]:
+        ours = [row for row in operators if row["experiment"] == found["experiment"]]
+        ours = [row for row in ours if row["threads"] == found["threads"]]
+        assert [(row["name"], row["ms"]) for row in ours] == [
+            (one["name"], one["ms"]) for one in found["operators"]
         ]
-        assert kept == list(stats.end_to_end_rounds_ms)
-    on = [row for row in of_run(store, "kernels", SME2) if row["is_sme2"]]
-    assert {row["experiment"] for row in on} == {"linux_sme2_on"}
-    assert all(row["proven_by"] == "run" and row["evidence"] == "executed" for row in on)
-    assert {row["proven_by"] for row in of_run(store, "kernels", ARM) if row["is_sme2"]} == {"evidence"}
-
-
-def test_emulated_times_are_nowhere(store: Store) -> None:
-    (run,) = store.rows("SELECT * FROM runs WHERE run_dir = ?", [str(EMULATED)])
-    assert (run["times"], run["device"], run["has_sme2"]) == ("emulated", "emulated", True)
-    assert of_run(store, "rounds", EMULATED) == []
-    for table in ("experiments", "operators", "categories"):
-        numbers = [column.name for column in TABLES[table].columns if column.kind == "number"]
-        rows = of_run(store, table, EMULATED)
-        assert rows
-        assert all(row[name] is None for row in rows for name in numbers), table
-
-
-def test_what_is_known_of_a_run(store: Store) -> None:
-    (run,) = store.rows("SELECT * FROM runs WHERE run_dir = ?", [str(SME2)])
-    assert (run["model"], run["dtype"], run["backend"]) == ("small_cnn", "fp16", "xnnpack")
-    assert (run["commit"], run["branch"], run["state"]) == ("c0ffee", "main", "finished")
-    assert run["device"] == "made-sme2-cpu-2-cores"
-    assert run["name"] == "small_cnn_xnnpack_fp16/linux"
-    facts = {row["name"]: row for row in of_run(store, "environment", SME2) if row["taken"] == "before"}
-    assert facts["memory_bytes"]["number"] == load(SME2 / names.MANIFEST)["machine"]["before"]["memory_bytes"]
-    assert facts["versions.executorch"]["value"] == "1.5.1+cpu"
-
-
-def test_every_column_can_be_asked_for_by_its_bare_name(store: Store) -> None:
-    with store.connection() as asked:
-        for table in TABLES.values():
-            asked.execute(f"SELECT {', '.join(table.names)} FROM {table.name} LIMIT 1")  # noqa: S608
-    for table in TABLES.values():
-        assert all(column.meaning and column.meaning[-1] not in ".;" for column in table.columns)
-
-
-def test_the_page_has_every_table() -> None:
-    page = (ROOT / "docs" / "reference" / "store.md").read_text()
-    listed = page.partition("| table |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE) == list(TABLES)
-
-
-def test_a_run_is_known_wherever_it_lies(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "store", make=True)
-    shutil.copytree(X86_64, tmp_path / "elsewhere")
-    (first,) = store.add([X86_64], replace(NO_COMMIT, tags=("a",))).runs
-    (again,) = store.add([tmp_path / "elsewhere"], replace(NO_COMMIT, tags=("b",))).runs
-    assert (first.outcome, again.outcome) == ("added", "already there")
-    assert again.run_id == first.run_id
-    assert [row["tag"] for row in store.rows("SELECT tag FROM tags ORDER BY tag")] == ["a", "b"]
-    edit(tmp_path / "elsewhere" / names.MANIFEST, lambda content: content["schedule"].update(seed=99))
-    (other,) = store.add([tmp_path / "elsewhere"], NO_COMMIT).runs
-    assert (other.outcome, other.run_id != first.run_id) == ("added", True)
-
-
-def test_a_run_that_was_continued_replaces_what_it_was(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "store", make=True)
-    steps = [
-        make_run(tmp_path / f"after {rounds}", MadeRun(1, rounds=rounds, state=state))
-        for rounds, state in ((2, "interrupted"), (4, "interrupted"), (6, "finished"))
+        assert max(ours, key=lambda row: row["ms"])["place"] == 1  # type: ignore[arg-type,return-value]
+    (told,) = rows_of(store, "runs", SME2)
+    assert (told["model"], told["dtype"], told["backend"], told["device"]) == (
+        "small_cnn", "fp16", "xnnpack", "made-sme2-cpu-2-cores",
+    )  # fmt: skip
+    assert (told["commit_hash"], told["branch"], told["state"]) == ("c0ffee", "main", "finished")
+    assert told["has_sme2"] is True
+    assert run.manifest is not None
+    assert f"{told['measured_at']:%Y-%m-%dT%H:%M:%S}+0000" == run.manifest.started
+    assert not [row for row in rows_of(store, "operators", EMULATED) if row["ms"] is not None or row["place"]]
+    assert not [
+        row for row in rows_of(store, "experiments", EMULATED) if row["median_ms"] or row["latencies_ms"]
     ]
-    (first,) = store.add([steps[0]], replace(NO_COMMIT, tags=("kept",))).runs
-    (second,) = store.add([steps[1]], NO_COMMIT).runs
-    (third,) = store.add([steps[2]], NO_COMMIT).runs
-    assert [run.outcome for run in (first, second, third)] == ["added", "continued", "continued"]
-    assert third.supersedes == second.run_id
-    for _ in range(2):  # before and after what was replaced is gone for good
-        assert store.rows("SELECT run_id, supersedes, state FROM runs") == [
-            {"run_id": third.run_id, "supersedes": second.run_id, "state": "finished"}
-        ]
-        counted = store.rows("SELECT count(*) AS n, count(DISTINCT round) AS r FROM rounds")
-        assert counted == [{"n": 6, "r": 6}]
-        assert store.rows("SELECT run_id, tag FROM tags") == [{"run_id": third.run_id, "tag": "kept"}]
-        (late,) = Store.open(store.root).add([steps[1]], NO_COMMIT).runs
-        assert (late.outcome, late.run_id) == ("an earlier state of one that is there", third.run_id)
-        assert store.check().ok
-        store.compact(grace_s=0)
-    both = Store.open(tmp_path / "both", make=True).add([steps[2], steps[0]], NO_COMMIT)
-    assert [run.outcome for run in both.runs] == ["added", "an earlier state of one that is there"]
-    both = Store.open(tmp_path / "other way", make=True).add([steps[0], steps[2]], NO_COMMIT)
-    assert [run.outcome for run in both.runs] == ["an earlier state of one that is there", "added"]
+    assert rows_of(store, "operators", OLD / "linux"), "analysed now: the earlier kit wrote too little"
 
 
-def test_many_small_files_become_few_and_nothing_is_lost(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("model_profiling.store.maintenance.ALIKE", 4)
-    store = Store.open(tmp_path / "store", make=True)
-    runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(10)]
-    reader = Store.open(store.root)
-    for number, run_dir in enumerate(runs):
-        assert len(Store.open(store.root).add([run_dir], NO_COMMIT).new) == 1
-        if number == 2:
-            asked = reader.connection()
-    assert len(read_index(store.root).of_table("operators")) == 4, "4, 4 and two of one run each"
-    for _ in range(2):
-        found = store.rows("SELECT count(*) AS n, count(DISTINCT run_id) AS r FROM operators")
-        assert found == [{"n": 110, "r": 10}]
-        assert asked.execute("SELECT count(*) FROM runs").fetchone() == (3,), "who reads is not disturbed"
-        assert store.check().ok
-        done = store.compact()
-        assert (done.files_after, done.removed) == (len(TABLES) - 3, 0), "no kernels, speedups and tags"
-    asked.close()
-    orphan = store.root / "data" / "runs" / "month=2026-01" / f"{'0' * 64}.parquet"
-    orphan.write_bytes(b"of a killed process")
-    half = store.root / ".store.json.0123abcd.part"
-    half.write_bytes(b"{")
-    before = len(list(store.root.rglob("*.parquet")))
-    assert store.compact(grace_s=3600).removed == 0
-    assert not half.exists(), "only one writes it at a time"
-    old = time.time() - 7200
-    for path in store.root.rglob("*"):
-        os.utime(path, (old, old))
-    gone = store.compact(grace_s=3600)
-    left = list(store.root.rglob("*.parquet"))
-    assert not orphan.exists()
-    assert len(left) == gone.files_after
-    assert gone.removed >= before - len(left)
-    assert store.check().ok
-    (again,) = Store.open(store.root).add([runs[7]], NO_COMMIT).runs
-    assert again.outcome == "already there"
+def test_a_run_is_there_once_wherever_it_lies(address: str, tmp_path: Path) -> None:
+    store = Store.open(address, make=True)
+    store.add([X86_64], Labels(commit="", tags=("first",)))
+    before = counts(store)
+    moved = shutil.copytree(X86_64, tmp_path / "moved")
+    (again,) = Store.open(address).add([moved], Labels(commit="", tags=("second",))).runs
+    assert again.outcome == "already there" and counts(store) == before
+    ((row,), _) = list_runs(store, last=9)
+    assert set(row["tags"]) == {"first", "second"}
 
 
-def test_tags_the_later_wins(store: Store) -> None:
-    run_id = store.find("small_cnn_xnnpack_fp16/emulated")
-    store.tag([run_id], ["good", "fast"], note="looks well")
-    store.tag([run_id], ["good"], remove=True, note="it does not")
-    told = store.rows("SELECT tag, note FROM tags WHERE run_id = ?", [run_id])
-    assert told == [{"tag": "fast", "note": "looks well"}]
-    store.tag([run_id], ["good"])
-    assert store.rows("SELECT count(*) AS n FROM tags WHERE run_id = ?", [run_id]) == [{"n": 2}]
-    for word in ("-bad", "", "two words", "a\x1b[31m", "x" * 300):
-        with pytest.raises(InputError, match="not a valid tag"):
-            store.tag([run_id], [word])
-    with pytest.raises(InputError, match=r"store list --store "):
-        store.tag(["f" * 32], ["good"])
-    with pytest.raises(InputError, match=r"4 runs .*small_cnn_xnnpack_fp16/linux"):
+def test_a_continued_run_replaces_its_earlier_state(address: str, tmp_path: Path) -> None:
+    store = Store.open(address, make=True)
+    half = make_run(tmp_path / "half", MadeRun(7, rounds=3, state="interrupted"))
+    whole = make_run(tmp_path / "whole", MadeRun(7))
+    (first,) = store.add([half], Labels(commit="", tags=("kept",))).runs
+    (second,) = store.add([whole], NO_COMMIT).runs
+    assert (first.outcome, second.outcome, first.run_id) == ("added", "continued", second.run_id)
+    assert [run.outcome for run in store.add([half]).runs] == ["an earlier state of one that is there"]
+    ((row,), matching) = list_runs(store, last=9)
+    assert (matching, row["state"], row["tags"]) == (1, "finished", {"kept": ""})
+    assert {len(row["latencies_ms"]) for row in store.rows("SELECT latencies_ms FROM experiments")} == {6}
+
+
+def test_tags_removing_and_finding(address: str) -> None:
+    store = Store.open(address, make=True)
+    ids = [run.run_id for run in store.add(RECORDED, NO_COMMIT).runs]
+    store.tag(ids[:2], ["good"], note="looks well")
+    store.tag(ids[:1], ["good"], remove=True)
+    assert [row["run_id"] for row in list_runs(store, tag="good", last=9)[0]] == ids[1:2]
+    assert store.find(ids[1][:8]) == ids[1]
+    with refused(InputError, "3 runs are called small_cnn_xnnpack_fp16/linux", fix="store list"):
         store.find("small_cnn_xnnpack_fp16/linux")
-    assert store.find(run_id[:8]) == run_id
+    for word in ("-bad", "", "two words", "a\x1b[31m", "x" * 300):
+        with refused(InputError, "not a valid tag"):
+            store.tag(ids, [word])
+    with refused(InputError, f"no run {'f' * 32}", fix="store list"):
+        store.tag(["f" * 32], ["good"])
+    store.remove(ids[:3])
+    with refused(InputError, "no run"):
+        store.remove(ids[:1])
+    store.remove(ids[3:])
+    assert set(counts(store).values()) == {0}
+
+
+def test_what_cannot_be_read_is_refused_and_the_rest_added(address: str, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(4)]
+    (runs[0] / names.METRICS).write_text("{")
+    edit(runs[1] / names.ANALYSIS, lambda kept: kept["series"][0]["operators"][0].update(ms="long"))
+    edit(runs[2] / names.ANALYSIS, lambda kept: kept["series"][0]["operators"][0].update(name="a\0b"))
+    (tmp_path / "note.txt").write_text("")
+    store = Store.open(address, make=True)
+    added = store.add([tmp_path / "runs", tmp_path / "note.txt"], NO_COMMIT)
+    assert [run.run_dir for run in added.runs] == runs[3:] and added.files_left_out == (
+        tmp_path / "note.txt",
+    )
+    assert [left.run_dir for left in added.refused] == runs[:3] and all(left.fix for left in added.refused)
+    assert counts(store)["runs"] == 1
+
+
+def test_both_databases_answer_alike(tmp_path: Path, postgres: Postgres) -> None:
+    """Every table and view has the columns that it is said to have, and the same rows."""
+    postgres.run("CREATE DATABASE alike")
+    stores = [Store.open(place, make=True) for place in (tmp_path / "store.db", postgres.address("alike"))]
+    for store in stores:
+        store.add(
+            [*RECORDED, make_run(tmp_path / store.database.dialect, MadeRun(3, state="interrupted"))],
+            NO_COMMIT,
+        )
+    for name, table in TABLES_AND_VIEWS.items():
+        ours, theirs = (store.rows(f"SELECT * FROM {name}") for store in stores)  # noqa: S608
+        changing = {"added_at", "run_dir"}
+        first, second = (
+            sorted(
+                json.dumps(
+                    {column: value for column, value in row.items() if column not in changing},
+                    default=str,
+                    sort_keys=True,  # PostgreSQL keeps JSON without the order of its keys
+                )
+                for row in rows
+            )
+            for rows in (ours, theirs)
+        )
+        assert first == second, name
+        assert [tuple(store.query(f"SELECT * FROM {name}").columns) for store in stores] == [table.names] * 2  # noqa: S608
+        assert ours or name == "tokens", name
+    assert all(column.meaning for table in TABLES_AND_VIEWS.values() for column in table.columns)
+
+
+def test_views_tell_the_newest_and_leave_emulated_times_out(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store.db", make=True)
+    store.add(RECORDED, NO_COMMIT)
+    store.add([make_run(tmp_path / str(day), MadeRun(day, slower=1 + day)) for day in range(3)], NO_COMMIT)
+    gains = {row["verdict"]: row["ratio"] for row in store.rows("SELECT verdict, ratio FROM sme2_gains")}
+    assert gains == {"faster": pytest.approx(2.0, abs=0.2), "not comparable": None}
+    assert not store.rows("SELECT 1 FROM latencies WHERE device = 'emulated'")
+    made = "model = 'small_cnn' AND device = 'made-x86_64-cpu-2-cores'"
+    newest = store.rows(f"SELECT DISTINCT measured_at FROM latest_latencies WHERE {made}")  # noqa: S608
+    assert newest == store.rows(f"SELECT max(measured_at) AS measured_at FROM runs WHERE {made}")  # noqa: S608
+    ages = store.rows(f"SELECT DISTINCT age, measured_at FROM operator_times WHERE {made} ORDER BY age")  # noqa: S608
+    assert [row["age"] for row in ages] == [1, 2, 3, 4]
+    assert [row["measured_at"] for row in ages] == sorted((row["measured_at"] for row in ages), reverse=True)
+    proven = store.rows("SELECT DISTINCT device, proven_by FROM kernels_seen WHERE is_sme2 = 'yes'")
+    assert {(row["device"], row["proven_by"]) for row in proven} == {
+        ("emulated", "run"), ("made-sme2-cpu-2-cores", "run"), ("neoverse-n1-2-cores", "evidence"),
+        ("made-x86_64-cpu-2-cores", "evidence"),
+    }  # fmt: skip
+
+
+ADD = [sys.executable, "-m", "model_profiling", "store", "add", "--commit", "", "--store"]
+
+
+def adding(address: str, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*ADD, address, str(folder)], stdout=subprocess.DEVNULL, cwd=ROOT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_four_processes_add_at_once_and_one_is_killed(address: str, tmp_path: Path) -> None:
+    source = recorded()
+    folders = [tmp_path / str(place) for place in range(4)]
+    for number in range(40):  # each folder has ten of its own, and one of its neighbour
+        for place in {number // 10, (number + 1) // 10 % 4}:
+            make_run(folders[place] / str(number), MadeRun(number), source)
+    store = Store.open(address, make=True)
+    started = [adding(address, folder) for folder in folders]
+    until = time.monotonic() + 300
+    while counts(store)["runs"] < 6 and time.monotonic() < until:
+        time.sleep(0.05)
+    started[0].kill()
+    assert [process.wait() for process in started][1:] == [0, 0, 0]
+    assert_whole(store)
+    store.add([folders[0]], NO_COMMIT)
+    assert counts(store)["runs"] == 40
+    assert_whole(store)
+
+
+def assert_whole(store: Store) -> None:
+    """Every run of the store has all its rows."""
+    for table, expected in (("experiments", 1), ("operators", 11)):
+        rows = store.rows(
+            f"SELECT runs.run_id, count({table}.run_id) AS n FROM runs LEFT JOIN {table} "  # noqa: S608
+            f"ON {table}.run_id = runs.run_id GROUP BY runs.run_id"
+        )
+        assert {row["n"] for row in rows} <= {expected}, table
+        assert sum(row["n"] for row in rows) == counts(store)[table]
+
+
+def kill_while_adding(address: str, runs: Path, kills: int, chance: random.Random) -> None:
+    """Kill `store add` at moments of its work, then let it finish; nothing may be lost or half."""
+    began = time.monotonic()
+    assert adding(address, runs).wait() == 0
+    whole = time.monotonic() - began
+    store = Store.open(address)
+    ids = [row["run_id"] for row in store.rows("SELECT run_id FROM runs")]
+    assert len(ids) == len(list(runs.iterdir()))
+    for _ in range(kills):
+        store.remove([row["run_id"] for row in store.rows("SELECT run_id FROM runs")])
+        process = adding(address, runs)
+        time.sleep(chance.uniform(0.2, 1.1) * whole)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert_whole(store)
+        assert adding(address, runs).wait() == 0
+        assert sorted(row["run_id"] for row in store.rows("SELECT run_id FROM runs")) == sorted(ids)
+        assert_whole(store)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_kill_at_any_moment_leaves_nothing_half(address: str, tmp_path: Path) -> None:
+    for number in range(6):
+        make_run(tmp_path / "runs" / str(number), MadeRun(number))
+    kill_while_adding(address, tmp_path / "runs", 5, random.Random(1))
+
+
+def test_a_reader_never_waits_for_a_writer(address: str) -> None:
+    store = Store.open(address, make=True)
+    with store.database.writing():
+        assert counts(store)["runs"] == 0
+
+
+def test_a_lock_that_is_not_given_back_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.2)
+    store = Store.open(address, make=True)
+    with store.database.writing(), refused(InUseError, "locked", fix="try again"):
+        store.add([X86_64], NO_COMMIT)
+
+
+# What is no store, or cannot be reached.
+
+
+def test_a_place_that_is_no_store_is_told_in_one_line(tmp_path: Path, sme2prof, monkeypatch) -> None:
+    (tmp_path / "text.db").write_text("not a database, whatever its name says" * 100)
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE t (a)")
+    store = Store.open(tmp_path / "newer.db", make=True)
+    with store.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE store_version SET version = 99")
+    damaged = Store.open(tmp_path / "damaged.db", make=True)
+    damaged.add([X86_64], NO_COMMIT)
+    with (tmp_path / "damaged.db").open("r+b") as stream:
+        stream.seek(4096)
+        stream.write(b"\xff" * 200_000)
+    monkeypatch.setenv("SME2PROF_STORE", str(tmp_path / "absent.db"))
+    for given, said in (
+        (None, ("there is no store", "store add")),
+        ("text.db", ("is not a store", "store add")),
+        ("other.db", ("is not a store", "store add")),
+        ("newer.db", ("newer version of the kit", "update")),
+        ("damaged.db", ("is damaged", ".recover")),
+        (".", ("is a folder", "name the file")),
+        ("s3://bucket/store", ("not the address of a store", "postgresql://USER@HOST/DATABASE")),
+        ("postgresql://u:hidden@h:notaport/d", ("not the address of a server",)),
+    ):
+        place = () if given is None else ("--store", given if "://" in given else tmp_path / given)
+        for words in (("list",), ("tag", "abcdef", "good")):
+            done = sme2prof("store", *words, *place)
+            assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("error: ")
+            says(done.stderr, *said)
+            assert "hidden" not in done.stderr
+    assert not (tmp_path / "absent.db").exists()
+
+
+@pytest.mark.slow
+def test_a_server_that_refuses_is_told_without_the_password(postgres: Postgres, sme2prof) -> None:
+    closed = f"postgresql://kit:{PASSWORD}@127.0.0.1:1/d"
+    for address, said in (
+        (closed, ("cannot use postgresql://kit:***@127.0.0.1:1/d", "server runs")),
+        (postgres.address("postgres", "kit", "wr0ng-one"), ("refuses this user or password", "PGPASSWORD")),
+        (postgres.address("absent"), ("absent", "check the address")),
+        (postgres.address("postgres"), ("is not a store", "store add")),
+    ):
+        done = sme2prof("store", "list", "--store", address)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        says(done.stderr, *said)
+        assert PASSWORD not in done.stderr and "wr0ng-one" not in done.stderr
+
+
+def test_from_the_command_line(address: str, tmp_path: Path, sme2prof, monkeypatch) -> None:
+    monkeypatch.setenv("SME2PROF_STORE", address)
+    runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(3)]
+    (runs[1] / names.METRICS).write_text("{")
+    done = sme2prof(
+        "store", "add", tmp_path / "runs", "--commit", "abc", "--tag", "nightly", "--device", "board-1"
+    )
+    assert done.returncode == 1 and PASSWORD not in done.stdout
+    says(done.stdout, "2 runs added")
+    says(done.stderr, str(runs[1]), "is not added")
+    facts = json.loads(sme2prof("store", "list", "--tag", "nightly", "--json").stdout)
+    assert facts["matching"] == 2 and {run["device"] for run in facts["runs"]} == {"board-1"}
+    first = facts["runs"][0]["run_id"]
+    assert sme2prof("store", "tag", first[:6], "bad", "--note", "it was hot").ok
+    says(sme2prof("store", "list", "--last", 1).stdout, "bad nightly", "1 older runs are not shown")
+    assert sme2prof("store", "remove", first[:6]).ok
+    assert json.loads(sme2prof("store", "list", "--json").stdout)["matching"] == 1
+    assert Path(facts["runs"][0]["run_dir"]).is_dir()
 
 
 def test_where_the_commit_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT", "GITHUB_HEAD_REF"):
         monkeypatch.delenv(name, raising=False)
     assert with_commit(Labels(), tmp_path).commit == ""
-    here = with_commit(Labels(), Path(__file__).parent)
-    if here.commit:  # not where the tests came without their history
-        assert len(here.commit) == 40
-        assert here.dirty is not None
     sent = tmp_path / "sent"
 
     def git(*words: str | Path) -> None:
@@ -265,127 +376,5 @@ def test_where_the_commit_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GITHUB_REF_NAME", "feature/x")
     assert with_commit(Labels(), tmp_path) == Labels(commit="abc123", branch="feature/x")
     assert with_commit(Labels(commit="mine"), tmp_path) == Labels(commit="mine", branch="")
-    with pytest.raises(InputError, match="not a valid label"):
+    with refused(InputError, "not a valid label"):
         Labels(commit="a\nb")
-
-
-def test_devices_are_told_apart() -> None:
-    manifest = Run.open(ARM).manifest
-    assert manifest is not None
-    assert device_of(manifest).name == "neoverse-n1-2-cores"
-    assert device_of(manifest).title == "Neoverse-N1, 2 cores"
-    assert device_of(_at(manifest, "ssh:me@board", "linux")).name == "ssh-me-board"
-    phones = [device_of(_at(manifest, f"android:{serial}", "android")) for serial in ("SERIAL1", "SERIAL2")]
-    assert phones[0].name.startswith("pixel-10-") and phones[0] != phones[1]
-    assert all("SERIAL" not in f"{phone}" for phone in phones), "a serial is private"
-    assert device_of(None).name == "unknown"
-
-
-def _at(manifest: Manifest, target: str, platform: str) -> Manifest:
-    before = manifest.machine.before
-    assert before is not None
-    phone = DeviceState(model="Pixel 10", soc="G5") if platform == "android" else None
-    machine = replace(manifest.machine, before=replace(before, device=phone))
-    return replace(manifest, machine=machine, target=TargetFacts(target, platform, manifest.target.times))
-
-
-def test_from_the_command_line(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("SME2PROF_STORE", str(tmp_path / "store"))
-    assert main(["store", "list"]) == 2
-    says(capsys.readouterr().err, f"no store in {tmp_path / 'store'}", "store add")
-    (tmp_path / "a file").write_text("")
-    assert main(["store", "list", "--store", str(tmp_path / "a file")]) == 2
-    assert "is not a folder" in (said := capsys.readouterr().err) and "store add" not in said
-    runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(3)]
-    (runs[1] / names.METRICS).write_text("{")
-    assert main(["store", "add", str(tmp_path / "runs"), "--tag", "night", "--commit", "c0ffee"]) == 1
-    told = capsys.readouterr()
-    says(told.out, "2 runs added")
-    says(told.err, str(runs[1]), "not added", names.METRICS)
-    assert main(["store", "add", *map(str, runs[::2]), "--json"]) == 0
-    added = json.loads(capsys.readouterr().out)
-    assert [run["outcome"] for run in added["runs"]] == ["already there"] * 2
-    run_id = added["runs"][0]["run_id"]
-    assert main(["store", "tag", run_id[:8], "bad", "--note", "hot"]) == 0
-    assert main(["store", "list", "--tag", "bad", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out.partition("\n")[2])
-    assert listed["matching"] == 1
-    assert (listed["runs"][0]["run_id"], listed["runs"][0]["tags"]) == (run_id, ["bad", "night"])
-    assert main(["store", "list", "--last", "1"]) == 0
-    assert "1 older" in capsys.readouterr().out
-    assert main(["store", "compact"]) == 0
-    assert main(["store", "check"]) == 0
-    assert "2 runs" in capsys.readouterr().out
-
-
-def test_a_folder_of_other_things_becomes_no_store(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match=rf"{tmp_path} .*not a store"):
-        Store.open(tmp_path, make=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def test_dumps_that_no_record_speaks_for_have_the_name_beside_them_or_none(tmp_path: Path) -> None:
-    programs = ROOT / "tests" / "data" / "runs" / "programs"
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    shutil.copy(programs / "small_cnn_xnnpack_int8.etdump", alone / "other.etdump")
-    made = Store.open(tmp_path / "store", make=True)
-    made.add([programs], NO_COMMIT)
-    (row,) = made.rows("SELECT name, model, dtype, backend FROM runs")
-    assert tuple(row.values()) == ("small_cnn_xnnpack_int8/unknown", "small_cnn", "int8", "xnnpack")
-    other = Store.open(tmp_path / "other", make=True)
-    other.add([alone], NO_COMMIT)
-    assert other.rows("SELECT name, model FROM runs") == [{"name": "unknown/unknown", "model": "unknown"}]
-
-
-def test_files_beside_runs_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As `runs/*` names them; what is all that was named, or not there, is an error."""
-    page, home = tmp_path / "index.html", tmp_path / "store"
-    page.write_text("x")
-    words = ["store", "add", str(page), str(SME2), "--store", str(home), "--commit", ""]
-    assert main(words) == 0
-    told = capsys.readouterr()
-    assert "1 run added" in told.out
-    assert re.fullmatch(rf"warning: {page}: left out.*\n", told.err)
-    assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files_left_out"] == [str(page)]
-    assert main(["store", "add", str(page), "--store", str(home)]) == 1
-    says(capsys.readouterr().err, f"{page} is a file", "run directory")
-    assert main(["store", "add", str(SME2), str(tmp_path / "typo"), "--store", str(home)]) == 1
-
-
-def test_runs_are_found_where_they_are_today(tmp_path: Path) -> None:
-    home = tmp_path / "team"
-    run = home / "out" / "linux"
-    make_run(run, MadeRun(1))
-    made = Store.open(home / "store", make=True)
-    made.add([run], NO_COMMIT)
-    asked = "SELECT run_dir, run_dir_from_store AS moved, measured_at AS at FROM runs"
-    (row,) = made.rows(asked)
-    assert (row["run_dir"], row["moved"]) == (str(run), "../out/linux")
-
-    def found(root: Path, run_dir: str = row["run_dir"], moved: str = row["moved"]) -> Path | None:
-        return Places(root).find(run_dir, moved, row["at"])
-
-    assert found(made.root) == run
-    home.rename(tmp_path / "moved")
-    run = tmp_path / "moved" / "out" / "linux"
-    root = Store.open(tmp_path / "moved" / "store").root
-    assert found(root) == run
-    # Another run takes its folder, and it is kept beside that.
-    kept = names.earlier_name(run, row["at"].isoformat())
-    run.rename(kept)
-    make_run(run, MadeRun(2))
-    assert found(root) == kept
-    shutil.rmtree(kept)
-    assert found(root) is None
-    for odd in ("javascript:alert(1)", "", "/", "a\0b", "/a\0b", "//elsewhere/x", "..", "/dev/stdin"):
-        assert found(root, odd, odd) is None
-
-
-def test_without_its_packages_no_store_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with refused(SetupError, "pyarrow", fix="pip install"):
-        Store.open(tmp_path / "store", make=True)
-    assert not (tmp_path / "store").exists()

@@ -139,8 +139,8 @@ def _inline(part: doc.Inline) -> str:
     match part:
         case doc.Code(text):
             return f"<code>{_words(text)}</code>" if text else ""
-        case doc.Link(text, file, anchor):
-            address = f"#{anchor}" if anchor else quote(f"./{file}", errors="backslashreplace")
+        case doc.Link(text, file):
+            address = quote(f"./{file}", errors="backslashreplace")
             return f'<a href="{escape(address)}">{_words(text)}</a>'
         case doc.Strong(text):
             return f"<strong>{escape(text)}</strong>"
@@ -222,7 +222,6 @@ _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = (
     "dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js", "graph.js",
 )  # fmt: skip
-_STORE_SCRIPTS = ("dom.js", "page.js", "store.js")
 _VEGA = (
     "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "
     "Interactive Data Lab, BSD-3-Clause licence."
@@ -243,9 +242,7 @@ def render_html(blocks: Iterable[doc.Block], title: str) -> str:
     blocks = list(blocks)
     heading, answers, sections = _parts(blocks, title)
     has_charts = any(True for _ in doc.charts_in(blocks))
-    of_store = any(isinstance(block, doc.Explorer) and block.kind == "histories" for block in blocks)
-    style = _static((*_STYLES, "store.css") if of_store else _STYLES)
-    own = _static(_STORE_SCRIPTS if of_store else _SCRIPTS)
+    style, own = _static(_STYLES), _static(_SCRIPTS)
     scripts = [vega_script(), own] if has_charts else [own]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "

@@ -1,0 +1,105 @@
+"""A real PostgreSQL for tests: a cluster in a temporary folder, on loopback, a database for each test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PASSWORD = "s3cret-of-tests"
+_PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
+
+
+def postgres_folder() -> Path | None:
+    """The folder of the server's programs; Debian keeps it off the PATH."""
+    if on_path := shutil.which("initdb"):
+        return Path(on_path).resolve().parent
+    folders = [folder for place in _PLACES for folder in Path("/").glob(place[1:])]
+    return next((folder for folder in sorted(folders, reverse=True) if (folder / "initdb").is_file()), None)
+
+
+@dataclass(frozen=True)
+class Postgres:
+    port: int
+
+    def address(self, database: str, user: str = "kit", password: str = PASSWORD) -> str:
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def run(self, sql: str, database: str = "postgres") -> None:
+        import psycopg
+
+        with psycopg.connect(self.address(database), autocommit=True) as connection:
+            connection.execute(sql)  # type: ignore[call-overload]
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """The server refuses to run as root: it runs as Debian's `postgres` then."""
+    programs = postgres_folder()
+    assert programs is not None
+    user = "postgres" if os.getuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # readable for that user
+    if user:
+        shutil.chown(folder, user)
+
+    def call(words: Sequence[object]) -> None:
+        subprocess.run([*map(str, words)], check=True, capture_output=True, user=user, cwd=folder)
+
+    secret = folder / "secret"
+    secret.write_text(PASSWORD)
+    secret.chmod(0o644)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [
+        "-D",
+        folder / "data",
+        "-U",
+        "kit",
+        "-A",
+        "scram-sha-256",
+        "--pwfile",
+        secret,
+        "-E",
+        "UTF8",
+        "-N",
+    ]
+    settings = {
+        "listen_addresses": "127.0.0.1",
+        "port": port,
+        "unix_socket_directories": folder,
+        "fsync": "off",
+    }
+    try:
+        call([programs / "initdb", *words, "--locale", "C.UTF-8"])
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with subprocess.Popen(
+            [programs / "postgres", "-D", folder / "data", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=user,
+            cwd=folder,
+        ) as server:
+            try:
+                _wait_for(programs, port)
+                yield Postgres(port)
+            finally:
+                server.send_signal(signal.SIGQUIT)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(programs: Path, port: int) -> None:
+    until = time.monotonic() + 60
+    ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    while subprocess.run(ready, check=False).returncode != 0:
+        assert time.monotonic() < until, "PostgreSQL did not start"
+        time.sleep(0.1)
