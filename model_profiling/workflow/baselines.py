@@ -46,6 +46,7 @@ GOOD, BAD = "good", "bad"
 _FEWEST_LETTERS = 6
 """Shortest prefix of a run's id that is accepted."""
 _MOST_NAMED = 4
+_VARIANT = ("model", "dtype", "backend")
 _FIRST = "let the first one pass with --add --first-is-good"
 
 
@@ -117,20 +118,43 @@ _OTHERS = """
 def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
     """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
     others = store.rows(_OTHERS, run_id=judged.run_id)
-    if word == LAST_GOOD:
-        fitting = _fitting(store, judged, others, across_machines=across_machines)
-        good = [row for row in fitting if row["state"] == "finished" and BAD not in row["tags"]]
-        if not good:
+    last_good = word == LAST_GOOD
+    if not last_good and (found := _by_id(word, judged, others)) is not None:
+        if found["device"] != judged.device and not across_machines:
             raise InputError(
-                f"none of the {plural(len(fitting), 'run')} of {judged.words} in {store.address} is good",
-                f"remove the tag {BAD} from one, or add one: {_add_command(store)}",
+                f"run {found['run_id'][:12]} was measured on {found['device_name']}, this one on "
+                f"{judged.device_title}",
+                "name one of this device, or compare the machines: --across-machines",
             )
-        return good[0]
-    return _named(store, word, judged, others, across_machines=across_machines)
-
-
-def _is_variant(row: Row, judged: Judged) -> bool:
-    return (row["model"], row["dtype"], row["backend"]) == (judged.model, judged.dtype, judged.backend)
+        return found
+    named = [row for row in others if last_good or word in row["tags"] or row["name"] == word]
+    if not named and not last_good:
+        known = {LAST_GOOD, *(name for row in others for name in (row["name"], *row["tags"]))}
+        raise InputError(
+            f"no run in {store.address} has the tag, the name or the id {word!r}",
+            f"{did_you_mean(word, sorted(known))} see: {store.command('list')}".lstrip(),
+        )
+    same = [row for row in named if all(row[name] == getattr(judged, name) for name in _VARIANT)]
+    here = [row for row in same if _is_of_device(row, judged, across_machines)]
+    refusal = NoBaseline if last_good else InputError
+    which = f"{store.address} has no other run" if last_good else f"{word!r} is no run"
+    add = f"{_FIRST}, or add one that is good: {store.command('add RUN_DIR')}"
+    if not same:
+        raise refusal(f"{which} of {judged.words}", add if last_good else "name one of this model")
+    if not here:
+        similar = any(_is_of_device(row, judged, across_machines=True) for row in same)
+        across = "compare the machines with --across-machines; else " if similar else ""
+        raise refusal(
+            f"{which} of {judged.words} on {judged.device_title}: {_devices(same)}",
+            f"{across}{add if last_good else 'name one of this device'}",
+        )
+    good = [row for row in here if row["state"] == "finished" and BAD not in row["tags"]]
+    if last_good and not good:
+        raise InputError(
+            f"none of the {plural(len(here), 'run')} of {judged.words} in {store.address} is good",
+            f"remove the tag {BAD} from one, or add one: {store.command('add RUN_DIR')}",
+        )
+    return good[0] if last_good else here[0]
 
 
 def _is_of_device(row: Row, judged: Judged, across_machines: bool) -> bool:
@@ -140,78 +164,23 @@ def _is_of_device(row: Row, judged: Judged, across_machines: bool) -> bool:
     return bool(row["device"] == judged.device)
 
 
-def _fitting(store: Store, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> list[Row]:
-    alike = [row for row in rows if _is_variant(row, judged)]
-    if not alike:
-        raise NoBaseline(
-            f"{store.address} has no other run of {judged.words}",
-            f"{_FIRST}, or add one that is good: {_add_command(store)}",
-        )
-    here = [row for row in alike if _is_of_device(row, judged, across_machines)]
-    if not here:
-        similar = any(_is_of_device(row, judged, across_machines=True) for row in alike)
-        across = "name one by its id with --across-machines, " if similar else ""
-        raise NoBaseline(
-            f"{store.address} has no other run of {judged.words} on {judged.device_title}: {_devices(alike)}",
-            f"{_FIRST}, {across}or add one: {_add_command(store)}",
-        )
-    return here
-
-
-def _named(store: Store, word: str, judged: Judged, rows: Sequence[Row], *, across_machines: bool) -> Row:
-    """Find a run by tag, name or id; if several share a tag or name, take the newest that fits."""
-    long_enough = len(word) >= _FEWEST_LETTERS
-    if word == judged.run_id or (long_enough and judged.run_id.startswith(word)):
-        raise InputError(
-            f"{PREFIX}{word} is this run itself",
-            f"name another one: {store.command('list')}",
-        )
-    by_id = [row for row in rows if long_enough and row["run_id"].startswith(word)]
-    by_word = [row for row in rows if word in row["tags"] or row["name"] == word]
-    if len(by_id) + bool(by_word) > 1:
-        meant = [row["run_id"][:12] for row in (*by_id, *by_word)]
-        raise InputError(
-            f"{word!r} matches several runs: {listing(meant[:_MOST_NAMED])}", "give more of the run's id"
-        )
-    if by_id:
-        (found,) = by_id
-        if found["device"] != judged.device and not across_machines:
-            raise InputError(
-                f"run {found['run_id'][:12]} was measured on {found['device_name']}, this one on "
-                f"{judged.device_title}",
-                "name one of this device, or compare the machines: --across-machines",
-            )
-        return found
-    if not by_word:
-        known = {LAST_GOOD, *(name for row in rows for name in (row["name"], *row["tags"]))}
-        raise InputError(
-            f"no run in {store.address} has the tag, the name or the id {word!r}",
-            f"{did_you_mean(word, sorted(known))} see: {store.command('list')}".lstrip(),
-        )
-    alike = [row for row in by_word if _is_variant(row, judged)]
-    here = [row for row in alike if _is_of_device(row, judged, across_machines)]
-    if not alike:
-        seen = list(dict.fromkeys(f"{row['model']} {row['dtype']}".strip() for row in by_word))
-        raise InputError(
-            f"{word!r} is of {listing(seen[:_MOST_NAMED])}, not of {judged.words}",
-            "name one of this model, dtype and backend",
-        )
-    if not here:
-        raise InputError(
-            f"{word!r} has no run on {judged.device_title}: {_devices(alike)}",
-            "name one of this device, or compare the machines: --across-machines",
-        )
-    return here[0]
+def _by_id(word: str, judged: Judged, rows: Sequence[Row]) -> Row | None:
+    if len(word) < _FEWEST_LETTERS:
+        return None
+    if judged.run_id.startswith(word):
+        raise InputError(f"{PREFIX}{word} is this run itself", "name another one")
+    matching = [row for row in rows if row["run_id"].startswith(word)]
+    also = any(word in row["tags"] or row["name"] == word for row in rows)
+    if len(matching) + (also and bool(matching)) > 1:
+        ids = [row["run_id"][:12] for row in matching]
+        raise InputError(f"{word!r} matches several runs: {listing(ids)}", "give more of the run's id")
+    return matching[0] if matching else None
 
 
 def _devices(rows: Iterable[Row]) -> str:
     seen = list(dict.fromkeys(str(row["device_name"]) for row in rows))
     more = [f"{len(seen) - _MOST_NAMED} more"] if len(seen) > _MOST_NAMED else []
     return f"the others are of {listing([*seen[:_MOST_NAMED], *more])}"
-
-
-def _add_command(store: Store) -> str:
-    return store.command("add RUN_DIR")
 
 
 def compare_with_baseline(
