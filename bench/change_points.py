@@ -3,8 +3,7 @@
 Somebody looks after every run, as `sme2prof history` tells it. Two parts:
 
   figures     false alarms in histories of 100 runs with 1% noise, of several kinds; how many 3% steps are
-              found within five runs; how often the place and the size that are told hold the true ones;
-              how often a drift is told as one
+              found within five runs; how often the place and the size that are told hold the true ones
   calibrate   the limits in model_profiling/statistics/change_points.py, simulated anew
 
   python bench/change_points.py                          the figures, about five minutes on one core
@@ -42,7 +41,6 @@ RUNS = 100
 WITHIN = 5
 ALLOWED, WANTED = 0.05, 0.95
 STEP_AT = 50
-DRIFTS = (0.01, 0.03, 0.07, 0.2)
 
 
 def independent(shape_of: Callable[[np.random.Generator, tuple[int, int]], Floats]) -> Noise:
@@ -131,7 +129,6 @@ def print_figures(noise: np.random.Generator, histories: int) -> int:
     print(f"| normal, {3 * RUNS} runs ({false_alarms(3 * RUNS):.1%} promised) | {long:.1%} |")
     found = print_found(noise, histories)
     print_told(noise, histories // 8)
-    print_drifts(noise, histories // 8)
     print(
         f"\nfalse alarms {shares['normal']:.1%} (allowed: {ALLOWED:.0%}); 3% steps after run {STEP_AT} "
         f"found within {WITHIN} runs {found:.1%} (wanted: {WANTED:.0%})"
@@ -197,30 +194,6 @@ def print_told(noise: np.random.Generator, histories: int) -> None:
             f"| {exact:.1%} | {place:.1%} | {size:.1%} |",
             flush=True,
         )
-
-
-def print_drifts(noise: np.random.Generator, histories: int) -> None:
-    """Whether what creeps is told as one drift, and what steps is not."""
-    print(f"\nDrifts and steps in histories of {RUNS} runs with normal noise, {histories} of each kind\n")
-    print("| history | one drift | steps only | both | nothing | size of the drift within |")
-    print("|---|---|---|---|---|---|")
-    kinds = {f"drift, {size:.0%} over {RUNS} runs": np.linspace(0, np.log1p(size), RUNS) for size in DRIFTS}
-    kinds |= {
-        f"one step, {size:+.0%} after 50": np.log1p(size) * (np.arange(RUNS) >= STEP_AT)
-        for size in (0.01, 0.02, 0.03)
-    }
-    kinds["four steps, +3% after 20, 40, 60, 80"] = np.log1p(0.03) * (np.arange(RUNS) // 20)
-    for name, line in kinds.items():
-        told = [find_changes(np.exp(row + line).tolist()).changes for row in normal(noise, (histories, RUNS))]
-        ways = [[change.drift for change in changes] for changes in told]
-        one = np.mean([way == [True] for way in ways])
-        steps = np.mean([bool(way) and not any(way) for way in ways])
-        nothing = np.mean([not way for way in ways])
-        whole = np.expm1(line[-1])
-        sizes = [each.low <= whole <= each.high for changes in told for each in changes if each.drift]
-        within = f"{np.mean(sizes):.1%}" if "drift" in name and sizes else "-"
-        both = 1 - one - steps - nothing
-        print(f"| {name} | {one:.1%} | {steps:.1%} | {both:.1%} | {nothing:.1%} | {within} |", flush=True)
 
 
 def _right(told: list[ChangePoints], steps: dict[int, float]) -> list[tuple[bool, bool, bool]]:

@@ -116,12 +116,8 @@ class HistorySeries:
         return self.points[-1].is_arm
 
     def marks_at(self, change: ChangePoint) -> list[str]:
-        """Return what else changed where the level may have changed; for a drift, without new programs."""
-        return [
-            mark.text
-            for mark in self.marks
-            if change.earliest <= mark.first <= change.latest and (mark.is_version or not change.drift)
-        ]
+        """Return what else changed where the level may have changed."""
+        return [mark.text for mark in self.marks if change.earliest <= mark.first <= change.latest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,28 +198,24 @@ def series_title(key: SeriesKey) -> str:
 
 
 def change_text(change: ChangePoint) -> str:
-    """Return `3.2% slower (2.1% to 4.3%)`, or `3.2% gradually slower (...)`, relative to the time before."""
+    """Return `3.2% slower (2.1% to 4.3%)`, relative to the time before."""
     ends = sorted((abs(change.low), abs(change.high)))
     interval = span(f"{ends[0]:.1%}", f"{ends[1]:.1%}")
     if change.low < 0 < change.high:  # later runs made the change doubtful
         interval = f"{change.low:+.1%} to {change.high:+.1%}"
-    way = f"{'gradually ' if change.drift else ''}{'slower' if change.change > 0 else 'faster'}"
-    return f"{abs(change.change):.1%} {way} ({interval})"
+    return f"{abs(change.change):.1%} {'slower' if change.change > 0 else 'faster'} ({interval})"
 
 
 def change_sentence(series: HistorySeries, change: ChangePoint) -> str:
     """Describe a change: size, place, commits, when it became visible, and what else changed there."""
-    if change.drift:
-        where = f" from run {change.first} to run {change.latest + 1}, not in steps"
-    else:
-        first, before = series.points[change.first], series.points[change.first - 1]
-        where = f" since run {change.first + 1} ({first.date}"
-        where += f", commit {first.short_commit}" if first.commit else ""
-        if first.commit and before.commit and first.commit != before.commit:
-            where += f", after commit {before.short_commit}"
-        where += ")"
-        if change.earliest != change.latest:
-            where += f"; it may have begun at any of runs {change.earliest + 1} to {change.latest + 1}"
+    first, before = series.points[change.first], series.points[change.first - 1]
+    where = f" since run {change.first + 1} ({first.date}"
+    where += f", commit {first.short_commit}" if first.commit else ""
+    if first.commit and before.commit and first.commit != before.commit:
+        where += f", after commit {before.short_commit}"
+    where += ")"
+    if change.earliest != change.latest:
+        where += f"; it may have begun at any of runs {change.earliest + 1} to {change.latest + 1}"
     marks = ", ".join(series.marks_at(change))
     also = f"; also changed there: {marks}" if marks else ""
     return f"{change_text(change)}{where}; first seen after run {change.found + 1}{also}."
@@ -234,7 +226,6 @@ def series_sentences(series: HistorySeries) -> Iterator[str]:
     judged, newest = series.change_points, series.points[-1]
     level = judged.levels[-1]
     since = f" since run {level.first + 1}" if series.changes else ""
-    since = " at the end of a drift" if level.drifts else since
     run = f"; newest run {_latency(newest.median_ms, newest.tokens)}" if len(series.points) > 1 else ""
     noise = "" if judged.noise is None else f"; runs of one level vary by {judged.noise:.1%} (robust spread)"
     yield f"Typical latency{since}: {_latency(level.typical, newest.tokens)}{run}{noise}."
@@ -281,7 +272,7 @@ def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
     low = min(*medians, (1 - _LEAST_RANGE) * high)
     grid = [[" "] * columns for _ in range(_ROWS)]
     for change in series.changes:
-        for row in () if change.drift else grid:
+        for row in grid:
             row[column_of[change.first]] = "|"
     for column, places in itertools.groupby(range(len(medians)), key=column_of.__getitem__):
         inside = sorted(medians[place] for place in places)

@@ -64,12 +64,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
             for place, point in enumerate(shown, start=left + 1)
         ],
         "levels": [
-            {
-                "first": level.first + 0.6,
-                "last": level.last + 1.4,
-                "from": level.at_first,
-                "to": level.typical,
-            }
+            {"first": level.first + 0.6, "last": level.last + 1.4, "ms": level.typical}
             for level in series.change_points.levels
         ],
         "marks": [
@@ -79,11 +74,10 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
         ],
         "changes": [
             {
-                "run": change.first + (0 if change.drift else 0.5),
+                "run": change.first + 0.5,
                 "change": change_text(change),
                 "_colour": _SLOWER if change.change > 0 else draw.AFTER,
-                "_text": f"{100 * change.change:+.1f}%{' drift' if change.drift else ''}",
-                "_drift": change.drift,
+                "_text": f"{100 * change.change:+.1f}%",
             }
             for change in series.changes
             if change.first >= left
@@ -102,11 +96,10 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
     layers = [
         draw.layer("marks", "rule", x="run", tip={"what": "changed"}, strokeDash=[2, 3], color=draw.BEFORE),
         draw.layer(
-            "changes", "rule", x="run", tip={"change": "change"}, where="!datum._drift",
-            color=draw.OWN_COLOUR, strokeWidth=2,
+            "changes", "rule", x="run", tip={"change": "change"}, color=draw.OWN_COLOUR, strokeWidth=2,
         ),
         draw.layer(
-            "levels", "rule", x="first", x2="last", y="from", y2="to", clip=True,
+            "levels", "rule", x="first", x2="last", y="ms", clip=True,
             strokeWidth=2.5, opacity=0.7, color=draw.BEFORE,
         ),
         draw.layer("points", "rule", y="low", y2="high", opacity=0.45, **own),

@@ -9,9 +9,6 @@ cannot cause an alarm. Two more checks can only prevent an alarm: ranks alone mu
 (Mann and Whitney), which no outlier can force, and the difference must hold when neighbouring runs resemble
 each other.
 
-A latency that creeps appears as several small steps. Where a straight line describes the runs around such
-steps better than the steps do, they are one change, a drift.
-
 Limits are simulated (`bench/change_points.py calibrate`); how well they hold: docs/explanation/history.md.
 """
 
@@ -77,25 +74,17 @@ class ChangePoint:
     """95% interval of `change`."""
     before: float
     after: float
-    """Typical latencies on both sides; for a drift, those at its two ends."""
-    drift: bool = False
-    """Whether it came gradually, along a line from the run before `first` (= `earliest`) to `latest`."""
+    """Typical latencies on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Runs between two changes, or those of a drift."""
+    """Runs between two changes."""
 
     first: int
     last: int
     typical: float
-    """Typical latency, at the last run."""
-    at_first: float
-    """Differs from `typical` only in a drift."""
-
-    @property
-    def drifts(self) -> bool:
-        return self.at_first != self.typical
+    """Typical latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +202,36 @@ def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
 
 def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
     """Whether an alarm passes the checks by ranks and resemblance; `beyond`: the statistic over its limit."""
-    from scipy.stats import mannwhitneyu
-
     allowed = next(share for fewest, share in reversed(_RANKS.items()) if len(logs) >= fewest)
-    # The normal approximation is for ties (a clock's steps) and where both sides have many runs.
-    exact = min(split, len(logs) - split) <= _EXACT_RANKS and len(np.unique(logs)) == len(logs)
-    ranks = mannwhitneyu(logs[:split], logs[split:], method="exact" if exact else "asymptotic")
-    if ranks.pvalue > allowed:
+    if _rank_p(logs, split) > allowed:
         return False
     return beyond > _resemblance(logs, split, noise, by_chance=_BY_CHANCE / math.sqrt(len(logs)))
+
+
+def _rank_p(logs: Floats, split: int) -> float:
+    """Two-sided p-value of Mann and Whitney's test, as in scipy.stats, which takes seconds to import. The
+    normal approximation is for ties (a clock's steps) and where both sides have many runs."""
+    from scipy.special import ndtr
+
+    before, after = logs[:split], logs[split:]
+    wins = float((before[:, None] > after).sum() + (before[:, None] == after).sum() / 2)
+    most, few = len(before) * len(after), min(len(before), len(after))
+    larger = max(wins, most - wins)
+    counts = np.unique(logs, return_counts=True)[1]
+    if few <= _EXACT_RANKS and len(counts) == len(logs):
+        ways = np.zeros(most + 1)  # of a number of wins, by chance
+        ways[0] = 1.0
+        for place in range(1, few + 1):
+            longer = len(logs) - few + place
+            for number in range(most, longer - 1, -1):
+                ways[number] -= ways[number - longer]
+            for number in range(place, most + 1):
+                ways[number] += ways[number - place]
+        return min(1.0, 2 * float(ways[math.ceil(larger) :].sum() / ways.sum()))
+    runs = len(logs)
+    ties = float((counts**3 - counts).sum()) / (runs * (runs - 1))
+    spread = math.sqrt(most / 12 * (runs + 1 - ties))
+    return min(1.0, 2 * float(ndtr(-(larger - most / 2 - 0.5) / spread))) if spread else 1.0
 
 
 def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
@@ -262,95 +272,21 @@ def _described(logs: Floats, errors: Floats, starts: list[int], found: list[int]
         change = _change(logs[begin:end], errors[begin:end], begin, run)
         starts[number + 1] = ends[number] = change.first
         changes.append(change)
-    levels = [_flat(logs, first, end) for first, end in zip(starts, ends, strict=True) if end > first]
+    medians = [
+        (first, end, float(np.median(logs[first:end])))
+        for first, end in zip(starts, ends, strict=True)
+        if end > first
+    ]
+    levels = tuple(Level(first, end - 1, math.exp(median)) for first, end, median in medians)
     if len(logs) < FEWEST_RUNS:
-        return ChangePoints(len(logs), (), tuple(levels), None, 0.0)
-    changes, levels = _with_drifts(logs, changes, levels)
-    noise = _spread(np.concatenate([_left(logs, level) for level in levels]))
-    return ChangePoints(len(logs), tuple(changes), tuple(levels), noise, false_alarms(len(logs)))
-
-
-def _flat(logs: Floats, first: int, end: int) -> Level:
-    typical = math.exp(float(np.median(logs[first:end])))
-    return Level(first, end - 1, typical, typical)
-
-
-def _left(logs: Floats, level: Level) -> Floats:
-    ends = math.log(level.at_first), math.log(level.typical)
-    left: Floats = logs[level.first : level.last + 1] - np.linspace(*ends, level.last - level.first + 1)
-    return left
-
-
-def _spread(left: Floats) -> float:
-    return _MAD_TO_SIGMA * float(np.median(np.abs(left)))
-
-
-def _with_drifts(
-    logs: Floats, changes: list[ChangePoint], levels: list[Level]
-) -> tuple[list[ChangePoint], list[Level]]:
-    """Merge consecutive changes in one direction into a drift where a line describes their runs better."""
-    told, kept, number = list[ChangePoint](), levels[:1], 0
-    while number < len(changes):
-        after = number + 1
-        while after < len(changes) and (changes[after].change > 0) == (changes[number].change > 0):
-            after += 1
-        drifts = (
-            (end, drift)
-            for end in range(after, number, -1)
-            # The level that ends one drift cannot begin another.
-            if not kept[-1].drifts and (drift := _drift(logs, levels[number : end + 1], changes[number]))
-        )
-        end, drift = next(drifts, (number + 1, None))
-        told.append(drift or changes[number])
-        if drift:
-            kept[-1] = Level(kept[-1].first, levels[end].last, drift.after, drift.before)
-        else:
-            kept.append(levels[end])
-        number = end
-    return told, kept
-
-
-def _drift(logs: Floats, levels: list[Level], seen: ChangePoint) -> ChangePoint | None:
-    """One change along a line through all of `levels`, if that describes their runs better.
-
-    Uses Schwarz's criterion: residuals plus a price for each fitted number. A single step pays no price for
-    its place, so that it stays a step when in doubt.
-    """
-    from scipy.stats import t
-
-    left = np.concatenate([_left(logs, level) for level in levels])
-    noise = max(_spread(left), _LEAST_NOISE)
-    # As everywhere, clip a bad run at three times the noise.
-    runs = logs[levels[0].first : levels[-1].last + 1] - left
-    left = np.clip(left, -FARTHEST * noise, FARTHEST * noise)
-    runs = runs + left
-    places = np.arange(len(runs)) - (len(runs) - 1) / 2
-    slope = float((runs * places).sum() / (places**2).sum())
-    around = runs - runs.mean() - slope * places
-    price = 2 * (len(levels) - 2) * math.log(len(runs)) * noise**2
-    if float((around**2).sum()) >= float((left**2).sum()) + price:
-        return None
-    length = len(runs) - 1
-    alike = _resemblance(around, len(around) // 2, noise)
-    scatter = math.sqrt(float((around**2).sum() / (length - 1) / (places**2).sum())) * alike
-    half = float(t.ppf((1 + CONFIDENCE) / 2, length - 1)) * scatter * length
-    middle, rise = float(runs.mean()), slope * length
-    return ChangePoint(
-        first=levels[0].first + 1,
-        earliest=levels[0].first + 1,
-        latest=levels[-1].last,
-        found=seen.found,
-        change=math.expm1(rise),
-        low=math.expm1(rise - half),
-        high=math.expm1(rise + half),
-        before=math.exp(middle - rise / 2),
-        after=math.exp(middle + rise / 2),
-        drift=True,
-    )
+        return ChangePoints(len(logs), (), levels, None, 0.0)
+    residuals = np.concatenate([logs[first:end] - median for first, end, median in medians])
+    noise = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
+    return ChangePoints(len(logs), tuple(changes), levels, noise, false_alarms(len(logs)))
 
 
 def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint:
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     seen = scan(logs[None], errors[None])
     split, noise = int(seen.split[0]), float(seen.noise[0])
@@ -358,7 +294,7 @@ def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint
     likely = np.flatnonzero(squares >= squares.max() - _PLACES * _resemblance(logs, split, noise) ** 2) + 1
     before, after = np.median(logs[:split]), np.median(logs[split:])
     scatter = noise * _MEDIAN_TO_MEAN * math.sqrt(1 / split + 1 / (len(logs) - split))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(logs) - 2)) * scatter * _resemblance(logs, split, noise)
+    half = float(stdtrit(len(logs) - 2, (1 + CONFIDENCE) / 2)) * scatter * _resemblance(logs, split, noise)
     shift = float(after - before)
     return ChangePoint(
         first=begin + split,

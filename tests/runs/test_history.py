@@ -18,7 +18,7 @@ from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
-from model_profiling.report.history import History, HistorySeries, history_facts, series_sentences, text_chart
+from model_profiling.report.history import HistorySeries, text_chart
 from model_profiling.report.history_document import MOST_RUNS, history_chart
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
@@ -207,19 +207,3 @@ def test_a_server_answers_like_a_file(postgres: Postgres, tmp_path: Path, sme2pr
     assert on_server.replace("Runs in history", "Runs in runs.db") == in_file
     (error,) = sme2prof("history", "toy", "--store", addresses[0]).stderr.splitlines()
     assert "did you mean 'toy_cnn'?" in error and PASSWORD not in error
-
-
-def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:
-    made = Made(100, steps=dict.fromkeys(range(100), 0.0008), newer={50: {"program_sha256": "b" * 64}})
-    store = made_store(tmp_path / "runs.db", [made])
-    series = one(store)
-    (told,) = (each for each in series_sentences(series) if "slower" in each)
-    assert "run 1 to run 100" in told and "program" not in told
-    (fact,) = history_facts(History("toy_cnn", (series,)))["series"]  # type: ignore[attr-defined]
-    (change,) = fact["changes"]
-    assert change["drift"] and change["low"] < 0.08 < change["high"]
-    assert "|" not in "".join(text_chart(series))
-    drawn = history_chart(series).spec["datasets"]
-    assert isinstance(drawn, dict) and drawn["changes"][0]["_text"].endswith("drift")
-    (level,) = drawn["levels"]
-    assert level["to"] / level["from"] == pytest.approx(1 + change["change"], rel=1e-4)
