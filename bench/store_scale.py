@@ -148,16 +148,13 @@ class Duck:
 def alike(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
     """Whatever the order of equal rows; numbers to nine digits, missing texts may be empty."""
 
+    def text(cell: Any) -> str:
+        if isinstance(cell, float):
+            return f"{cell:.9g}"
+        return "" if cell is None else str(cell).removesuffix(".000000")
+
     def plain(rows: list[tuple[Any, ...]]) -> list[str]:
-        return sorted(
-            str(
-                [
-                    "" if cell is None else f"{cell:.9g}" if isinstance(cell, float) else str(cell)
-                    for cell in row
-                ]
-            )
-            for row in rows
-        )
+        return sorted(str([text(cell) for cell in row]) for row in rows)
 
     return plain(ours) == plain(theirs)
 
