@@ -223,14 +223,14 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
 @click.option("--no-exports", "exports", flag_value=False, default=True, help="Do not export models here.")
 @click.option("--name", show_default="the machine's name and a number", help="Name of this worker.")
 @click.option(
-    "--listen", metavar="ADDRESS", show_default="loopback", help="Address at which others reach this machine."
+    "--listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where others reach it."
 )
-def worker_command(**asked: Any) -> int:  # fields of WorkerOptions, typed by click
+def worker_command(*, scheduler: str, name: str | None, listen: str, **offered: Any) -> int:
     """Work for sweeps until interrupted: measure on the devices named here, and export models.
 
     Everybody who reaches the scheduler can run code here; docs/how-to/sweeps.md says how to protect it.
     """
-    from model_profiling.sweep.worker import WorkerOptions, run_worker
+    from model_profiling.sweep.worker import offered_resources, run_worker
 
-    run_worker(WorkerOptions(**asked), frame.say)
+    run_worker(scheduler, offered_resources(**offered), name, listen, frame.say)
     return 0

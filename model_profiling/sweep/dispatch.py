@@ -112,10 +112,11 @@ def _local_cluster(folder: SweepFolder, jobs: Sequence[Job]) -> Iterator[Any]:
     }
     address = {"host": worker.LOOPBACK, "port": 0, **worker.NO_PAGE}
     scheduler = {"cls": distributed.Scheduler, "options": address}
-    with (
-        distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
+    try:
+        cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
+    except (OSError, RuntimeError) as problem:
+        raise SetupError(f"a worker process did not start ({problem})", _RESUME) from problem
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield client
 
 

@@ -1,11 +1,5 @@
 """The folder of a sweep: beginning or continuing one there, and the record of its cells.
 
-    OUTDIR/sweep.json     what was asked for
-    OUTDIR/cells.json     the state of each cell
-    OUTDIR/artifacts/     programs
-    OUTDIR/runs/<program>/<place>/    a run directory for each job
-    OUTDIR/report.md, report.html     everything side by side
-
 When a new sweep begins, one that has ended is moved aside under its date and time, so that the same command
 can run every night; an unfinished one is continued (`resume`) or moved aside too (`force`).
 """
@@ -131,9 +125,8 @@ def _make_room(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> 
     shutil.rmtree(path / WORK, ignore_errors=True)
     if not is_there(path / CELLS):
         if path.is_dir() and any(path.iterdir()):
-            raise InputError(
-                f"{path} contains files, but no sweep", "choose another --outdir, or an empty folder"
-            )
+            fix = "choose another --outdir, or an empty folder"
+            raise InputError(f"{path} contains files, but no sweep", fix)
         return None
     record = read_sweep_record(path)
     if resume:

@@ -19,7 +19,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -194,36 +194,22 @@ def _worker() -> Any:
 # The process.
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """`devices` are phones and machines behind ssh, as a sweep names them; `host` is this machine."""
-
-    scheduler: str
-    devices: tuple[str, ...] = ()
-    host: bool = False
-    emulated: bool = False
-    exports: bool = True
-    name: str | None = None
-    listen: str | None = None
-
-
 def machine_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname().partition(".")[0]).strip("-.") or "machine"
 
 
-def offered_resources(options: WorkerOptions) -> dict[str, float]:
-    """The Dask resources of a worker: one of each device, and one export at a time."""
-    offered = ["host", f"host@{machine_name()}"] if options.host else []
-    offered += ["emulated"] if options.emulated else []
-    for device in options.devices:
+def offered_resources(
+    devices: Sequence[str] = (), *, host: bool = False, emulated: bool = False, exports: bool = False
+) -> dict[str, float]:
+    """The Dask resources of a worker: one of each device (`devices` are phones and machines behind ssh, as a
+    sweep names them), and one export at a time."""
+    for device in devices:
         choice = choice_of(device)
         if not (choice.serial or choice.remote or choice.host):
-            raise InputError(
-                f"--target {device} names no device",
-                "give android:SERIAL or ssh:HOST, or use --host or --emulated",
-            )
-        offered.append(device)
-    offered += [EXPORTS] if options.exports else []
+            fix = "give android:SERIAL or ssh:HOST, or use --host or --emulated"
+            raise InputError(f"--target {device} names no device", fix)
+    here = [*(["host", f"host@{machine_name()}"] * host), *(["emulated"] * emulated)]
+    offered = [*here, *devices, *([EXPORTS] * exports)]
     if not offered:
         raise InputError("this worker would have nothing to do", "give --host, --emulated or --target")
     return dict.fromkeys(offered, 1.0)
@@ -254,17 +240,17 @@ def dask_setup(_worker: object) -> None:
         os.dup2(silent, stream)
 
 
-def run_worker(options: WorkerOptions, say: Callable[[str], None]) -> None:
-    """Offer what `options` say until interrupted, or until the scheduler is gone."""
-    distributed = needed("distributed", EXTRA)
-    resources, name = offered_resources(options), options.name or f"{machine_name()}-{os.getpid()}"
-    settings = nanny_options(name, resources, state_root() / "workers") | {"death_timeout": _CONNECT_S}
-    if options.listen is not None:
-        settings["host"] = options.listen
+def run_worker(
+    scheduler: str, resources: Mapping[str, float], name: str | None, listen: str, say: Callable[[str], None]
+) -> None:
+    """Offer `resources` until interrupted, or until the scheduler is gone."""
+    distributed, name = needed("distributed", EXTRA), name or f"{machine_name()}-{os.getpid()}"
+    settings = nanny_options(name, resources, state_root() / "workers")
+    settings |= {"death_timeout": _CONNECT_S, "host": listen}
 
     async def serve() -> None:
-        async with distributed.Nanny(options.scheduler, **settings) as nanny:
-            say(f"worker {name} serves {options.scheduler}: {', '.join(resources)}")
+        async with distributed.Nanny(scheduler, **settings) as nanny:
+            say(f"worker {name} serves {scheduler}: {', '.join(resources)}")
             await nanny.finished()
 
     quieten()
@@ -272,10 +258,10 @@ def run_worker(options: WorkerOptions, say: Callable[[str], None]) -> None:
         asyncio.run(serve())
     except Exception as problem:
         raise SetupError(
-            f"cannot join {options.scheduler} ({in_short(str(problem)) or type(problem).__name__})",
+            f"cannot join {scheduler} ({in_short(str(problem)) or type(problem).__name__})",
             "start it first (dask scheduler), or correct the address or Dask's TLS settings",
         ) from problem
-    raise SetupError(f"the scheduler {options.scheduler} is gone", "start it again, then this worker")
+    raise SetupError(f"the scheduler {scheduler} is gone", "start it again, then this worker")
 
 
 def quieten() -> None:

@@ -10,20 +10,20 @@ from said import refused
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.sweep import worker
-from model_profiling.sweep.worker import WorkerOptions, offered_resources, pack, pack_program, unpack
+from model_profiling.sweep.worker import offered_resources, pack, pack_program, unpack
 
 
 def test_a_worker_offers_one_of_each_device() -> None:
-    options = WorkerOptions(
-        "127.0.0.1:1", ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True
+    offered = offered_resources(
+        ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True, exports=True
     )
     named = ("host", f"host@{worker.machine_name()}", "emulated", "android:S1", "ssh:board", "export")
-    assert offered_resources(options) == dict.fromkeys(named, 1)
+    assert offered == dict.fromkeys(named, 1)
     for device in ("host", "emulated", "android", "ssh:", "teapot"):
         with pytest.raises(InputError):
-            offered_resources(WorkerOptions("127.0.0.1:1", (device,)))
+            offered_resources((device,))
     with refused(InputError, "nothing to do"):
-        offered_resources(WorkerOptions("127.0.0.1:1", exports=False))
+        offered_resources()
 
 
 def test_a_worker_says_in_one_line_that_nobody_answers(sme2prof, monkeypatch: pytest.MonkeyPatch) -> None:
