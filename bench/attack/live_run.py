@@ -117,10 +117,10 @@ class Live:
         return [words for _, words in left]
 
     def steps_done(self) -> list[str]:
-        """The lines of all journals that count; a worker's copies go when its sweep ends."""
+        """The lines of all journals that count; a sweep's run counts once it has come home."""
         done = []
         for path in self.folder.rglob("journal.jsonl"):
-            if path.relative_to(self.folder).parts[0] == "lab":
+            if {"lab", ".work"} & set(path.relative_to(self.folder).parts):
                 continue
             with contextlib.suppress(ProfilingError):
                 run = path.parent.relative_to(self.folder).as_posix()
@@ -162,7 +162,7 @@ class Live:
     def untidy(self) -> Iterator[str]:
         """Locks that are held and files that were left half written."""
         for path in self.folder.rglob("*"):
-            if path.relative_to(self.folder).parts[0] == "lab":
+            if {"lab", ".work"} & set(path.relative_to(self.folder).parts):
                 continue  # of a worker that is at work
             if path.name.startswith(".") and path.name.endswith("lock"):
                 with path.open() as stream:

@@ -40,9 +40,9 @@ from model_profiling.store.tables import TABLES_AND_VIEWS
 from model_profiling.sweep.cells import (
     SweepRecord,
     all_cells,
+    job_seconds,
     jobs,
     read_sweep_record,
-    sweep_cost,
     write_sweep_record,
 )
 from model_profiling.sweep.folder import open_sweep
@@ -132,12 +132,13 @@ def _sweep_files() -> list[bytes]:
 
 def _sweep_file(path: Path) -> None:
     sweep = load_sweep(path)
-    sweep_cost(jobs(sweep), path.parent)
+    for job in jobs(sweep):
+        job_seconds(job, path.parent)
 
 
 def _sweep_folder(data: bytes, folder: Path) -> None:
     path = replaced(data, _whole_sweep(), folder)
-    render_markdown(sweep_document(gather(path, read_sweep_record(path)), None), "pictures")
+    render_markdown(sweep_document(gather(path, read_sweep_record(path))), "pictures")
     with open_sweep(path, SweepConfig.model_validate(_SWEEP), resume=True) as opened:
         opened.end()
 

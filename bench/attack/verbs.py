@@ -36,7 +36,7 @@ host, port = sys.argv[1].split(":")
 with distributed.LocalCluster(n_workers=0, host=host, scheduler_port=int(port), dashboard_address=None):
     print("ready", flush=True)
     while True:
-        words = ["worker", "--scheduler", sys.argv[1], "--host", "--machine", "lab", "--no-exports"]
+        words = ["worker", "--scheduler", sys.argv[1], "--host", "--no-exports"]
         subprocess.run([sys.executable, "-m", "model_profiling", *words], stdout=subprocess.DEVNULL)
 """
 """A scheduler, and a worker that is started again whenever it ends."""
@@ -98,7 +98,6 @@ def _sweep(made: Path, folder: Path) -> None:
     }
     sweep["schedule"] = {"mode": "rounds", "rounds": 2}
     (folder / "s.json").write_text(json.dumps(sweep))
-    (folder / "l.json").write_text(json.dumps({**sweep, "targets": ["host@lab"]}))
 
 
 def _cells(live: Live) -> Iterator[str]:
@@ -183,7 +182,7 @@ def _words(text: str) -> tuple[str, ...]:
 _RUN, _RESUME = _words("run c.json"), ("--resume",)
 _HERE = "--target host --budget 1 --outdir out"
 _OWN_CACHE = {"SME2PROF_CACHE": "{folder}/cache"}
-_LAB_SWEEP = _words(f"sweep l.json --scheduler {SCHEDULER} --no-store")
+_LAB_SWEEP = _words(f"sweep s.json --scheduler {SCHEDULER} --no-store")
 _LLM = _words(f"llm lm.pte --prompt 4 --context 0 {_HERE}")
 VERBS: tuple[Verb, ...] = (
     Verb("run", _RUN, _configured("host"), _RESUME, weight=6),

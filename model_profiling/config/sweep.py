@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, WithJsonSchema
 
 from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
 from model_profiling.config.reading import found_path, schedule_problems
@@ -40,7 +33,6 @@ from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.models.catalog import file_name_of
 from model_profiling.run.names import variant_of, with_method
 from model_profiling.run.series import switch_in_name
-from model_profiling.runner.features import closure
 from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, place_of
 
 MOST_CELLS = 10_000
@@ -58,15 +50,23 @@ def _known_format(text: str) -> str:
         raise refuse(f"is {text!r}: {problem.problem}", problem.fix) from problem
 
 
-Dtype = Annotated[str, AfterValidator(_known_format)]
+def _resolved(word: str, info: ValidationInfo) -> str:
+    """A file, or file.py:function, with its whole path; other words as they are."""
+    folder, (place, colon, factory) = info.context, word.rpartition(":")
+    if folder is not None and word.endswith((".pte", ".npz")):
+        return str(found_path(Path(word).expanduser(), folder))
+    if folder is not None and colon and place.endswith(".py"):
+        return f"{found_path(Path(place).expanduser(), folder)}:{factory}"
+    return word
+
+
+Dtype = Annotated[str, AfterValidator(_known_format), AfterValidator(_resolved)]
 Backend = Literal["xnnpack", "portable"]
-HOSTS_MARK = "@"
-"""Separates `host` from the name of one of several machines: `host@lab-3`."""
 
 
 def machine_of(target: str) -> str | None:
     """The machine that `host@MACHINE` names; None if any machine will do."""
-    kind, mark, machine = target.partition(HOSTS_MARK)
+    kind, mark, machine = target.partition("@")
     return machine if mark and kind == "host" else None
 
 
@@ -84,15 +84,9 @@ def _as_target(text: str) -> str:
         chosen = choice_of(text)
     except InputError as problem:
         raise refuse(f"is {shown(text)}", kinds) from problem
-    if chosen.kind == "auto" or text.endswith(HOSTS_MARK):
-        raise refuse(f"is {shown(text)}, which does not say where", kinds)
-    if chosen.kind == "android" and not (chosen.serial or chosen.remote):
-        raise refuse(
-            'is "android", which does not say which phone',
-            'name it: "android:SERIAL", as `adb devices` lists it',
-        )
-    if chosen.kind == "ssh" and not chosen.host:
-        raise refuse('is "ssh" without a machine', 'write "ssh:HOST"')
+    named = {"android": chosen.serial or chosen.remote, "ssh": chosen.host}.get(chosen.kind, True)
+    if chosen.kind == "auto" or not named or text.endswith("@"):
+        raise refuse(f"is {shown(text)}, which does not say which device", kinds)
     return text
 
 
@@ -124,10 +118,6 @@ class Rung(Settings):
         """Whether it is predefined: `on`, `off` or `ladder`."""
         return self.name in OWN_RUNGS
 
-    @model_serializer
-    def _as_written(self) -> object:
-        return self.name if self.is_own else {"name": self.name, "disable": list(self.disable)}
-
 
 class SweepCase(ChosenInputs):
     """A method of a program and inputs that it is given; what is left out is as usual."""
@@ -147,10 +137,11 @@ class SweepCase(ChosenInputs):
 
 USUAL = SweepCase()
 Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH), AfterValidator(usable)]
+File = Annotated[Word, AfterValidator(_resolved)]
 Target = Annotated[Word, AfterValidator(_as_target)]
 _WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 Words = Annotated[
-    tuple[Word, ...],
+    tuple[File, ...],
     Field(min_length=1, max_length=MOST_ENTRIES),
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     WithJsonSchema(_WORDS),
@@ -161,36 +152,22 @@ Several = Annotated[
 ]
 
 
-ByModel = Annotated[dict[Word, _Each], Field(max_length=MOST_ENTRIES)]
+ByModel = Annotated[dict[File, _Each], Field(max_length=MOST_ENTRIES)]
 
 
 class Exclusion(Settings):
     """Cells that are left out: those that match everything said here. Each may be a value or a list."""
 
-    model: Words | None = Field(default=None, examples=["unet"])
-    """Models, as the sweep writes them."""
-    dtype: Words | None = Field(default=None, examples=["int8"])
-    """Number formats."""
+    model: Words | None = None
+    dtype: Words | None = None
     case: Words | None = Field(default=None, examples=["decode_input_pos_256"])
     """Cases, by the names that `--dry-run` shows after the program's."""
-    backend: Words | None = Field(default=None, examples=["portable"])
-    """Backends."""
-    threads: ThreadCounts | None = Field(default=None, examples=[4])
-    """Thread counts."""
-    rung: Words | None = Field(default=None, examples=["ladder"])
-    """Rungs, by name."""
-    target: Words | None = Field(default=None, examples=["emulated"])
-    """Targets, as the sweep writes them."""
+    backend: Words | None = None
+    threads: ThreadCounts | None = None
+    rung: Words | None = None
+    target: Words | None = None
     why: Text = Field(default="", max_length=1000, examples=["takes an hour under emulation"])
     """The reason, which the report repeats."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Exclusion:
-        if not self.matched:
-            raise refuse(
-                "matches every cell", "say which: model, case, dtype, backend, threads, rung or target"
-            )
-        return self
 
     @property
     def matched(self) -> dict[str, tuple[object, ...]]:
@@ -207,7 +184,7 @@ class SweepConfig(Settings):
     """Version of this format."""
     name: Name = Field(examples=["nightly"])
     """Names the sweep's folder (sweep_NAME) and stands in the store with each of its runs."""
-    models: Several[Word] = Field(examples=[["toy_cnn", "my_model.py:make", "exported.pte"]])
+    models: Several[File] = Field(examples=[["toy_cnn", "my_model.py:make", "exported.pte"]])
     """Models as `sme2prof profile` takes them: a name (with options: name@size=512), file.py:factory, or an
     exported program, which has its dtype and backend already."""
     dtypes: Annotated[tuple[Dtype, ...], AfterValidator(each_once)] = Field(
@@ -220,7 +197,7 @@ class SweepConfig(Settings):
     """What to export them for."""
     keep: ByModel[Several[Word]] = Field(default_factory=dict, examples=[{"toy_cnn": ["features.0"]}])
     """By model, as the sweep writes it: layers that stay in fp32."""
-    calibrate: ByModel[Word] = Field(
+    calibrate: ByModel[File] = Field(
         default_factory=dict, examples=[{"toy_cnn": "data.py:inputs", "my_model.py:make": "inputs.npz"}]
     )
     """By model, as the sweep writes it: real inputs, as `--calibrate` takes them."""
@@ -258,8 +235,8 @@ class SweepConfig(Settings):
     """How often and how patiently each program is measured, as in a config."""
     power_mode: PowerMode = "leave"
     """What to set on phones while measuring, as in a config's target."""
-    store: Word | None = Field(default=None, examples=["sme2prof.db"])
-    """Folder of the store that finished runs are added to; left out, the usual one."""
+    store: Word | None = Field(default=None, examples=["runs.db"])
+    """The store that finished runs are added to, as `--store` takes it; left out, the usual one."""
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
 
@@ -269,9 +246,6 @@ class SweepConfig(Settings):
 
     def cases_of(self, model: str) -> tuple[SweepCase, ...]:
         return self.cases.get(model, (USUAL,))
-
-    def rung(self, name: str) -> Rung:
-        return next(rung for rung in self.rungs if rung.name == name)
 
 
 def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
@@ -290,13 +264,14 @@ def parse_sweep(
     """Parse a sweep's JSON object, as if from a file in `folder`; return it and its problems."""
     cleaned = {key: value for key, value in raw.items() if key != "$schema"}
     try:
-        written = SweepConfig.model_validate(cleaned)
+        sweep = SweepConfig.model_validate(cleaned, context=folder.resolve())
     except ValidationError as error:
         return None, problems_of(error, SweepConfig)
-    if problems := tuple(_setting_problems(written)):
+    if problems := tuple(_setting_problems(sweep)):
         return None, problems
-    sweep = _resolved(written, folder.resolve())
-    return sweep, tuple(_model_problems(sweep, written)) if files else ()
+    if sweep.store is not None and "://" not in sweep.store:
+        sweep = sweep.model_copy(update={"store": str(folder.resolve() / Path(sweep.store).expanduser())})
+    return sweep, tuple(_model_problems(sweep)) if files else ()
 
 
 def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
@@ -307,25 +282,18 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
         if other != target:
             what = f"is {target!r}, whose runs would go into the folder of {other!r}"
             yield Problem(f"targets[{at}]", what, "use two sweeps")
-    for setting in ("keep", "calibrate"):
+    for setting in ("keep", "calibrate", "cases"):
         for model in getattr(sweep, setting):
-            if model not in sweep.models or model.endswith(".pte"):
+            if model not in sweep.models or (setting != "cases" and model.endswith(".pte")):
                 fix = "name a model of the sweep as it is written there; a .pte is exported already"
-                yield Problem(setting, f"names {model!r}, which the sweep does not export", fix)
+                yield Problem(setting, f"names {model!r}, which the sweep does not have to export", fix)
     for model, cases in sweep.cases.items():
-        if model not in sweep.models:
-            fix = "name a model of the sweep as it is written there"
-            yield Problem("cases", f"names {model!r}, which is not in the sweep", fix)
-        names = [case.name for case in cases]
-        if repeated := [name for name in names if names.count(name) > 1]:
-            yield Problem(
-                "cases", f"lists {repeated[0] or 'the usual case'} of {model} twice", "list it once"
-            )
+        for name, count in Counter(case.name for case in cases).items():
+            if count > 1:
+                yield Problem("cases", f"lists {name or 'the usual case'} of {model} twice", "list it once")
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     yield from schedule_problems(sweep.schedule)
-    if sweep.store is not None and "://" in sweep.store:
-        yield Problem("store", f"is {sweep.store!r}, which is not a file", "name a file")
     programs = [case for model in sweep.models for case in sweep.cases_of(model)]
     dimensions = (programs, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
     count = math.prod(map(len, dimensions))
@@ -334,114 +302,66 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
 
 
 def _rung_problems(sweep: SweepConfig) -> Iterator[Problem]:
-    names = [rung.name.lower() for rung in sweep.rungs]
-    if repeated := [name for name in names if names.count(name) > 1]:
+    names = Counter(rung.name.lower() for rung in sweep.rungs)
+    if (repeated := names.most_common(1)[0])[1] > 1:
         yield Problem("rungs", f"lists {repeated[0]} twice", "list it once")
     if LADDER in names and len(names) > 1:
         fix = 'keep "ladder" alone (it includes "on" and "off"), or remove it'
         yield Problem("rungs", "lists other rungs beside the ladder", fix)
     for at, rung in enumerate(sweep.rungs):
         redefined = rung.is_own and rung.disable != OWN_RUNGS[rung.name]
-        if redefined or rung.name.lower() in ("sme2_on", "sme2_off"):
-            what = f"is {rung.name!r}, a name that the kit uses itself"
-            yield Problem(f"rungs[{at}].name", what, "choose another name")
-        elif not rung.is_own:
-            said = switch_in_name(f"_{rung.name}")
-            off = bool({"sme2", "sme"} & set(closure(rung.disable)))
-            if said is not None and (said == "off") != off:
-                what = f"is {rung.name!r}, but it {'switches SME2 off' if off else 'leaves SME2 on'}"
-                yield Problem(f"rungs[{at}].name", what, "choose a name that says what it does")
+        if redefined or (not rung.is_own and switch_in_name(f"_{rung.name}") is not None):
+            what = f"is {rung.name!r}, a name that says SME2 is on or off"
+            yield Problem(f"rungs[{at}].name", what, 'use "on" and "off" for that, and another name here')
 
 
 def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) -> Iterator[Problem]:
     """A value that the sweep does not have is a typo: the cells to exclude would be measured."""
+    if not exclusion.matched:
+        fix = "say which: model, case, dtype, backend, threads, rung or target"
+        yield Problem(where, "matches every cell", fix)
+    variants = [variant_of(Path(model))[1] for model in sweep.models if model.endswith(".pte")]
+    listed: dict[str, list[object]] = {
+        "model": [*sweep.models],
+        "case": [case.name for model in sweep.models for case in sweep.cases_of(model) if case.name],
+        "dtype": [*sweep.dtypes, *(format_of_name(f"_{variant}") for variant in variants)],
+        "backend": [*sweep.backends, *(variant.partition("_")[0] for variant in variants)],
+        "threads": [*sweep.threads],
+        "rung": [rung.name for rung in sweep.rungs],
+        "target": [*sweep.targets],
+    }
     for name, wanted in exclusion.matched.items():
-        if name == "rung":
-            listed: list[object] = [rung.name for rung in sweep.rungs]
-        elif name == "case":
-            listed = [case.name for model in sweep.models for case in sweep.cases_of(model) if case.name]
-        else:
-            listed = list(getattr(sweep, name if name == "threads" else f"{name}s"))
-            if name in ("dtype", "backend"):
-                listed += _of_programs(sweep, name)
-        for value in wanted:
-            if value not in listed:
-                hint = did_you_mean(value, map(str, listed)) if isinstance(value, str) else ""
-                fix = hint or (f"write one of {', '.join(map(str, listed))}" if listed else "leave it out")
-                yield Problem(f"{where}.{name}", f"is {value!r}, which is not in the sweep", fix)
+        for value in set(wanted).difference(listed[name]):
+            known = list(map(str, listed[name]))
+            hint = did_you_mean(value, known) if isinstance(value, str) else ""
+            fix = hint or (f"write one of {', '.join(known)}" if known else "leave it out")
+            yield Problem(f"{where}.{name}", f"is {value!r}, which is not in the sweep", fix)
 
 
-def _of_programs(sweep: SweepConfig, name: str) -> list[str]:
-    """The dtypes or backends in the names of exported programs."""
-    variants = [variant_of(Path(model)) for model in sweep.models if model.endswith(".pte")]
-    known = [variant for stem, variant in variants if stem != variant]
-    return [format_of_name(f"_{each}") if name == "dtype" else each.partition("_")[0] for each in known]
-
-
-def _model_problems(sweep: SweepConfig, written: SweepConfig) -> Iterator[Problem]:
+def _model_problems(sweep: SweepConfig) -> Iterator[Problem]:
     """Models that do not exist, and models whose files would have the same name."""
     taken: dict[str, str] = {}
-    for at, (model, as_written) in enumerate(zip(sweep.models, written.models, strict=True)):
-        where = f"models[{at}]"
+    for at, model in enumerate(sweep.models):
         try:
-            if model.endswith(".pte"):
-                if not Path(model).is_file():
-                    raise InputError(f"there is no program {as_written}", "correct the path")
-                names = [Path(model).stem]
-            else:
-                names = [
-                    sweep.program_name(model, dtype, backend)
-                    for backend in sweep.backends
-                    for dtype in sweep.dtypes
-                ]
+            names = _program_names(sweep, model)
         except InputError as problem:
-            yield Problem(where, f"is {as_written!r}: {problem.problem}", problem.fix)
+            yield Problem(f"models[{at}]", f"is {model!r}: {problem.problem}", problem.fix)
             continue
-        for name in (with_method(stem, None, case.name) for stem in names for case in sweep.cases_of(model)):
-            other = taken.setdefault(name.lower(), as_written)
-            if other != as_written:
-                what = f"is {as_written!r}, whose files would have the names of those of {other!r}"
-                yield Problem(where, what, "rename one of them, or use two sweeps")
-                break
         if len(set(names)) < len(names):
             what = f"lists formats whose files would have one name, such as {max(names, key=names.count)}"
             yield Problem("dtypes", what, "rename one of the quantizers, or use two sweeps")
             return
+        for name in (with_method(stem, None, case.name) for stem in names for case in sweep.cases_of(model)):
+            other = taken.setdefault(name.lower(), model)
+            if other != model:
+                what = f"is {model!r}, whose files would have the names of those of {other!r}"
+                yield Problem(f"models[{at}]", what, "rename one of them, or use two sweeps")
+                break
 
 
-def _resolved(sweep: SweepConfig, folder: Path) -> SweepConfig:
-    """`sweep` with absolute paths, in its exclusions too."""
-    models = {model: _resolved_file(model, folder) for model in sweep.models}
-    dtypes = {dtype: _resolved_file(dtype, folder) for dtype in sweep.dtypes}
-    exclude = tuple(
-        each.model_copy(
-            update={
-                "model": each.model and tuple(models[model] for model in each.model),
-                "dtype": each.dtype and tuple(dtypes.get(dtype, dtype) for dtype in each.dtype),
-            }
-        )
-        for each in sweep.exclude
-    )
-    return sweep.model_copy(
-        update={
-            "models": tuple(models.values()),
-            "dtypes": tuple(dtypes.values()),
-            "keep": {models[model]: layers for model, layers in sweep.keep.items()},
-            "calibrate": {
-                models[model]: _resolved_file(source, folder) for model, source in sweep.calibrate.items()
-            },
-            "cases": {models[model]: cases for model, cases in sweep.cases.items()},
-            "exclude": exclude,
-            "store": str(folder / Path(sweep.store).expanduser()) if sweep.store else None,
-        }
-    )
-
-
-def _resolved_file(model: str, folder: Path) -> str:
-    """A file, or file.py:function, with its whole path; other words as they are."""
-    if model.endswith((".pte", ".npz")):
-        return str(found_path(Path(model).expanduser(), folder))
-    place, colon, factory = model.rpartition(":")
-    if colon and place.endswith(".py"):
-        return f"{found_path(Path(place).expanduser(), folder)}:{factory}"
-    return model
+def _program_names(sweep: SweepConfig, model: str) -> list[str]:
+    if not model.endswith(".pte"):
+        return [sweep.program_name(model, dtype, back) for back in sweep.backends for dtype in sweep.dtypes]
+    if not Path(model).is_file():
+        raise InputError("there is no such program", "correct the path")
+    return [Path(model).stem]

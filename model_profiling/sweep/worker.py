@@ -1,312 +1,271 @@
-"""A worker: a process that offers devices, a machine and its quiet cores to sweeps, as Dask resources.
+"""A worker's side of a sweep: the Dask tasks that export and measure, and the process that offers devices.
 
-It is Dask's own worker with a `DeviceServer` as plugin. Nothing else listens, and it listens on loopback
-unless it is given an address.
+Files travel as archives in memory: a program with the files beside it, or a whole run directory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
+import importlib.metadata
+import io
 import logging
 import os
 import re
 import shutil
+import signal
 import socket
-from collections.abc import Callable, Iterator
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from model_profiling._version import __version__
 from model_profiling.config.sweep import choice_of
-from model_profiling.core import process
-from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.files import LockFile
-from model_profiling.core.formatting import ranges
+from model_profiling.core import files
+from model_profiling.core.errors import (
+    FormatError,
+    InputError,
+    InUseError,
+    ProfilingError,
+    SetupError,
+    refused_by_system,
+)
+from model_profiling.core.formatting import in_short
 from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
-from model_profiling.sweep.device_server import NAME, DeviceServer
-from model_profiling.sweep.messages import EMULATED, HOST
-from model_profiling.targets.machine_lock import keep_off
+from model_profiling.sweep.cells import Job, Program
 
 EXTRA = "sweep"
+EXPORTS = "export"
+"""The Dask resource of a worker that exports; a device's resource has the name of the target."""
 LOOPBACK = "127.0.0.1"
-_ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})/?")
+NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}
+_MOST_FILES, _MOST_BYTES = 100_000, 8 << 30
+_CONNECT_S = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM files: the authority that both sides trust, and this side's certificate with its key."""
-
-    ca: Path
-    cert: Path
-    key: Path
+# Archives.
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduler:
-    """A checked address; with `tls`, a peer that cannot prove its identity is not talked to."""
-
-    address: str
-    tls: Tls | None = None
-
-    @property
-    def is_loopback(self) -> bool:
-        found = _ADDRESS.fullmatch(self.address)
-        return found is not None and is_loopback(found.group(2))
-
-    def security(self) -> Any:
-        if self.tls is None:
-            return None
-        cert, key = str(self.tls.cert), str(self.tls.key)
-        return needed("distributed", EXTRA).Security(
-            require_encryption=True,
-            tls_ca_file=str(self.tls.ca),
-            tls_client_cert=cert,
-            tls_client_key=key,
-            tls_worker_cert=cert,
-            tls_worker_key=key,
-        )
+def pack(folder: Path, paths: Iterable[Path], moved: Mapping[Path, Path] | None = None) -> bytes:
+    """Pack files below `folder`. `moved` maps paths that JSON files name here to what they are at home."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for path in paths:
+            data = path.read_bytes()
+            for here, home in moved.items() if moved and path.suffix == ".json" else ():
+                data = data.replace(os.fsencode(here), os.fsencode(home))
+            archive.writestr(path.relative_to(folder).as_posix(), data)
+    return content.getvalue()
 
 
-def parse_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
-    """Check that all three files are given, or none."""
-    given = [path for path in (ca, cert, key) if path is not None]
-    if not given:
-        return None
-    if ca is None or cert is None or key is None:
-        raise InputError("TLS needs three files", "give --tls-ca, --tls-cert and --tls-key together")
-    for path in given:
-        if not path.is_file():
-            raise InputError(f"there is no file {path}", "give a certificate or key in PEM format")
-    return Tls(ca.absolute(), cert.absolute(), key.absolute())
+def pack_program(path: Path) -> bytes:
+    """Pack a program with its record and its export's summary, if they are there."""
+    beside = (path.with_name(f"{path.name}{end}") for end in (".etrecord", ".json"))
+    return pack(path.parent, [path, *(other for other in beside if other.is_file())])
 
 
-def parse_scheduler(text: str, tls: Tls | None = None) -> Scheduler:
-    """Parse `HOST:PORT`, with `tcp://` or `tls://` before it if wanted."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found.group(3)) < 65536:
-        raise InputError(
-            f"{text!r} is not the address of a scheduler", "write HOST:PORT, such as 127.0.0.1:8786"
-        )
-    scheme = found.group(1) or ("tls" if tls else "tcp")
-    if (scheme == "tls") != (tls is not None):
-        fix = (
-            "give --tls-ca, --tls-cert and --tls-key"
-            if tls is None
-            else "write tls://, or leave the files out"
-        )
-        raise InputError(f"{text} was given {'without' if tls is None else 'with'} certificates", fix)
-    return Scheduler(f"{scheme}://{found.group(2)}:{found.group(3)}", tls)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def unpack(archive: bytes, folder: Path) -> Path:
+    """Make `folder` hold the files of `archive`, in place of whatever it held, completely or not at all."""
+    part = files.make_folder(folder.parent) / f".{folder.name}.part"
+    shutil.rmtree(part, ignore_errors=True)
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            for member in _checked_members(packed):
+                path = part / member.filename
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(packed.read(member))
+        shutil.rmtree(folder, ignore_errors=True)
+        return part.rename(folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
+        raise FormatError(f"a worker sent a damaged archive: {problem}", "measure it again") from problem
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FIRST_CONNECTION_S = 20
-_MOST_WORKERS = 64
-"""The most unnamed workers of one user on one machine."""
-_AGAIN_S = 600
-_CLOSE_S = 5
+def _checked_members(packed: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Refuse what could be written outside of the folder, or fill the disk."""
+    members = packed.infolist()
+    for member in members:
+        path = PurePosixPath(member.filename)
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+        if not inside or member.is_dir() or kind not in (0, stat.S_IFREG):
+            raise FormatError(
+                f"a worker sent {member.filename!r}, which is not a file of a run", "stop that worker"
+            )
+    if len(members) > _MOST_FILES or sum(member.file_size for member in members) > _MOST_BYTES:
+        raise FormatError("a worker sent more than a run can hold", "stop that worker")
+    return members
+
+
+# Tasks. What may work at another try is raised, and Dask repeats it; any other problem is the result.
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """`devices` are phones and machines behind ssh, as a sweep names them; `host` offers this machine as
-    `host@MACHINE`. Measuring is pinned to its `quiet_cores`, and this worker's other work keeps off them."""
+class TaskResult:
+    """The packed files, or what went wrong."""
 
-    scheduler: Scheduler
-    devices: tuple[str, ...] = ()
-    host: bool = False
-    emulated: bool = False
-    exports: bool = True
-    quiet_cores: tuple[int, ...] = ()
-    name: str | None = None
-    machine: str | None = None
-    listen: str | None = None
+    archive: bytes = b""
+    problem: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the sweep keeps the program and the run of a job."""
+
+    program: Path
+    run_dir: Path
+
+
+def own_versions() -> str:
+    """What must be the same on both sides of a sweep."""
+    try:
+        executorch = importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        executorch = "(not installed)"
+    return f"sme2prof {__version__} with ExecuTorch {executorch}"
+
+
+def export_program(program: Program, versions: str) -> TaskResult:
+    return _result_of(lambda folder: pack_program(export_to(folder, program)), versions)
+
+
+def export_to(folder: Path, program: Program) -> Path:
+    from model_profiling.workflow.profile import find_or_export
+
+    return find_or_export(
+        program.model,
+        dtype=program.dtype,
+        backend=program.backend,
+        outdir=folder,
+        calibration=program.calibration,
+        keep=program.keep,
+    )
+
+
+def measure_job(job: Job, program: bytes, home: Home, versions: str) -> TaskResult:
+    """Measure as `sme2prof run` does; the analysis is made at home, where the run and its program stay."""
+
+    def measure(folder: Path) -> bytes:
+        from model_profiling.pipeline.open_run import open_run
+        from model_profiling.pipeline.start import Start
+        from model_profiling.targets import open_target
+        from model_profiling.targets.remote.target import RemoteTarget
+
+        path = unpack(program, folder / "program") / f"{job.program.name}.pte"
+        target, run_dir = open_target(job.choice), folder / "run"
+        with contextlib.closing(target) if isinstance(target, RemoteTarget) else contextlib.nullcontext():
+            config = job.config(path, run_dir, target)
+            with open_run(config, target, Start(command_line=("sme2prof", "sweep"))) as run:
+                run.measure()
+        measured = [file for file in files.all_in(run_dir) if not file.name.startswith(".")]
+        return pack(run_dir, measured, {run_dir: home.run_dir, path: home.program})
+
+    return _result_of(measure, versions)
+
+
+def _result_of(work: Callable[[Path], bytes], versions: str) -> TaskResult:
+    """Do `work` in a folder of its own, which Dask removes if this process is killed."""
+    try:
+        if versions != own_versions():
+            here = f"worker {_worker().name} runs {own_versions()}"
+            raise InputError(f"{here}, but the sweep runs {versions}", "install the same versions on both")
+        with tempfile.TemporaryDirectory(prefix="task-", dir=_worker().local_directory) as folder:
+            return TaskResult(work(Path(folder).resolve()))
+    except (SetupError, InUseError):
+        raise
+    except ProfilingError as problem:
+        return TaskResult(problem=problem.problem, fix=problem.fix)
+    except OSError as problem:
+        return TaskResult(problem=refused_by_system(problem))
+
+
+def _worker() -> Any:
+    return needed("distributed", EXTRA).get_worker()
+
+
+# The process.
 
 
 def machine_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname().partition(".")[0]).strip("-.") or "machine"
 
 
-def run_worker(options: WorkerOptions, said: Callable[[str], None]) -> None:
-    """Offer what `options` say until interrupted; `said` gets a line about each event."""
-    needed("distributed", EXTRA)
-    if options.listen is None and not options.scheduler.is_loopback:
-        raise InputError(
-            f"{options.scheduler.address} is another machine, but this worker listens only on loopback",
-            "give the address of this machine that the scheduler can reach with --listen",
-        )
-    with _opened_server(options) as server:
-        try:
-            asyncio.run(_serve(server, options, said))
-        finally:
-            server.close()
-
-
-@contextlib.contextmanager
-def _opened_server(options: WorkerOptions) -> Iterator[DeviceServer]:
-    for name in filter(None, (options.name, options.machine)):
-        if not _NAME.fullmatch(name):
-            raise InputError(f"{name!r} is not a valid name", "use letters, digits, '.', '_' and '-'")
-    with _name_held(options.name) as name:
-        folder = state_root() / "workers" / name
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            devices, cores = offered_devices(options), checked_cores(options.quiet_cores)
-            keep_off(cores)
-            yield DeviceServer(name, folder, devices, cores, options.exports)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _name_held(wanted: str | None) -> Iterator[str]:
-    """Hold a name that no other worker of this user has: `wanted`, or the machine's with a number."""
-    folder = state_root() / "workers"
-    names = [wanted] if wanted else [f"{machine_name()}-{number}" for number in range(1, _MOST_WORKERS + 1)]
-    for name in names:
-        lock = LockFile(folder / f".{name}.lock", f"the name {name}", "give this worker another --name")
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(lock.held())
-            except InputError:
-                if name == names[-1]:
-                    raise
-                continue
-            yield name
-            return
-
-
-def offered_devices(options: WorkerOptions) -> tuple[str, ...]:
-    found = [HOST + (options.machine or machine_name())] if options.host else []
-    found += [EMULATED] if options.emulated else []
-    for device in options.devices:
-        chosen = choice_of(device)
-        if not (chosen.serial or chosen.remote or chosen.host):
-            raise InputError(
-                f"--target {device} names no device",
-                "give android:SERIAL or ssh:HOST, or use --host or --emulated",
-            )
-        found.append(device)
-    if not found and not options.exports:
+def offered_resources(
+    devices: Sequence[str] = (), *, host: bool = False, emulated: bool = False, exports: bool = False
+) -> dict[str, float]:
+    """The Dask resources of a worker: one of each device (`devices` are phones and machines behind ssh, as a
+    sweep names them), and one export at a time."""
+    for device in devices:
+        choice = choice_of(device)
+        if not (choice.serial or choice.remote or choice.host):
+            fix = "give android:SERIAL or ssh:HOST, or use --host or --emulated"
+            raise InputError(f"--target {device} names no device", fix)
+    here = [*(["host", f"host@{machine_name()}"] * host), *(["emulated"] * emulated)]
+    offered = [*here, *devices, *([EXPORTS] * exports)]
+    if not offered:
         raise InputError("this worker would have nothing to do", "give --host, --emulated or --target")
-    return tuple(dict.fromkeys(found))
+    return dict.fromkeys(offered, 1.0)
 
 
-def checked_cores(cores: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `cores` if this machine has each of them and this process may use it."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    if cores and not usable:
-        raise InputError("this system cannot pin processes to cores", "leave --quiet-cores out")
-    for core in cores:
-        if core not in usable:
-            raise InputError(f"there is no CPU {core} to use here", f"choose from {ranges(usable)}")
-    return cores
-
-
-async def _serve(server: DeviceServer, options: WorkerOptions, said: Callable[[str], None]) -> None:
-    """Serve until the scheduler goes away, then wait for it, so that a worker outlives a restart."""
-    address, patience = options.scheduler.address, _FIRST_CONNECTION_S
-    while True:
-        worker = dask_worker(server, options.scheduler, options.listen or LOOPBACK, patience)
-        try:
-            await worker
-        except Exception as problem:
-            await _close(worker)
-            why = "no scheduler answers" if isinstance(problem, TimeoutError | OSError) else str(problem)
-            raise SetupError(
-                f"cannot join {address}: {why.splitlines()[0] if why else type(problem).__name__}",
-                "start it first (dask scheduler), or correct the address or the certificates",
-            ) from problem
-        offered = ", ".join((*server.devices, *(["exports"] if server.exports else [])))
-        said(f"worker {server.name} serves {address}: {offered}")
-        try:
-            await worker.finished()
-        finally:
-            await _close(worker)
-        process.kill_running()  # nobody waits for it any more, and the device is soon asked for again
-        said(f"the connection to {address} is gone; waiting for it")
-        patience = _AGAIN_S
-
-
-async def _close(worker: Any) -> None:
-    """Close, but do not wait long: an interrupt may have cut short a close that Dask began and waits for."""
-    with contextlib.suppress(Exception):
-        await asyncio.wait_for(worker.close(timeout=2, executor_wait=False), _CLOSE_S)
-
-
-def dask_worker(server: DeviceServer, scheduler: Scheduler, host: str, patience_s: float) -> Any:
-    distributed = needed("distributed", EXTRA)
-    quieten()
-    return distributed.Worker(
-        scheduler.address,
-        security=scheduler.security(),
-        death_timeout=patience_s,
-        local_directory=str(server.folder / "dask"),
-        **worker_settings(server),
-        host=host,
-    )
-
-
-def worker_settings(server: DeviceServer) -> dict[str, Any]:
-    """Settings of every worker of the kit: a thread for each device and export, a web page on loopback only,
-    and no watch on memory, because the kit moves the files itself."""
+def nanny_options(name: str, resources: Mapping[str, float], folder: Path) -> dict[str, Any]:
+    """Settings of every worker of the kit: a thread for each device and export, no web page, and no limit on
+    memory, because exports need much of it for a short time."""
     return {
-        "name": server.name,
-        "nthreads": server.threads,
-        "resources": server.resources,
-        "plugins": [_plugin(server)],
-        "dashboard": False,
-        "dashboard_address": f"{LOOPBACK}:0",
+        "name": name,
+        "resources": dict(resources),
+        "nthreads": len(resources),
+        "host": LOOPBACK,
+        "local_directory": str(files.make_folder(folder)),
         "memory_limit": 0,
-        "validate": False,
+        "preload": [__name__],
+        "silence_logs": logging.CRITICAL,
+        **NO_PAGE,
     }
+
+
+def dask_setup(_worker: object) -> None:
+    """Dask calls this in each worker process. Ctrl-C is for the process that started it, which ends this one;
+    what models and compilers print is nobody's answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silent, stream)
+
+
+def run_worker(
+    scheduler: str, resources: Mapping[str, float], name: str | None, listen: str, say: Callable[[str], None]
+) -> None:
+    """Offer `resources` until interrupted, or until the scheduler is gone."""
+    distributed, name = needed("distributed", EXTRA), name or f"{machine_name()}-{os.getpid()}"
+    settings = nanny_options(name, resources, state_root() / "workers")
+    settings |= {"death_timeout": _CONNECT_S, "host": listen}
+
+    async def serve() -> None:
+        async with distributed.Nanny(scheduler, **settings) as nanny:
+            say(f"worker {name} serves {scheduler}: {', '.join(resources)}")
+            await nanny.finished()
+
+    quieten()
+    try:
+        asyncio.run(serve())
+    except Exception as problem:
+        raise SetupError(
+            f"cannot join {scheduler} ({in_short(str(problem)) or type(problem).__name__})",
+            "start it first (dask scheduler), or correct the address or Dask's TLS settings",
+        ) from problem
+    raise SetupError(f"the scheduler {scheduler} is gone", "start it again, then this worker")
 
 
 def quieten() -> None:
     """Silence Dask's messages on stderr; the kit tells people what happens."""
+    needed("distributed", EXTRA)  # loading it sets its own levels
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _plugin(server: DeviceServer) -> Any:
-    distributed = needed("distributed", EXTRA)
-
-    class Plugin(distributed.WorkerPlugin):  # type: ignore[misc,name-defined]
-        """Dask finds the server by this plugin's name; `remote_call` asks it."""
-
-        name = NAME
-
-        def setup(self, worker: Any) -> None:
-            self.worker = worker
-
-        def answer(self, method: str, packed: bytes) -> bytes:
-            server.address = self.worker.address
-            return server.answer(method, packed)
-
-    return Plugin()
-
-
-def remote_call() -> Callable[..., bytes | None]:
-    """The function that a sweep sends to workers. It is nested so that Dask sends its code, not its name: a
-    scheduler that unpacks it needs no kit."""
-    name = NAME
-
-    def call(method: str, packed: bytes, dask_worker: Any = None) -> bytes | None:
-        from distributed import get_worker
-
-        plugin: Any = (dask_worker or get_worker()).plugins.get(name)
-        answer: bytes | None = plugin.answer(method, packed) if plugin is not None else None
-        return answer
-
-    return call

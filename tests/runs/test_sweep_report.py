@@ -7,7 +7,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64, load, put
@@ -18,12 +17,11 @@ from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.pipeline.open_run import open_run
-from model_profiling.report.document import Chart, charts_in, plain
-from model_profiling.sweep import engine, report
+from model_profiling.report.document import plain
+from model_profiling.store.store import Store
+from model_profiling.sweep import dispatch, report
 from model_profiling.sweep.cells import jobs
-from model_profiling.sweep.engine import SweepOutcome
 from model_profiling.sweep.folder import SweepFolder, cell_outcomes, open_sweep
-from model_profiling.sweep.report import conclude
 from model_profiling.targets import Job as Process
 
 TARGETS = ("host", "emulated", "ssh:fast", "android:GONE")
@@ -45,20 +43,11 @@ def swept(arm_home: Path, sme2_home: Path, tmp_path_factory: pytest.TempPathFact
                 shutil.copytree(measured[job.target], folder.run_dir(job))
                 if job.target == "ssh:fast":
                     put(folder.run_dir(job) / "manifest.json", "tokens", 2)
-                folder.conclude(job, cell_outcomes(job, folder.run_dir(job)))
+                folder.conclude(job)
             else:
-                folder.mark(job, "failed", "there is no device GONE", "connect it")
+                folder.fail(job, "there is no device GONE", "connect it")
         folder.end()
         return folder
-
-
-SHARES = (("on", "100.0%"), ("off", "no SME or SME2 kernel ran"))
-
-
-def rows_of(chart: Chart) -> list[dict[str, Any]]:
-    datasets: Any = chart.spec["datasets"]
-    rows: list[dict[str, Any]] = datasets["rows"]
-    return rows
 
 
 def broken(process: Process) -> None:
@@ -76,73 +65,48 @@ def test_every_cell_ends_once_with_its_reason(swept: SweepFolder) -> None:
 
 
 def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: SweepFolder) -> None:
-    concluded = conclude(swept.path, swept.record, None)
-    page = concluded.report.read_text()
-    says(page.partition("\n")[0], "three", "6 of 7 cells", "1 failed")
-    says(page, "there is no device GONE; connect it", "no SME2")
-    above, _, below = page.partition("## Cells")
-    speedup = next(line for line in above.splitlines() if "| SME2 |" in line)
-    assert "ssh:fast" in speedup and "faster" in speedup
+    page, results = report.write_sweep_report(swept.path, swept.record)
+    text = page.read_text()
+    says(text.partition("\n")[0], "three", "6 of 7 cells", "1 failed")
+    says(text, "there is no device GONE; connect it", "no SME2")
+    _, _, below = text.partition("## Cells")
     lines = [line for line in below.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
     by_rung = {tuple(cell.strip() for cell in line.split("|")[2:5:2]): line for line in lines}
     switched = {(target, switch) for target in ("emulated", "ssh:fast") for switch in ("on", "off")}
     assert set(by_rung) == {("host", "baseline"), *switched, ("android:GONE", "on")}
-    linked = re.findall(r"\]\(([^)]*)\)", page)
-    assert len(linked) == 10 and all((swept.path / file).is_file() for file in linked)
-    assert "no SME or SME2 kernel ran" in by_rung["emulated", "off"]
+    linked = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(linked) == 5 and all((swept.path / file).is_file() for file in linked)
     for switch in ("on", "off"):
         assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
-    fastest = {(row.first.cell.target, row.rung) for row in concluded.found.fastest}
+    fastest = {(row.first.cell.target, row.rung) for row in results.fastest}
     assert fastest == {("host", "baseline"), ("ssh:fast", "on")}
-    assert (swept.path / "report.html").is_file() and (swept.path / "combined_report.html").is_file()
-    assert concluded.added is None
+    assert (swept.path / "report.html").is_file()
 
 
-def test_charts_show_latencies_of_arm_cells_and_what_runs_on_sme2(swept: SweepFolder) -> None:
-    found = report.gather(swept.path, swept.record)
-    shares = {(row.first.cell.target, row.rung): row.sme2_share for row in found.rows}
+def test_the_table_shows_rates_marks_and_what_runs_on_sme2(swept: SweepFolder) -> None:
+    results = report.gather(swept.path, swept.record)
+    shares = {(row.first.cell.target, row.rung): row.sme2_share for row in results.rows}
     assert [shares[target, "on"] for target in ("emulated", "ssh:fast")] == [1.0, 1.0]
     assert shares["host", "baseline"] == 1.0, "the emulated run beside it proves it"
     assert {shares[key] for key in shares if key[1] == "off" or key[0] == "android:GONE"} == {None}
-    cells = {tuple(map(plain, row)) for row in report.cells_table(found).rows}
+    cells = {tuple(map(plain, row)) for row in report.cells_table(results).rows}
     rates = {row[1]: row[8] for row in cells if row[3] == "on"}
     median = load(SME2 / "metrics.json")["latencies"][0]["end_to_end_ms"]["median"]
     assert rates == {"emulated": "-", "ssh:fast": f"{2 * 1e3 / median:,.0f}", "android:GONE": "-"}
-    assert {(row[1], row[3], row[6]) for row in cells} == {
-        ("host", "baseline", "100.0%"),
-        *((target, rung, share) for target in ("emulated", "ssh:fast") for rung, share in SHARES),
-        ("android:GONE", "on", "not tested"),
-    }
-    latency, coverage = charts_in(report.sweep_document(found, None))
-    timed = [row for row in found.rows if row.latency]
-    assert [row["ms"] for row in rows_of(latency)] == [round(row.latency.median, 6) for row in timed]
-    assert [row["cell"] for row in rows_of(latency)] == [row.name for row in timed] and len(timed) == 3
-    says(coverage.summary, f"{PROGRAM.stem}: 100.0%", "5 of 5 matrix operators")
-    elsewhere = replace(found, rows=tuple(replace(row, is_arm=False) for row in found.rows))
-    assert list(charts_in(report.sweep_document(elsewhere, None))) == [coverage]
+    elsewhere = replace(results, rows=tuple(replace(row, is_arm=False) for row in results.rows))
     assert "host (not Arm)" in {plain(row[1]) for row in report.fastest_table(elsewhere).rows}
-    unproven = replace(found, rows=tuple(replace(row, is_arm=False, coverage=None) for row in found.rows))
-    (alone,) = charts_in(report.sweep_document(unproven, None))
-    says(alone.summary, "on host (not Arm), baseline")
-
-
-def test_a_chart_holds_what_a_reader_can_see(swept: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_MOST_BARS", 2)
-    found = report.gather(swept.path, swept.record)
-    latency, _ = charts_in(report.sweep_document(found, None))
-    assert [row["cell"] for row in rows_of(latency)] == [row.name for row in found.fastest]
 
 
 def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeypatch, tmp_path: Path) -> None:
-    """The engine has tests of its own; here its answer is the sweep above."""
-    monkeypatch.setattr(report, "MOST_SIDE_BY_SIDE", 0)
-    answer = SweepOutcome(swept.path, swept.record)
-    monkeypatch.setattr(engine, "run_sweep", lambda *_: answer)
+    """Measuring has tests of its own; here its answer is the sweep above."""
+    monkeypatch.setattr(dispatch, "run_sweep", lambda *_: swept)
     words = ("sweep", swept.path.parent / "sweep.json", "--outdir", swept.path)
     shown = sme2prof(*words, "--store", tmp_path / "store")
     assert shown.returncode == 2
     says(shown.stdout, "6 of 7 cells", "1 failed", f"3 runs in {tmp_path / 'store'}")
     assert shown.stderr.strip().splitlines()[-1].startswith("error: ")
+    added = Store.open(str(tmp_path / "store")).add([swept.path / "runs"])
+    assert len(added.runs) == 3 and not added.new
     facts = json.loads(sme2prof(*words, "--no-store", "--json").stdout)
     assert facts["counts"] == {"done": 6, "failed": 1, "left out": 1} and facts["store"] is None
     medians = {cell["id"]: cell["median_ms"] for cell in facts["cells"]}
@@ -151,10 +115,10 @@ def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeyp
     shares = {cell["id"]: cell["sme2_arithmetic_share"] for cell in facts["cells"]}
     assert [shares[f"{PROGRAM.stem}/emulated/{rung}/t1"] for rung in ("on", "off")] == [1.0, None]
 
-    def interrupted(*_: object) -> SweepOutcome:
+    def interrupted(*_: object) -> SweepFolder:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "run_sweep", interrupted)
+    monkeypatch.setattr(dispatch, "run_sweep", interrupted)
     cut = sme2prof(*words, "--no-store", "--force")
     assert cut.returncode == 130
     says(cut.stderr, f"sme2prof sweep {words[1]} --outdir {swept.path} --no-store --resume")
@@ -209,8 +173,8 @@ def test_a_rung_that_fails_is_one_cell_that_failed(tmp_path: Path) -> None:
     target = ReplayTarget(SME2, before=broken)
     with open_run(job.config(PROGRAM, tmp_path / "run", target), target) as run:
         run.measure()
-    found = cell_outcomes(job, tmp_path / "run")
-    assert [(each.state, each.reason) for each in found.values()] == [
+    ended = cell_outcomes(job, tmp_path / "run")
+    assert [(record.state, record.reason) for record in ended] == [
         ("done", ""), ("failed", "the program ended with signal 4"),
     ]  # fmt: skip
-    assert {each.state for each in cell_outcomes(job, tmp_path / "nothing").values()} == {"failed"}
+    assert {record.state for record in cell_outcomes(job, tmp_path / "nothing")} == {"failed"}

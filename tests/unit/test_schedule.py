@@ -4,7 +4,6 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from said import refused
@@ -13,12 +12,9 @@ from turn_order import shuffles
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.settings import Experiment, Schedule
 from model_profiling.core.errors import InputError
-from model_profiling.pipeline.open_run import RemainingWork
-from model_profiling.pipeline.rounds import RemainingRounds
 from model_profiling.pipeline.schedule import TRACED_ROUNDS, make_schedule
 from model_profiling.pipeline.schedule import Schedule as Plan
 from model_profiling.run.journal import Step
-from model_profiling.sweep.device_queue import Interleaved
 
 
 def steps_of(schedule: Plan) -> list[Step]:
@@ -83,87 +79,6 @@ def test_trace_experiments_are_never_timed() -> None:
     assert {step.series.experiment for step in schedule.evidence} == {"x_sme2_on", "x_sme2_off", "x_trace"}
     without_latencies = make_schedule(config(6, (1, 2)), 0, latencies=False)
     assert without_latencies.rounds == () and len(without_latencies.evidence) == 4
-
-
-MORE = RemainingWork(launches=RemainingRounds(1, 9, 1.0))
-
-
-def timed(order: Interleaved, *runs: str) -> Interleaved:
-    """`order` with runs that have their evidence."""
-    order.join(runs)
-    for run in runs:
-        order.visited(run, MORE)
-    return order
-
-
-def launches(order: Interleaved, count: int) -> str:
-    seen = ""
-    for _ in range(count):
-        run = order.next()
-        seen += run
-        order.visited(run, MORE)
-    return seen
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_every_run_has_one_launch_in_each_round_in_an_order_drawn_anew(seed: int) -> None:
-    seen = launches(timed(Interleaved(seed), *"abcd"), 80)
-    rounds = [seen[at : at + 4] for at in range(0, 80, 4)]
-    assert all(set(each) == set("abcd") for each in rounds)
-    assert len(set(rounds)) > 8
-    assert len({each[0] for each in rounds}) == 4, "nobody is always the first"
-    assert seen == launches(timed(Interleaved(seed), *"dcba"), 80), "by the seed, not by who came when"
-    went_on = launches(timed(Interleaved(seed, round=10), *"abcd"), 40)
-    assert went_on == seen[40:], "what is continued draws the orders that were to come"
-
-
-def test_evidence_comes_before_all_launches_also_of_who_joins_late() -> None:
-    order = Interleaved(1)
-    order.join("ab")
-    order.join("a")
-    assert order.next() == "a" == order.next(), "a visit that was lost is made again"
-    order.visited("a", RemainingWork(evidence=1, launches=RemainingRounds(6, 6)))
-    assert order.next() == "a"
-    order.visited("a", MORE)
-    assert order.next() == "b"
-    order.visited("b", MORE)
-    first = launches(order, 1)
-    order.join("c")
-    assert order.next() == "c"
-    order.visited("c", MORE)
-    assert launches(order, 1) == {"a": "b", "b": "a"}[first], "the round that was begun is ended"
-    assert set(launches(order, 3)) == set("abc")
-
-
-def test_who_has_ended_drops_out_and_what_runs_long_waits() -> None:
-    order = timed(Interleaved(3), *"abc")
-    order.join("d")
-    order.visited("d", RemainingWork())
-    assert order.runs == ("a", "b", "c"), "all that was wanted was evidence"
-    order.visited(order.next() or "", RemainingWork())
-    assert len(order.runs) == 2
-    order.leave("b")
-    order.leave("nobody")
-    (last,) = set("ac") & set(order.runs)
-    assert launches(order, 3) == last * 3
-    order.leave(last)
-    assert order.next() is None and order.runs == ()
-    order = timed(Interleaved(2), *"abc")
-    order.visited("b", RemainingWork(afterwards=2))
-    assert set(launches(order, 4)) == set("ac")
-    order.visited("a", RemainingWork(afterwards=1))
-    assert launches(order, 2) == "cc"
-    order.visited("c", RemainingWork())
-    assert order.next() == "a", "no launch is left that it could heat up"
-    order.visited("a", RemainingWork())
-    assert order.next() == "b"
-    order.join("d")
-    assert order.next() == "d", "its evidence, and then its launches, come first again"
-    order.visited("d", MORE)
-    assert order.next() == "d"
-    order.leave("d")
-    order.visited("b", RemainingWork(afterwards=1))
-    assert order.next() == "b"
 
 
 def test_the_order_of_a_seed_never_changes() -> None:

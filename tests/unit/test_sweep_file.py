@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,12 @@ from said import has, refused, says
 from model_profiling.config.new_config import sweep_schema
 from model_profiling.config.sweep import load_sweep, parse_sweep
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, InUseError, SetupError
-from model_profiling.core.formatting import duration
+from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.process import Completed
-from model_profiling.core.progress import Silent
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.sweep import cells as sweep_cells
-from model_profiling.sweep.device_queue import SweepProgress, Work, exports_anywhere
-from model_profiling.sweep.engine import SweepOptions, run_sweep
-from model_profiling.sweep.folder import CellOutcome, open_sweep
-from model_profiling.sweep.worker import parse_scheduler
+from model_profiling.sweep.cells import Cell
+from model_profiling.sweep.folder import open_sweep
 
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
 Sme2prof = Callable[..., Completed]
@@ -45,6 +41,11 @@ def sweep_of(tmp_path: Path, **changed: Any) -> Any:
     return load_sweep(path)
 
 
+def cells_of(sweep: Any) -> list[Cell]:
+    """The cells that are measured."""
+    return [cell for job in sweep_cells.jobs(sweep) for cell in job.cells]
+
+
 def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
     found = sweep_cells.all_cells(sweep)
@@ -52,14 +53,13 @@ def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: 
     left_out = [each for each in found if each.state == "left out"]
     assert {each.reason for each in left_out} == {"exclude[0]: no times there"}
     assert all(each.cell.target == "emulated" and each.cell.threads == 2 for each in left_out)
-    assert len(sweep_cells.cells(sweep)) == 12
     assert [(job.id, len(job.cells)) for job in sweep_cells.jobs(sweep)] == [
         ("toy_cnn_xnnpack_fp32/host", 4),
         ("toy_cnn_xnnpack_fp32/emulated", 2),
         ("toy_cnn_xnnpack_int8/host", 4),
         ("toy_cnn_xnnpack_int8/emulated", 2),
     ]
-    assert list(dict.fromkeys(cell.program.name for cell in sweep_cells.cells(sweep))) == [
+    assert list(dict.fromkeys(cell.program.name for cell in cells_of(sweep))) == [
         "toy_cnn_xnnpack_fp32",
         "toy_cnn_xnnpack_int8",
     ]
@@ -81,7 +81,6 @@ def test_each_case_of_a_model_is_a_run_of_its_own(tmp_path: Path, sme2prof: Sme2
         "runs/tiny_llama_xnnpack_fp32_prefill/emulated",
         "runs/tiny_llama_xnnpack_fp32_decode_input_pos_64/host",
     ]
-    assert sweep_cells.sweep_cost(sweep_cells.jobs(sweep), tmp_path).exports == 2
     told = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert {cell["case"] for cell in told["cells"]} == {"", "prefill", "decode_input_pos_64"}
     for changed, said in (
@@ -109,7 +108,7 @@ def test_a_case_that_a_given_program_cannot_take_is_refused_at_once(
 def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
     models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]
-    measured = sweep_cells.cells(sweep_of(tmp_path, models=models, exclude=[]))
+    measured = cells_of(sweep_of(tmp_path, models=models, exclude=[]))
     found = tuple(dict.fromkeys(cell.program for cell in measured))
     known = {program.name: (program.dtype, program.backend) for program in found}
     assert known[INT8.stem] == ("int8", "xnnpack") and known["elsewhere"] == (None, None)
@@ -121,7 +120,7 @@ def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) ->
     }
     assert any(has(reason, "edgetam_image_encoder") and has(reason, "int8") for reason in left_out)
     only = sweep_of(tmp_path, models=models, exclude=[{"dtype": ["int8"]}, {"model": "elsewhere.pte"}])
-    assert {cell.program.name for cell in sweep_cells.cells(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
+    assert {cell.program.name for cell in cells_of(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
 
 
 def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         "exclude": [{"dtype": "own.py:quantizer", "model": "toy_cnn"}],
     }
     jsonschema.validate(GOOD | changed, sweep_schema())
-    measured = sweep_cells.cells(sweep_of(tmp_path, **changed))
+    measured = cells_of(sweep_of(tmp_path, **changed))
     programs = {cell.program.name: cell.program for cell in measured}
     assert list(programs) == [
         "toy_cnn_xnnpack_fp32",  # all of it is in fp32
@@ -146,15 +145,15 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
     assert (kept.keep, kept.calibration) == (("features.0",), None)
     assert (own.keep, own.calibration) == ((), f"{tmp_path}/own.py:inputs")
     assert own.dtype == f"{tmp_path}/own.py:quantizer" and own.model == f"{tmp_path}/own.py:make"
-    assert exports_anywhere(kept) and not exports_anywhere(replace(kept, calibration="inputs.npz"))
-    assert not exports_anywhere(replace(kept, dtype=own.dtype))
+    assert own.is_own and not kept.is_own, "other machines have the kit's models, but no files of the user"
+    assert replace(kept, calibration="inputs.npz").is_own and replace(kept, dtype=own.dtype).is_own
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"keep": {"toy": ["a"]}}, "keep 'toy'"),
-        ({"calibrate": {"x.pte": "a.npz"}}, "calibrate 'x.pte' exported"),
+        ({"calibrate": {"x.pte": "a.npz"}}, "calibrate x.pte' exported"),
         ({"keep": {"toy_cnn": []}}, "keep empty"),
         ({"dtypes": ["a.py:q", "b.py:q"]}, "dtypes toy_cnn_xnnpack_own-q quantizers"),
         ({"modells": []}, "modells 'models'"),
@@ -173,17 +172,16 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         ({"rungs": ["ladder", "on"]}, 'rungs "ladder" alone'),
         ({"rungs": [{"name": "off", "disable": ["i8mm"]}]}, "rungs[0].name 'off'"),
         ({"rungs": [{"name": "x"}]}, 'rungs[0].disable missing ["i8mm"]'),
-        ({"rungs": [{"name": "no_sme2", "disable": ["i8mm"]}]}, "rungs[0].name 'no_sme2'"),
+        ({"rungs": [{"name": "no_sme2", "disable": ["i8mm"]}]}, "rungs[0].name 'no_sme2' SME2"),
         ({"targets": ["phone"]}, 'targets[0] "host"'),
         ({"targets": ["auto"]}, "targets[0] auto"),
-        ({"targets": ["android"]}, 'targets[0] "android:SERIAL"'),
+        ({"targets": ["android"]}, 'targets[0] android "android:SERIAL"'),
         ({"targets": ["ssh"]}, 'targets[0] "ssh:HOST"'),
         ({"targets": ["ssh:a@b", "ssh:a-b"]}, "targets[1] 'ssh:a-b' 'ssh:a@b'"),
         ({"exclude": [{"why": "x"}]}, "exclude[0] every cell"),
         ({"exclude": [{"target": "hots"}]}, "exclude[0].target 'host'"),
         ({"exclude": [{"threads": 8}]}, "exclude[0].threads 8 1, 2"),
         ({"schedule": {"rounds": 2, "precision": 0.01}}, "schedule rounds min_rounds"),
-        ({"store": "s3://bucket/x"}, "store folder"),
         ({"name": "a b"}, "name letters digits"),
         (
             {"threads": list(range(1, 200)), "targets": [f"ssh:h{n}" for n in range(60)], "exclude": []},
@@ -206,7 +204,7 @@ def test_paths_start_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.Mon
     sweep = sweep_of(home, models=["own.pte", "make.py:model"], store="kept", exclude=[{"model": "own.pte"}])
     assert sweep.models == (str(home / "own.pte"), f"{home / 'make.py'}:model")
     assert sweep.store == str(home / "kept") and sweep.exclude[0].model == (str(home / "own.pte"),)
-    assert {cell.program.name for cell in sweep_cells.cells(sweep)} == {
+    assert {cell.program.name for cell in cells_of(sweep)} == {
         "make_model_xnnpack_fp32",
         "make_model_xnnpack_int8",
     }
@@ -238,61 +236,21 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
     sweep = sweep_of(
         tmp_path, models=["toy_cnn", PROGRAM.name], targets=["host", "emulated", "android:S"], dtypes=["fp32"]
     )
-    cost = {each.job.id: each for each in sweep_cells.sweep_cost(sweep_cells.jobs(sweep), tmp_path).jobs}
-    known = cost[f"{PROGRAM.stem}/emulated"]
-    assert known.launches == (2, 2) and known.seconds and known.bytes and not known.unknown
-    assert cost["toy_cnn_xnnpack_fp32/emulated"].seconds is None
-    assert cost["toy_cnn_xnnpack_fp32/emulated"].unknown == sweep_cells.NOT_EXPORTED
-    host, phone = cost[f"{PROGRAM.stem}/host"], cost[f"{PROGRAM.stem}/android-S"]
-    assert host.launches == (6, 60) and host.seconds == 30 and phone.seconds == 30 + 4 * 12
-    alone = sweep_cells.sweep_cost([each.job for each in (known, host, phone)], tmp_path)
-    assert alone.seconds(alone=True) == pytest.approx(max(78, 30 + known.seconds))
-    assert alone.seconds(alone=False) == pytest.approx(78)
-    slow = sweep_of(
-        tmp_path, models=[PROGRAM.name], targets=["host"], exclude=[], schedule={"mode": "rounds"}
+    jobs = {job.id: job for job in sweep_cells.jobs(sweep)}
+    seconds = {name: sweep_cells.job_seconds(job, tmp_path) for name, job in jobs.items()}
+    emulated = seconds[f"{PROGRAM.stem}/emulated"]
+    assert emulated and seconds["toy_cnn_xnnpack_fp32/emulated"] is None, "it is not exported yet"
+    assert seconds[f"{PROGRAM.stem}/host"] == 30 and seconds[f"{PROGRAM.stem}/android-S"] == 30 + 4 * 12
+    costs = [(job, seconds[name]) for name, job in jobs.items()]
+    assert sweep_cells.sweep_seconds(costs) == pytest.approx(max(2 * 78, emulated)), (
+        "targets beside each other"
     )
-    (rounds,) = sweep_cells.sweep_cost(sweep_cells.jobs(slow), tmp_path).jobs
-    assert (
-        rounds.launches == (12, 12) and rounds.seconds is None and rounds.unknown == sweep_cells.NOT_MEASURED
-    )
+    sweep_of(tmp_path, models=[PROGRAM.name], targets=["host"], exclude=[], schedule={"mode": "rounds"})
     shown = sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--outdir", tmp_path / "out")
-    assert shown.returncode == 0 and "4 cells in 1 run on host" in shown.stdout
-    assert sweep_cells.NOT_MEASURED in shown.stdout and not (tmp_path / "out").exists()
+    assert shown.returncode == 0 and not (tmp_path / "out").exists()
+    says(shown.stdout, "4 cells in 1 run on host", "not known")
     facts = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert len(facts["cells"]) == 4 and facts["runs"][0]["seconds"] is None
-
-
-@dataclass
-class Noted(Silent):
-    said: tuple[int, int, str, float | None] = (0, 0, "", None)
-
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        self.said = done, total, text, left_s
-
-
-def test_time_left_is_that_of_the_busiest_device(tmp_path: Path) -> None:
-    shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
-    shutil.copy(INT8, tmp_path / INT8.name)
-    sweep = sweep_of(tmp_path, models=[PROGRAM.name, INT8.name], targets=["host", "android:S"], exclude=[])
-    costs = {each.job.id: each for each in sweep_cells.sweep_cost(sweep_cells.jobs(sweep), tmp_path).jobs}
-    works = [Work(job) for job in sweep_cells.jobs(sweep)]
-    noted = Noted()
-    shown = SweepProgress(noted, costs, alone=True)
-    assert shown.seconds_left(works) == 2 * (30 + 4 * 12)
-    for work in works:
-        if work.job.target != "host":
-            work.seconds_left = 5
-    assert shown.seconds_left(works) == 60
-    works[0].over = True
-    record = sweep_cells.SweepRecord(name="x", began="now", cells=sweep_cells.all_cells(sweep))
-    record = replace(record, cells=(replace(record.cells[0], state="failed"), *record.cells[1:]))
-    shown.show(record, works, [works[2].job])
-    assert noted.said == (1, 16, f"1 failed; host: {works[2].job.program.name}", 30)
-    shown.show(record, works, [], (2, 3))
-    assert noted.said == (2, 3, "1 failed", None)
-    for untold in (None, 0.0):  # before anything was timed
-        assert SweepProgress(noted, {}, alone=False).seconds_left([Work(works[0].job, untold)]) is None
-    assert [duration(s) for s in (9.6, 200, 7500, 360_000)] == ["10 s", "3 min 20 s", "2 h 5 min", "4 d 4 h"]
 
 
 def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
@@ -301,20 +259,19 @@ def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
     with open_sweep(out, sweep) as folder:
         with refused(InUseError, out), open_sweep(out, sweep):
             pass
-        folder.mark(first, "running")
-        folder.conclude(first, {cell.id: CellOutcome("done") for cell in first.cells})
-        folder.mark(second, "failed", "the phone is gone", "connect it")
-        folder.mark(first, "failed", "too late")
-        assert folder.record.counts() == {"done": 4, "failed": 2, "waiting": 6, "left out": 4}
-        assert sweep_cells.read_sweep_record(out) == folder.record and not folder.waiting(first)
+        folder.fail(first, "the phone is gone", "connect it")
+        folder.conclude(second)  # it has no run
+        assert folder.record.counts() == {"failed": 6, "waiting": 6, "left out": 4}
+        assert sweep_cells.read_sweep_record(out) == folder.record
+        assert {job.id for job in folder.waiting_jobs()}.isdisjoint({first.id, second.id})
     with refused(InputError, out, "6 of 16 cells", fix="--resume"):
         open_sweep(out, sweep).__enter__()
     with refused(InputError, "settings (runs)"):
         open_sweep(out, sweep_of(tmp_path, runs=3), resume=True).__enter__()
     with open_sweep(out, sweep_of(tmp_path, notes="later"), resume=True) as folder:
-        assert folder.record.counts() == {"done": 4, "waiting": 8, "left out": 4} and folder.waiting(second)
-        for job in (second, *sweep_cells.jobs(sweep)[2:]):
-            folder.mark(job, "failed", "no")
+        assert folder.record.counts() == {"waiting": 12, "left out": 4}, "what failed is tried again"
+        for job in folder.waiting_jobs():
+            folder.fail(job, "no")
         folder.end()
     with open_sweep(out, sweep) as folder:
         assert folder.moved is not None and sweep_cells.read_sweep_record(folder.moved).ended
@@ -341,23 +298,6 @@ def test_a_sweep_that_could_not_write_its_settings_continues(tmp_path, monkeypat
         assert (folder.path / "sweep.json").is_file()
 
 
-def test_a_sweep_that_was_moved_with_its_models_goes_on(tmp_path: Path) -> None:
-    home, away = tmp_path / "home", tmp_path / "away"
-    home.mkdir()
-    (home / "net.py").write_text("")
-    of_one = {"models": ["net.py:make"], "exclude": [{"model": "net.py:make", "threads": 1}]}
-    with open_sweep(home / "out", sweep_of(home, **of_one)):
-        pass
-    shutil.copytree(home, away)
-    with refused(InputError, "settings (models, exclude)"):  # it is another file
-        open_sweep(away / "out", sweep_of(away, **of_one), resume=True).__enter__()
-    shutil.rmtree(home)
-    with open_sweep(away / "out", sweep_of(away, **of_one), resume=True) as folder:
-        assert folder.moved is None
-    with refused(InputError, "settings (threads)"):
-        open_sweep(away / "out", sweep_of(away, **of_one, threads=[1, 2, 3]), resume=True).__enter__()
-
-
 def test_what_comes_next_is_what_would_be_taken(tmp_path: Path, sme2prof: Sme2prof) -> None:
     sweep = sweep_of(tmp_path)
     words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
@@ -367,21 +307,6 @@ def test_what_comes_next_is_what_would_be_taken(tmp_path: Path, sme2prof: Sme2pr
     assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'} --resume")
     gone = sme2prof("sweep", tmp_path / "none.json")
     assert "config new --sweep" in gone.stderr
-
-
-def test_a_sweep_that_cannot_begin_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody answers at its scheduler: the one before stays where it is."""
-    pytest.importorskip("distributed")
-    monkeypatch.setattr("model_profiling.sweep.cluster._CONNECT_S", 0.5)
-    sweep, out = sweep_of(tmp_path), tmp_path / "out"
-    with open_sweep(out, sweep) as folder:
-        for job in sweep_cells.jobs(sweep):
-            folder.mark(job, "failed", "no")
-        folder.end()
-    before = (out / sweep_cells.CELLS).read_bytes()
-    with refused(SetupError, "127.0.0.1:1"):
-        run_sweep(sweep, SweepOptions(out, parse_scheduler("127.0.0.1:1", None)))
-    assert (out / sweep_cells.CELLS).read_bytes() == before and len(list(tmp_path.glob("out*"))) == 1
 
 
 def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> None:
@@ -406,8 +331,7 @@ def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> No
         (("--resume", "--restart"), ("--resume", "--restart")),
         (("--resume", "--force"), ("--resume", "--restart")),
         (("--store", "x", "--no-store"), ("--store", "--no-store")),
-        (("--tls-ca", "x"), ("TLS", "three")),
-        (("--scheduler", "nowhere"), ("nowhere", "scheduler")),
+        (("--scheduler", "nowhere:x", "--no-store"), ("nowhere:x", "scheduler")),
     ],
 )
 def test_options_that_contradict_each_other(tmp_path, sme2prof, words, said):

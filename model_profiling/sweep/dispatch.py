@@ -1,0 +1,319 @@
+"""Runs a sweep: each export and each job is one Dask task; its files are unpacked into the sweep's folder.
+
+Dask decides which worker does what and when, tries again, and outlives lost workers. A job's run comes home
+whole, so a killed sweep loses only what was being measured.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import queue
+import secrets
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_profiling.config.reading import checked_config
+from model_profiling.config.sweep import SweepConfig, machine_of
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError, SetupError, refused_by_system
+from model_profiling.core.formatting import listing
+from model_profiling.core.hints import needed
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.run.manifest import read_manifest
+from model_profiling.store.run_rows import Labels
+from model_profiling.store.store import Store
+from model_profiling.sweep import worker
+from model_profiling.sweep.cells import Job, Program, program_path
+from model_profiling.sweep.folder import WORK, SweepFolder, open_sweep
+from model_profiling.targets.machine_lock import holders, working_beside
+from model_profiling.workflow.measure import RunOptions, run_config
+
+_CONNECT_S = 20
+_LOOK_S = 0.5
+"""How often to look whether the scheduler is there, and to show progress."""
+_RETRIES = 1
+"""How many times Dask repeats a task after an error that may pass, such as a phone that was away."""
+_MOST_LOST = 3
+"""How many times a job is sent again because the worker that held its program was lost."""
+_RESUME = "continue the sweep with --resume"
+_REASONS = {
+    "KilledWorker": "every worker that tried it ended in the middle",
+    "NoValidWorkerError": "no worker offers its device any more",
+}
+
+
+class SchedulerLost(SetupError):
+    """The scheduler is gone, and with it every task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """Where to write, which scheduler's workers to use (None: this machine's own), and what to do with an
+    earlier sweep."""
+
+    outdir: Path
+    scheduler: str | None = None
+    resume: bool = False
+    force: bool = False
+    store: Store | None = None
+    """Each run is added to it as soon as it is there."""
+
+
+def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepFolder:
+    """Measure every cell of `sweep` into `options.outdir`. Each ends done, or failed with a reason. Only
+    problems of the whole sweep are errors: no scheduler, a folder in use."""
+    worker.quieten()
+    with contextlib.ExitStack() as ends:
+        # First, so that an earlier sweep is moved aside only by one that can begin.
+        client = ends.enter_context(_connected(options.scheduler)) if options.scheduler else None
+        folder = ends.enter_context(
+            open_sweep(options.outdir, sweep, resume=options.resume, force=options.force)
+        )
+        dispatch = _Dispatch(folder, client, options, progress or Silent())
+        for job in folder.waiting_jobs():
+            if folder.is_measured(job):
+                dispatch.publish(job)
+        if jobs := folder.waiting_jobs():
+            dispatch.client = client or ends.enter_context(_local_cluster(folder, jobs))
+            dispatch.run(jobs)
+        folder.end()
+        return folder
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    try:
+        client = needed("distributed", worker.EXTRA).Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as problem:
+        raise SetupError(
+            f"no scheduler answers at {address}",
+            "start it (dask scheduler), or correct the address or Dask's TLS settings",
+        ) from problem
+    with client:
+        yield client
+
+
+@contextlib.contextmanager
+def _local_cluster(folder: SweepFolder, jobs: Sequence[Job]) -> Iterator[Any]:
+    """Start a scheduler in this process, and a worker process for each device, and for exports if needed."""
+    distributed = needed("distributed", worker.EXTRA)
+    here = (None, worker.machine_name())
+    names = dict.fromkeys(job.target for job in jobs if machine_of(job.target) in here)
+    if not all(program_path(job.program, folder.artifacts).is_file() for job in jobs):
+        names[worker.EXPORTS] = None
+    work = folder.path / WORK
+    workers = {
+        name: {"cls": distributed.Nanny, "options": worker.nanny_options(name, {name: 1.0}, work)}
+        for name in names
+    }
+    address = {"host": worker.LOOPBACK, "port": 0, **worker.NO_PAGE}
+    scheduler = {"cls": distributed.Scheduler, "options": address}
+    try:
+        cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
+    except (OSError, RuntimeError) as problem:
+        raise SetupError(f"a worker process did not start ({problem})", _RESUME) from problem
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def offered_by_workers(dask_scheduler: Any = None) -> list[str]:
+    """Called by Dask in the scheduler: the resources of all workers, once for each that has it."""
+    return [name for state in dask_scheduler.workers.values() for name in state.resources]
+
+
+def _resource_of(task: Job | Program) -> str:
+    return task.target if isinstance(task, Job) else worker.EXPORTS
+
+
+@dataclass(slots=True)
+class _Dispatch:
+    folder: SweepFolder
+    client: Any
+    options: SweepOptions
+    progress: Progress
+    offered: Counter[str] = field(default_factory=Counter)
+    """How many workers have each resource."""
+    left: dict[Program, list[Job]] = field(default_factory=dict)
+    """The jobs of each program that have not ended."""
+    waiting: dict[str, deque[Job | Program]] = field(default_factory=dict)
+    """By the resource they take, exports and jobs whose program is there."""
+    running: dict[Any, Job | Program] = field(default_factory=dict)
+    """By the future of Dask. No more than workers can do at once: Dask blames a worker's death on all that it
+    was given."""
+    sent: dict[Program, Any] = field(default_factory=dict)
+    """Programs in the memory of workers, as futures of Dask."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """By job, how often its program was lost."""
+    ended: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        self._look_at_workers()
+        if self.offered["host"] > 1 and any(job.target == "host" for job in jobs):
+            machines = listing(sorted(name for name in self.offered if machine_of(name)))
+            raise InputError(f'several machines offer "host": {machines}', "write one of them in the sweep")
+        for job in jobs:
+            if self.offered[job.target]:
+                self.left.setdefault(job.program, []).append(job)
+            else:
+                self.folder.fail(job, f"no worker offers {job.target}", self._how_to_offer(job.target))
+        # Those that are exported here come last: workers export the others meanwhile.
+        for program in sorted(self.left, key=lambda program: program.is_own):
+            self._begin(program)
+        while self.running or any(self.waiting.values()):
+            self._submit_waiting()
+            self._show()
+            try:
+                self._take(self.ended.get(timeout=_LOOK_S))
+            except queue.Empty:
+                self._look_at_workers()
+
+    def _look_at_workers(self) -> None:
+        self._check_scheduler()
+        self.offered = Counter(self.client.run_on_scheduler(offered_by_workers))
+
+    def _begin(self, program: Program) -> None:
+        """Use a program that is there, or export it: on a worker, or here if it reads the user's files."""
+        if program_path(program, self.folder.artifacts).is_file():
+            self._let_measure(program)
+        elif self.options.scheduler is None or (self.offered[worker.EXPORTS] and not program.is_own):
+            self.waiting.setdefault(worker.EXPORTS, deque()).append(program)
+            self._submit_waiting()
+        else:
+            self.progress.stage(f"exporting {program.name}")
+            with self._failures_of(program):
+                exported = worker.export_to(self.folder.path / WORK, program)
+                self._keep_program(program, worker.pack_program(exported))
+
+    def _let_measure(self, program: Program) -> None:
+        for job in self.left[program]:
+            self.waiting.setdefault(job.target, deque()).append(job)
+
+    def _submit_waiting(self) -> None:
+        running = Counter(_resource_of(task) for task in self.running.values())
+        for resource, tasks in self.waiting.items():
+            free = max(1, self.offered[resource]) - running[resource]
+            for task in [tasks.popleft() for _ in range(min(free, len(tasks)))]:
+                with self._failures_of(task):
+                    self._submit(task)
+
+    def _submit(self, task: Job | Program) -> None:
+        call: tuple[Any, ...] = (worker.export_program, task)
+        if isinstance(task, Job):
+            path = program_path(task.program, self.folder.artifacts)
+            if task.program not in self.sent:
+                self.sent[task.program] = self.client.scatter(worker.pack_program(path), hash=False)
+            home = worker.Home(path.resolve(), self.folder.run_dir(task).resolve())
+            call = (worker.measure_job, task, self.sent[task.program], home)
+        future = self.client.submit(
+            *call,
+            worker.own_versions(),
+            key=f"{task.id}-{secrets.token_hex(4)}",
+            resources={_resource_of(task): 1},
+            retries=_RETRIES,
+            pure=False,
+        )
+        self.running[future] = task
+        future.add_done_callback(self.ended.put)
+
+    def _take(self, future: Any) -> None:
+        task = self.running.pop(future)
+        try:
+            with self._failures_of(task):
+                if isinstance(task, Program):
+                    self._keep_program(task, self._archive_of(future))
+                else:
+                    worker.unpack(self._archive_of(future), self.folder.run_dir(task))
+                    self.publish(task)
+                    self._end(task)
+        except concurrent.futures.CancelledError:
+            self._send_again(task)
+
+    def _archive_of(self, future: Any) -> bytes:
+        self._check_scheduler()
+        try:
+            result: worker.TaskResult = future.result()
+        except (ProfilingError, concurrent.futures.CancelledError):
+            raise
+        except Exception as problem:
+            reason = _REASONS.get(type(problem).__name__) or f"unexpected {type(problem).__name__}: {problem}"
+            raise SetupError(reason, f"look at its worker; {_RESUME}") from problem
+        if result.problem:
+            raise InputError(result.problem, result.fix)
+        return result.archive
+
+    def _check_scheduler(self) -> None:
+        if self.client.status != "running":
+            raise SchedulerLost("the scheduler went away", f"start it again, then {_RESUME}")
+
+    @contextlib.contextmanager
+    def _failures_of(self, task: Job | Program) -> Iterator[None]:
+        """Record in the cells of a task why it failed; the other cells go on."""
+        try:
+            yield
+        except SchedulerLost:
+            raise
+        except ProfilingError as problem:
+            self._fail(task, problem.problem, problem.fix)
+        except OSError as problem:
+            self._fail(task, refused_by_system(problem))
+
+    def _fail(self, task: Job | Program, reason: str, fix: str = "") -> None:
+        for job in [task] if isinstance(task, Job) else self.left.pop(task):
+            self.folder.fail(job, reason, fix)
+        if isinstance(task, Job):
+            self._end(task)
+
+    def _send_again(self, task: Job | Program) -> None:
+        """Dask cancelled it: the worker that held its program is gone."""
+        assert isinstance(task, Job)
+        self.sent.pop(task.program, None)
+        self.lost[task.id] += 1
+        if self.lost[task.id] > _MOST_LOST:
+            self._fail(task, "workers were lost again and again", f"look at their machines; {_RESUME}")
+        else:
+            self.waiting[task.target].appendleft(task)
+
+    def _end(self, job: Job) -> None:
+        self.left[job.program].remove(job)
+        if not self.left[job.program]:
+            self.sent.pop(job.program, None)
+
+    def _keep_program(self, program: Program, archive: bytes) -> None:
+        """Put the files of an export into the sweep's folder, the program last: if it is there, all are."""
+        made, wanted = worker.unpack(archive, self.folder.path / WORK / "exported"), f"{program.name}.pte"
+        for path in sorted(made.iterdir(), key=lambda path: path.name == wanted):
+            files.move(path, self.folder.artifacts / path.name)
+        self._let_measure(program)
+
+    def publish(self, job: Job) -> None:
+        """Analyse and report a run that came home, record its cells, and add it to the store."""
+        run_dir = self.folder.run_dir(job)
+        manifest = read_manifest(run_dir)
+        if manifest is None:
+            raise InputError(f"{run_dir} holds no run", _RESUME)
+        with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage, needed=False):
+            run_config(checked_config(manifest.settings, folder=run_dir), RunOptions(analysis_only=True))
+        self.folder.conclude(job)
+        if self.options.store is not None:
+            with contextlib.suppress(ProfilingError):  # it is tried again when the sweep ends
+                self.options.store.add([run_dir], labels=Labels(sweep=self.folder.sweep.name))
+
+    def _show(self) -> None:
+        exporting = any(isinstance(task, Program) for task in self.running.values())
+        self.progress.stage("exporting and measuring" if exporting else "measuring")
+        counts = self.folder.record.counts()
+        wanted = sum(counts.values()) - counts.get("left out", 0)
+        failed = [f"{counts['failed']} failed"] if counts.get("failed") else []
+        here = holders() if self.options.scheduler is None else ()
+        self.progress.advance(wanted - counts.get("waiting", 0), wanted, "; ".join((*failed, *here)))
+
+    def _how_to_offer(self, target: str) -> str:
+        if self.options.scheduler is None:
+            return "this machine does not have it: choose one that it has, or give --scheduler"
+        kind = target.partition("@")[0]
+        option = f"--{kind}" if kind in ("host", "emulated") else f"--target {target}"
+        return f"start it there: sme2prof worker --scheduler {self.options.scheduler} {option}; {_RESUME}"

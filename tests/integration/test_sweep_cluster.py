@@ -1,0 +1,163 @@
+"""A sweep on the Dask cluster that it starts itself: what breaks costs its own cells, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from recorded_runs import INT8
+from said import refused
+
+from model_profiling.config.sweep import SweepConfig, load_sweep
+from model_profiling.core.errors import InputError, SetupError
+from model_profiling.run import Run
+from model_profiling.store.run_rows import Labels
+from model_profiling.store.store import Store
+from model_profiling.sweep import worker
+from model_profiling.sweep.dispatch import SweepOptions, run_sweep
+from model_profiling.sweep.folder import WORK
+from model_profiling.validation.validate import validate
+
+dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+pytestmark = [pytest.mark.usefixtures("own_state")]
+
+
+def written(folder: Path, *models: str, **changed: object) -> SweepConfig:
+    """As short as can be: one experiment of one inference."""
+    short = {"rungs": ["on"], "runs": 1, "warmup": 0, "schedule": {"mode": "rounds", "rounds": 2}}
+    (folder / "s.json").write_text(json.dumps({"name": "s", "models": models, **short, **changed}))
+    return load_sweep(folder / "s.json")
+
+
+def copies(folder: Path, *names: str) -> list[str]:
+    return [str(shutil.copyfile(INT8, folder / f"{name}.pte")) for name in names]
+
+
+@dataclass
+class Watching:
+    """Does `harm` once, when it is due."""
+
+    due: Callable[[], object]
+    harm: Callable[[], object]
+    stages: list[str] = field(default_factory=list)
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        del done, total, text, left_s
+        if self.due():
+            self.due = lambda: False
+            self.harm()
+
+
+@pytest.mark.quick
+def test_a_worker_that_dies_is_replaced_and_its_job_done_again(tmp_path: Path) -> None:
+    """The worker also held the programs of the jobs that waited: they are sent again. Runs are in the store
+    under the sweep's name, their files name their place at home, and nothing else is left."""
+    outdir, store = tmp_path / "out", Store.open(str(tmp_path / "store"), make=True)
+
+    def workers() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+
+    watching = Watching(
+        lambda: list(outdir.glob(f"{WORK}/**/run/journal.jsonl")),
+        lambda: [child.kill() for child in workers()],
+    )
+    sweep = written(tmp_path, *copies(tmp_path, "one", "two"))
+    folder = run_sweep(sweep, SweepOptions(outdir, store=store), watching)
+    assert not watching.due(), "nothing was killed"
+    assert folder.record.counts() == {"done": 2}, folder.record.cells
+    for name in ("one", "two"):
+        run_dir = outdir / "runs" / name / "host"
+        assert validate(run_dir).ok
+        manifest = Run.open(run_dir).manifest
+        assert manifest is not None and manifest.state == "finished" and len(manifest.sessions) == 1
+        assert Path(manifest.model) == tmp_path / f"{name}.pte"
+        assert manifest.settings["output_root"] == str(run_dir)
+        assert (run_dir / "report.html").is_file() and "task-" not in (run_dir / "report.md").read_text()
+    assert sorted(path.name for path in outdir.iterdir()) == ["cells.json", "runs", "sweep.json"]
+    assert not workers()
+    added = store.add([outdir / "runs"], labels=Labels(sweep="s"))
+    assert len(added.runs) == 2 and not added.new, "they are there already"
+
+
+def test_what_a_model_breaks_costs_its_own_cells(tmp_path: Path) -> None:
+    """One ends the process that exports it; a target is not there."""
+    (tmp_path / "own.py").write_text("import os\ndef ends(): os._exit(3)\n")
+    models = [*copies(tmp_path, "good"), f"{tmp_path}/own.py:ends"]
+    sweep = written(tmp_path, *models, targets=["host", "host@elsewhere"])
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        folder = run_sweep(sweep, SweepOptions(tmp_path / "out"))
+    assert folder.record.counts() == {"done": 1, "failed": 3}
+    reasons = {
+        (record.cell.program.name, record.cell.target): record.reason for record in folder.record.cells
+    }
+    assert reasons.pop(("good", "host")) == ""
+    assert "ended in the middle" in reasons["own_ends_xnnpack_fp32", "host"]
+    away = {reason for (_, target), reason in reasons.items() if target == "host@elsewhere"}
+    assert away == {"no worker offers host@elsewhere"}
+
+
+@pytest.mark.quick
+def test_a_worker_of_another_version_is_refused_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "own_versions", lambda: "sme2prof 0.1 with ExecuTorch 1.0")
+    folder = run_sweep(written(tmp_path, *copies(tmp_path, "one")), SweepOptions(tmp_path / "out"))
+    (record,) = folder.record.cells
+    assert record.state == "failed" and "but the sweep runs sme2prof 0.1" in record.reason
+    assert record.fix == "install the same versions on both"
+
+
+def test_host_is_the_only_machine_that_offers_itself(tmp_path: Path) -> None:
+    """And a sweep that cannot begin moves no earlier one aside."""
+    sweep, outdir = written(tmp_path, *copies(tmp_path, "one")), tmp_path / "out"
+    outdir.mkdir()
+    (outdir / "cells.json").write_text(
+        '{"schema_version": 1, "name": "s", "began": "2026-11-18T01:00:00+0000"}'
+    )
+    with refused(SetupError, "127.0.0.1:1"):
+        run_sweep(sweep, SweepOptions(outdir, "127.0.0.1:1"))
+    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+    offers = {name: {"host": 1, f"host@{name}": 1} for name in ("a", "b")}
+    workers = {
+        name: {"cls": distributed.Worker, "options": {"resources": offer, "host": "127.0.0.1"}}
+        for name, offer in offers.items()
+    }
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "port": 0, **worker.NO_PAGE}}
+    with (
+        distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
+        refused(InputError, "host@a and host@b"),
+    ):
+        run_sweep(sweep, SweepOptions(outdir, cluster.scheduler_address))
+
+
+def test_an_interrupt_ends_at_once_and_keeps_what_came_home(tmp_path: Path) -> None:
+    sweep, outdir = written(tmp_path, *copies(tmp_path, "one", "two", "three")), tmp_path / "out"
+    ended = outdir / "runs" / "one" / "host" / "report.html"
+    watching = Watching(ended.is_file, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(sweep, SweepOptions(outdir), watching)
+    before = (ended.parent / "journal.jsonl").read_bytes()
+    folder = run_sweep(sweep, SweepOptions(outdir, resume=True))
+    assert folder.record.counts() == {"done": 3}
+    assert (ended.parent / "journal.jsonl").read_bytes() == before
+
+
+def test_a_run_that_came_home_just_before_a_kill_is_not_measured_again(tmp_path: Path) -> None:
+    sweep, outdir = written(tmp_path, *copies(tmp_path, "one")), tmp_path / "out"
+    run_sweep(sweep, SweepOptions(outdir))
+    run_dir, cells = outdir / "runs" / "one" / "host", outdir / "cells.json"
+    before = (run_dir / "journal.jsonl").read_bytes()
+    cells.write_text(cells.read_text().replace('"done"', '"waiting"'))
+    (run_dir / "report.html").unlink()
+    assert run_sweep(sweep, SweepOptions(outdir, resume=True)).record.counts() == {"done": 1}
+    assert (run_dir / "journal.jsonl").read_bytes() == before and (run_dir / "report.html").is_file()

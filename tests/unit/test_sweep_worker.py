@@ -1,0 +1,98 @@
+"""What a worker offers, and the archives that travel between it and a sweep."""
+
+import io
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+from said import refused
+
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.sweep import worker
+from model_profiling.sweep.worker import offered_resources, pack, pack_program, unpack
+
+
+def test_a_worker_offers_one_of_each_device() -> None:
+    offered = offered_resources(
+        ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True, exports=True
+    )
+    named = ("host", f"host@{worker.machine_name()}", "emulated", "android:S1", "ssh:board", "export")
+    assert offered == dict.fromkeys(named, 1)
+    for device in ("host", "emulated", "android", "ssh:", "teapot"):
+        with pytest.raises(InputError):
+            offered_resources((device,))
+    with refused(InputError, "nothing to do"):
+        offered_resources()
+
+
+def test_a_worker_says_in_one_line_that_nobody_answers(sme2prof, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(worker, "_CONNECT_S", 1)
+    done = sme2prof("worker", "--scheduler", "127.0.0.1:1", "--host")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "cannot join 127.0.0.1:1" in done.stderr and "dask scheduler" in done.stderr
+
+
+def test_a_run_is_the_same_at_home_and_names_its_place_there(tmp_path: Path) -> None:
+    run, home = tmp_path / "task" / "run", tmp_path / "home" / "run"
+    (run / "on").mkdir(parents=True)
+    (run / "manifest.json").write_text(f'{{"output_root": "{run}"}}')
+    (run / "on" / "dump").write_bytes(bytes(range(256)))
+    archive = pack(run, [run / "manifest.json", run / "on" / "dump"], {run: home})
+    home.mkdir(parents=True)
+    (home / "left").write_text("of an earlier try")
+    assert unpack(archive, home) == home
+    assert (home / "manifest.json").read_text() == f'{{"output_root": "{home}"}}'
+    assert (home / "on" / "dump").read_bytes() == bytes(range(256))
+    assert {path.name for path in home.iterdir()} == {"manifest.json", "on"}
+    assert {path.name for path in home.parent.iterdir()} == {"run"}
+
+
+def test_a_program_takes_along_what_lies_beside_it(tmp_path: Path) -> None:
+    for name in ("a.pte", "a.pte.etrecord", "a.pte.json", "b.pte"):
+        (tmp_path / name).write_text(name)
+    made = unpack(pack_program(tmp_path / "a.pte"), tmp_path / "there")
+    assert {path.name for path in made.iterdir()} == {"a.pte", "a.pte.etrecord", "a.pte.json"}
+
+
+def packed(name: str, kind: int = stat.S_IFREG) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        member = zipfile.ZipInfo(name)
+        member.external_attr = (kind | 0o644) << 16
+        archive.writestr("good", "good")
+        archive.writestr(member, "/etc/passwd")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        packed("../out"),
+        packed("a/../../out"),
+        packed("/tmp/out"),
+        packed("folder/"),
+        packed("link", stat.S_IFLNK),
+        packed("pipe", stat.S_IFIFO),
+        packed("whole")[:-30],
+        packed("whole").replace(b"/etc", b"/usr"),
+        b"nothing",
+    ],
+)
+def test_nothing_of_an_archive_is_written_that_is_not_a_run(archive: bytes, tmp_path: Path) -> None:
+    home = tmp_path / "runs" / "one"
+    home.mkdir(parents=True)
+    (home / "journal.jsonl").write_text("measured before")
+    with refused(FormatError, "a worker sent"):
+        unpack(archive, home)
+    assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["measured before"]
+    assert not list(tmp_path.glob("**/.*"))
+
+
+def test_an_archive_that_would_fill_the_disk_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_MOST_BYTES", 10)
+    with refused(FormatError, "more than a run can hold"):
+        unpack(packed("large"), tmp_path / "run")
