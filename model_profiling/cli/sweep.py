@@ -161,7 +161,7 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
     """Write the page, add to the store what is not there yet, and print the outcome; the exit code is 2 if a
     cell failed, as for a run's experiments."""
     from model_profiling.report.text import render_terminal
-    from model_profiling.store.run_rows import Labels
+    from model_profiling.store.labels import Labels
     from model_profiling.sweep.report import failures, fastest_table, sweep_title, write_sweep_report
 
     record = folder.record
