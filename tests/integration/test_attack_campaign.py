@@ -46,7 +46,6 @@ def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None
 
 OWN = {
     *("cli/analyze.py", "core/files.py", "mcp_server/jobs.py", "report/charts/__init__.py"),
-    "store/confined.py",
 }
 """Modules that read only what the kit's own processes have just written."""
 
