@@ -211,7 +211,7 @@ def _shared(data: bytes, folder: Path) -> None:
 
 
 def _exports() -> list[bytes]:
-    close = Deviation(1e-7, 1e-7, 1.0, 1e-4, 2.0)
+    close = Deviation(1e-7, 1e-7, 1e-4, 2.0)
     whole = ExportResult(
         model="m", source="/m.py:m", dtype="fp32", backend="xnnpack", seed=0, pte=Path("m.pte"),
         etrecord=Path("m.pte.etrecord"), graph=None, summary=Path("m.pte.json"), sha256="0", size_bytes=1,

@@ -354,8 +354,8 @@ def test_answers_and_infinities_that_are_meant(tmp_path: Path) -> None:
 
 
 def test_records_of_earlier_kits_are_judged_by_their_figures() -> None:
-    assert Deviation(0.1, 0.02, 0.99, 0.03).ok and not Deviation(0.1, 0.04, 0.99, 0.03).ok
-    says(Deviation(0.1, 0.04, 0.99, 0.03).distance, "0.04 of", "0.03")
+    assert Deviation(0.1, 0.02, 0.03).ok and not Deviation(0.1, 0.04, 0.03).ok
+    says(Deviation(0.1, 0.04, 0.03).distance, "0.04 of", "0.03")
 
 
 def test_a_full_disk_is_said_and_nothing_half_written_stays(sme2prof: Run, tiny_disk: Path) -> None:
