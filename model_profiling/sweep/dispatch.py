@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import queue
 import secrets
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from model_profiling.workflow.measure import RunOptions, run_config
 _CONNECT_S = 20
 _LOOK_S = 0.5
 """How often to look whether the scheduler is there, and to show progress."""
+_NOTICE_S = 0.2
+"""How long Dask's client may take to notice that the scheduler is gone."""
 _RETRIES = 1
 """How many times Dask repeats a task after an error that may pass, such as a phone that was away."""
 _MOST_LOST = 3
@@ -256,10 +259,13 @@ class _Dispatch:
             yield
         except SchedulerLost:
             raise
-        except ProfilingError as problem:
-            self._fail(task, problem.problem, problem.fix)
-        except OSError as problem:
-            self._fail(task, refused_by_system(problem))
+        except (ProfilingError, OSError) as problem:
+            time.sleep(_NOTICE_S)
+            self._check_scheduler()  # where it died, that is the reason, and no cell's failure
+            if isinstance(problem, ProfilingError):
+                self._fail(task, problem.problem, problem.fix)
+            else:
+                self._fail(task, refused_by_system(problem))
 
     def _fail(self, task: Job | Program, reason: str, fix: str = "") -> None:
         for job in [task] if isinstance(task, Job) else self.left.pop(task):

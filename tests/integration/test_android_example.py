@@ -122,10 +122,7 @@ def test_the_example_gives_on_a_phone_what_it_gives_under_emulation(found: tuple
             ("_exec_ops_stats", ("name", "type", "delegate_backend", "count")),
             ("_exec_category_summary", ("category", "operators")),
             ("_exec_operator_details", DETAILS),
-            (
-                "_exec_all_runs_timeline",
-                ("name", "type", "delegate_backend", "node_id", "run_index", "block"),
-            ),
+            ("_exec_run0_timeline", ("name", "type", "delegate_backend", "node_id", "block")),
         ):
             assert phone.table(there, ending, *columns) == emulated.table(here, ending, *columns), ending
         mine, theirs = phone.dump(there), emulated.dump(here)
@@ -133,7 +130,7 @@ def test_the_example_gives_on_a_phone_what_it_gives_under_emulation(found: tuple
         traced = "traced" if there.endswith("_trace") else "hardware"
         assert mine["times"] == (traced if times == "hardware" else "emulated")
         assert _with_time(mine) == _with_time(theirs) >= {"Convolution", "GEMM"}
-        assert (mine["runs"], mine["rows"]) == (theirs["runs"], theirs["rows"])
+        assert mine["rows"] / mine["runs"] == theirs["rows"] / theirs["runs"], "of one run"
         assert bool(phone.sme2_calls(there)) is (there in ON), "executed SME2 kernels on, and none off"
         if times == "emulated":
             kernels = ("_kernels", "kernel_name", "count", "has_sme2", "evidence")
