@@ -131,10 +131,10 @@ class Live:
     def files(self) -> dict[str, int]:
         """Kinds of files, and how many of each: names of launches are drawn anew each time. Not what a
         process that was killed had said, a run kept under its date, what a worker has, notes of working
-        compilers (another is tried if one is killed), nor files of a store that it removes a day later."""
+        compilers (another is tried if one is killed)."""
         paths = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*"))
         ends = ("_failed.log", "failed_launch.log", ".pyc", "__pycache__")
-        others = re.compile(r"^lab\b|^cache/probes/|-\d{8}-\d{6}(/|$)|\.parquet\.\w+\.part$")
+        others = re.compile(r"^lab\b|^cache/probes/|-\d{8}-\d{6}(/|$)")
         kept = (path for path in paths if not path.endswith(ends) and not others.search(path))
         return dict(Counter(re.sub("[0-9a-f]{16,}", "*", path) for path in kept))
 
@@ -171,8 +171,6 @@ class Live:
                     except BlockingIOError:
                         yield f"{path.name} is still held"
             elif path.name == ".work" or path.name.endswith((".tmp", ".part", "~")):
-                if "month=" in path.parent.name and ".parquet." in path.name:
-                    continue  # a store removes it a day later, because somebody may still write it
                 yield f"{path.name} is left over"
 
 
