@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -218,13 +219,12 @@ def test_what_is_wrong_is_told_in_one_line(store: Store) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_store_in_a_folder_that_cannot_be_written(in_file: Store, tmp_path: Path) -> None:
-    """Whoever may only read a store can ask it; root may write everywhere, so another user asks."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
+def test_a_store_in_a_folder_that_cannot_be_written(in_file: Store, request: pytest.FixtureRequest) -> None:
+    """Whoever may only read a store can ask it; root may write everywhere, so another user asks. They may not
+    enter the folders of tests."""
+    folder = Path(tempfile.mkdtemp())
+    request.addfinalizer(lambda: shutil.rmtree(folder))
     shared = Store.open(shutil.copy(in_file.address, folder / "store.db"))
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
     for path in folder.iterdir():  # what SQLite made beside it just now
         path.unlink() if path.name != "store.db" else path.chmod(0o444)
     folder.chmod(0o555)
