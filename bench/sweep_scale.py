@@ -58,7 +58,8 @@ def kill_workers(count: int, stop: threading.Event, came_home: Counter[Path], ki
     """At random moments, once the first run has come home."""
     chance = random.Random(1)
     while len(killed) < count and not stop.wait(chance.uniform(0.2, 1.0)):
-        workers = [each for each in psutil.Process().children() if "spawn_main" in " ".join(each.cmdline())]
+        alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        workers = [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
         if workers and came_home:
             victim = chance.choice(workers)
             victim.kill()

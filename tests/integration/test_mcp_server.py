@@ -344,7 +344,8 @@ def test_jobs_end_with_the_client_and_with_the_server(root: Path, exported, kill
         leaving.ask("profile", **asked)
         _until(lambda: bool(_running(own.name)))
         if kill:
-            servers = [child for child in psutil.Process().children() if "mcp" in child.cmdline()]
+            alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+            servers = [child for child in alive if "mcp" in child.cmdline()]
             max(servers, key=psutil.Process.create_time).kill()  # the other is that of the other tests
             _until(lambda: not _running(own.name), 30)
     _until(lambda: not _running(own.name), 30)

@@ -65,7 +65,8 @@ def test_a_worker_that_dies_is_replaced_and_its_job_done_again(tmp_path: Path) -
     outdir, store = tmp_path / "out", Store.open(str(tmp_path / "store"), make=True)
 
     def workers() -> list[psutil.Process]:
-        return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+        alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
 
     watching = Watching(
         lambda: list(outdir.glob(f"{WORK}/**/run/journal.jsonl")),

@@ -3,6 +3,7 @@
 import io
 import stat
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def test_a_worker_offers_one_of_each_device() -> None:
 def test_a_worker_says_in_one_line_that_nobody_answers(sme2prof, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(worker, "_CONNECT_S", 1)
-    done = sme2prof("worker", "--scheduler", "127.0.0.1:1", "--host")
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may keep a loop running in this thread
+        done = pool.submit(sme2prof, "worker", "--scheduler", "127.0.0.1:1", "--host").result()
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "cannot join 127.0.0.1:1" in done.stderr and "dask scheduler" in done.stderr
 
