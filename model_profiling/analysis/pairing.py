@@ -95,12 +95,13 @@ class SideBySide:
             count = min(len(self.baseline.rounds), len(self.candidate.rounds))
         if count < 2:
             return {}
-        measured = {
-            name: self._turns(pair)
-            if self.measured == "lockstep"
-            else (as_launches(self.baseline.by_round(pair[0])), as_launches(self.candidate.by_round(pair[1])))
-            for name, pair in pairs.items()
-        }
+        measured: dict[str, tuple[Launches, Launches]] = {}
+        for name, pair in pairs.items():
+            if self.measured == "lockstep":
+                measured[name] = self._turns(pair)
+            else:
+                ours, theirs = self._rounds(pair)
+                measured[name] = as_launches(ours), as_launches(theirs)
         timed = {name: sides for name, sides in measured.items() if all(map(_took_time, sides))}
         return compare_many(timed, self.measured, resolution=CLOCK_STEP_MS)
 
