@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from recorded_runs import ROUNDS, SME2, pair, replay
 from strategies import Block, Dump, ProfileEvent
 
+from model_profiling.config import names
 from model_profiling.etdump import read_etdump
-from model_profiling.run import names
 
 BASE_SERIES = 10
 _EXPERIMENT = re.compile(r"(\d{4})(_sme2_(?:on|off))")

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from grown_runs import base_run, with_dumps, with_events, with_runs, with_series
 
+from model_profiling.config import names
 from model_profiling.core import files, process
-from model_profiling.run import names
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMES_MORE = 10

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
-from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
+from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from model_profiling.config.reading import parse_config
 from model_profiling.core import files, process
-from model_profiling.run import Run
+from model_profiling.runs import Run
 from model_profiling.workflow.measure import run_config
 
 ROOT = Path(__file__).resolve().parents[1]

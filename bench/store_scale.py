@@ -34,7 +34,7 @@ from made_runs import BEGINNING, MadeRun, make_run, recorded
 from recorded_runs import SME2
 
 from model_profiling import Labels, Limits, Store
-from model_profiling.run import Run
+from model_profiling.runs import Run
 from model_profiling.store.run_rows import identity_of, rows_of_run
 from model_profiling.store.tables import IN_DATABASE, TABLES, VIEWS
 from model_profiling.workflow.history import HistoryQuestion, load_history

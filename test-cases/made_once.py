@@ -22,7 +22,7 @@ try:
     from model_profiling.export import export_model
     from model_profiling.export.records import ExportResult, read_export
     from model_profiling.models.catalog import load_model
-    from model_profiling.run import Run
+    from model_profiling.runs import Run
     from model_profiling.workflow.measure import RunOptions, run_file
     from model_profiling.workflow.profile import find_or_export
 except ModuleNotFoundError as missing:

@@ -13,7 +13,7 @@ import sys
 
 from made_once import finished_run, main, table
 
-from model_profiling.run.manifest import Result
+from model_profiling.runs.manifest import Result
 
 _COLUMNS = {"kernel_name", "category", "count", "has_sme", "has_sme2", "evidence"}
 

@@ -10,6 +10,7 @@ from strategies import Block, Dump, ProfileEvent
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
+from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import (
     INSERTED_HANDLE,
@@ -25,7 +26,7 @@ from model_profiling.program import (
 )
 from model_profiling.program.graph_file import ProgramGraph, Undelegated
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.run import Run, Series, Times, run
+from model_profiling.runs import Run, Times, run
 
 Shape = tuple[int, ...]
 

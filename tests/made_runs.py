@@ -13,7 +13,7 @@ from typing import Any
 
 from recorded_runs import X86_64
 
-from model_profiling.run import names
+from model_profiling.config import names
 
 Json = dict[str, Any]
 BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)

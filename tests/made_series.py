@@ -13,12 +13,13 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.config.series import Pair, Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import SourceRef
 from model_profiling.report.data import PairReport, ReportData, report_data
-from model_profiling.run import Pair, Run, Series, Times
-from model_profiling.run import run as opened
-from model_profiling.run.metrics import PairSpeedup
+from model_profiling.runs import Run, Times
+from model_profiling.runs import run as opened
+from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 
 MADE = Series("made", 1)

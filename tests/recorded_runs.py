@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from replay import ReplayTarget
 
+from model_profiling.config import names
 from model_profiling.config.reading import ProfileConfig, parse_config
-from model_profiling.run import names
-from model_profiling.run.journal import Journal
+from model_profiling.runs.journal import Journal
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
 
 Json = dict[str, Any]

@@ -16,11 +16,8 @@ from pathlib import Path
 
 from turn_order import shuffles
 
+from model_profiling.config.series import Series
 from model_profiling.core.records import record_json
-from model_profiling.pipeline.schedule import TRIAL
-from model_profiling.run import Manifest, Result, Series, Times
-from model_profiling.run.journal import Entry, Journal, Kind
-from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import FEATURES, cpuinfo_flags
 from model_profiling.runner.machine import PlatformName
@@ -33,6 +30,10 @@ from model_profiling.runner.result import (
     RunnerResult,
     Turns,
 )
+from model_profiling.runs import Manifest, Result, Times
+from model_profiling.runs.journal import Entry, Journal, Kind
+from model_profiling.runs.manifest import read_manifest
+from model_profiling.runs.schedule import TRIAL
 from model_profiling.targets import (
     Job,
     LockstepJob,

@@ -15,7 +15,7 @@ from pathlib import Path
 from attack.finds import Find, PartResult
 from attack.live_run import LIMIT_S, LiveRun, Mode, Whole, undisturbed
 from model_profiling.core import process
-from model_profiling.run.journal import Journal
+from model_profiling.runs.journal import Journal
 
 SOURCE = Path(__file__).with_name("clock_steps.c")
 PERIODS_MS = (3, 20, 150, 1000)

@@ -14,9 +14,9 @@ from unittest.mock import patch
 from urllib.parse import quote
 
 from attack.reader import RUN, Reader
+from model_profiling.config import names
 from model_profiling.config.reading import check_config
 from model_profiling.core.errors import InputError
-from model_profiling.run import names
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.clean import Limits, trim_runs

@@ -20,7 +20,7 @@ from typing import Literal
 
 from attack.reader import DATA, ROOT
 from model_profiling.core.errors import ProfilingError
-from model_profiling.run.journal import Journal
+from model_profiling.runs.journal import Journal
 from model_profiling.validation.validate import validate
 
 MARK = "SME2PROF_ATTACK"

@@ -18,6 +18,7 @@ from attack.verb_readers import OF_VERBS
 from model_profiling.analysis.input_files import analyse_timeline, read_latencies
 from model_profiling.analysis.kernels import read_kernels_csv
 from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
+from model_profiling.config import names
 from model_profiling.config.reading import check_config
 from model_profiling.core.records import read_record
 from model_profiling.etdump import read_boundaries, read_etdump
@@ -29,14 +30,14 @@ from model_profiling.report.data import report_data
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
-from model_profiling.run import Run, names
-from model_profiling.run.evidence import read_evidence, read_factors
-from model_profiling.run.folders import runs_in
-from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import read_manifest, read_summary_0
-from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.runner.result import read_lockstep_result, read_report, read_result
 from model_profiling.runner.samples import Samples, read_samples
+from model_profiling.runs import Run
+from model_profiling.runs.evidence import read_evidence, read_factors
+from model_profiling.runs.folders import runs_in
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import read_manifest, read_summary_0
+from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.protocol import Job
 from model_profiling.targets.state import energy_of, read_metered, readings_csv

@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
+from model_profiling.config import names
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.records import read_record, record_json
 from model_profiling.doctor.checks import phone_settings
@@ -30,11 +31,11 @@ from model_profiling.report.dtypes import read_on_sme2
 from model_profiling.report.language import Language, LanguageCase, LayerTime, PhaseLatency, ReadPerToken
 from model_profiling.report.language_document import language_document
 from model_profiling.report.text import render_markdown
-from model_profiling.run import Run, names
 from model_profiling.runner import apt, cache, features
 from model_profiling.runner.source_build import build, presets
 from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
 from model_profiling.runner.source_build.stand_ins import build_record
+from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS
 from model_profiling.sweep.cells import (

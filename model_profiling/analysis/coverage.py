@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple
 from model_profiling.analysis import matching
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config.series import Series
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
-from model_profiling.run import Run, Series, Times
-from model_profiling.run.evidence import MatrixOperator, OperatorProof
+from model_profiling.runs import Run, Times
+from model_profiling.runs.evidence import MatrixOperator, OperatorProof
 from model_profiling.statistics.speedup import Verdict
 
 # Open questions about SME2, with reasons and the commands that would answer them.

@@ -15,7 +15,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump.table import Column, Int32
-from model_profiling.run.run import Dump, Run
+from model_profiling.runs.run import Dump, Run
 
 # All events of a run as columns, one dump at a time to save memory.
 

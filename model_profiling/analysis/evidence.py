@@ -23,13 +23,15 @@ from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
-from model_profiling.run import Evidence, Run, Series, Times, names
-from model_profiling.run.evidence import KernelCall, KernelList, OperatorProof, proving_run, read_samples
-from model_profiling.run.journal import Entry
-from model_profiling.run.metrics import PairParity
+from model_profiling.runs import Evidence, Run, Times
+from model_profiling.runs.evidence import KernelCall, KernelList, OperatorProof, proving_run, read_samples
+from model_profiling.runs.journal import Entry
+from model_profiling.runs.metrics import PairParity
 
 
 @dataclass(frozen=True, slots=True)

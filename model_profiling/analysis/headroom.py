@@ -14,8 +14,9 @@ from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.matching import Match, match_proven
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.run import Run, Series, Times
-from model_profiling.run.evidence import ONE_ROW, Factors, MatrixOperator, Range, read_factors
+from model_profiling.config.series import Series
+from model_profiling.runs import Run, Times
+from model_profiling.runs.evidence import ONE_ROW, Factors, MatrixOperator, Range, read_factors
 
 MEASURED_INSTEAD = "this CPU has SME2, so its effect is measured instead"
 

@@ -15,17 +15,17 @@ from model_profiling.analysis.attribution import EXECUTE, RunGroup, counted_runs
 from model_profiling.analysis.operators import EXACT, EXACT_CALL, TimedDump, clock_of
 from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.config import names
+from model_profiling.config.series import Series, switch_in_label
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import listing
 from model_profiling.core.records import read_table
 from model_profiling.core.safe_read import open_regular, parse_json, read_text
 from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable, read_etdump
 from model_profiling.program.category import Category
-from model_profiling.run import names
-from model_profiling.run.comparability import why_not_comparable
-from model_profiling.run.run import Dump, origin_of_file, switch_of_file, times_of_file
-from model_profiling.run.series import Series, switch_in_label
-from model_profiling.run.times import Times
+from model_profiling.runs.comparability import why_not_comparable
+from model_profiling.runs.run import Dump, origin_of_file, switch_of_file, times_of_file
+from model_profiling.runs.times import Times
 
 
 @dataclass(frozen=True, slots=True)

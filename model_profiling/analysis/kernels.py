@@ -28,7 +28,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.records import csv_text, read_table
 from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
-from model_profiling.run.evidence import KernelWork
+from model_profiling.runs.evidence import KernelWork
 
 _SHOWN = 3
 Sizes = tuple[int | None, int | None, int | None]

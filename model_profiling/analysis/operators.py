@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import DELEGATE_CALL, Attribution, Bools, Node
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
+from model_profiling.config.remarks import Diagnostic
 from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
@@ -19,7 +20,6 @@ from model_profiling.etdump import Boundaries, EventTable, boundaries_beside, re
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import OperatorKey, dtype_in_words
-from model_profiling.run.remarks import Diagnostic
 
 LOWERING, THE_MODEL = "inserted by lowering", "the model itself"
 """Places of operators that no module of the model made."""

@@ -15,11 +15,11 @@ from typing import Literal
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import Measured, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config.series import default_label
 from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
-from model_profiling.run.metrics import PairSpeedup
-from model_profiling.run.series import default_label
+from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import (
     Launches,
     Rounds,

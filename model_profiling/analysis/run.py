@@ -22,18 +22,18 @@ from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.config import names
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.run import names
-from model_profiling.run.journal import Entry
-from model_profiling.run.manifest import read_manifest
-from model_profiling.run.metrics import PairSpeedup, read_metrics
-from model_profiling.run.programs import Programs
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.run import Run
-from model_profiling.run.series import Pair, Series, first_of_each
+from model_profiling.runs.journal import Entry
+from model_profiling.runs.manifest import read_manifest
+from model_profiling.runs.metrics import PairSpeedup, read_metrics
+from model_profiling.runs.programs import Programs
+from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Speedup, no_answer
 
 _UNUSUAL = 0.2

@@ -14,13 +14,13 @@ from model_profiling.analysis.kernel_names import classify
 from model_profiling.analysis.kernels import KernelUse, multiply_adds
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import percent, plural
 from model_profiling.program.category import MATRIX
-from model_profiling.run.evidence import read_samples
-from model_profiling.run.run import Run
-from model_profiling.run.series import Series
 from model_profiling.runner.samples import SampledFunction, Samples
+from model_profiling.runs.evidence import read_samples
+from model_profiling.runs.run import Run
 
 FEWEST = 30
 """With fewer samples, an operator's time is not divided."""

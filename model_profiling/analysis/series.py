@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from model_profiling.analysis.operators import Operator, time_statistics
 from model_profiling.analysis.summary import Breakdown, DumpAnalysis
+from model_profiling.config.series import Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.run.metrics import Latency
-from model_profiling.run.series import Series
-from model_profiling.run.times import Times
+from model_profiling.runs.metrics import Latency
+from model_profiling.runs.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.measure import ENOUGH
 

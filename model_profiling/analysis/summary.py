@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from model_profiling.analysis.attribution import Attribution, Share, attribute
 from model_profiling.analysis.operators import Operator, TimedDump, clock_of, list_operators
 from model_profiling.analysis.sources import ProgramView
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, percent, plural
 from model_profiling.etdump import EventTable
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.run import Dump
-from model_profiling.run.series import Series
-from model_profiling.run.times import Times
+from model_profiling.runs.run import Dump
+from model_profiling.runs.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
 
 

@@ -14,14 +14,14 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.for_tools import print_answers
 from model_profiling.cli.progress import shown_progress
+from model_profiling.config.remarks import warning_lines
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.evidence_sections import advice
 from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers
-from model_profiling.run.evidence import Factors
-from model_profiling.run.remarks import warning_lines
+from model_profiling.runs.evidence import Factors
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 

@@ -10,6 +10,7 @@ import click
 from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import measuring
+from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import record_json
@@ -23,8 +24,8 @@ from model_profiling.report.comparison_document import (
 )
 from model_profiling.report.document import Block, Folded, Heading
 from model_profiling.report.text import render_markdown, render_terminal
-from model_profiling.run import Times, names
 from model_profiling.runner.machine import parse_target, target_kinds
+from model_profiling.runs import Times
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.compare_language import compare_language, language_folders
 from model_profiling.workflow.report import tell_of_comparison, write_page

@@ -153,7 +153,7 @@ def _chosen(model: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Method and inputs of the config, if any are asked for and the program can take them."""
     if not any(asked.values()):
         return {}
-    from model_profiling.pipeline.feeding import feed
+    from model_profiling.runs.feeding import feed
     from model_profiling.workflow.profile import ProfileOptions, one_case
 
     case = one_case(model, ProfileOptions(**asked))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import frame
+from model_profiling.config import names
+from model_profiling.config.remarks import WarningLine, Weight
 from model_profiling.core import files
 from model_profiling.report.document import make_list
 from model_profiling.report.terms import with_terms
 from model_profiling.report.text import render_terminal
 from model_profiling.report.verdict import RunAnswers
-from model_profiling.run import names
-from model_profiling.run.remarks import WarningLine, Weight
 
 if TYPE_CHECKING:
     from model_profiling.report.data import ReportData

@@ -25,7 +25,7 @@ from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
-    from model_profiling.run import Run
+    from model_profiling.runs import Run
 
 _MOST = 10**9
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic in newer cli
 
 
 def _as_times(_context: click.Context, _option: click.Parameter, word: str | None) -> object:
-    from model_profiling.run.times import Times
+    from model_profiling.runs.times import Times
 
     return Times(word) if word else None
 
@@ -162,7 +162,7 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
 def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
     if text is None:
         return None
-    from model_profiling.run.evidence import parse_factors
+    from model_profiling.runs.evidence import parse_factors
 
     return parse_factors(text)
 

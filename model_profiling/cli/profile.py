@@ -21,8 +21,8 @@ from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.run_report import ladder_table
 from model_profiling.report.text import render_terminal
-from model_profiling.run.evidence import Factors
 from model_profiling.runner.machine import PowerMode, parse_target, target_kinds
+from model_profiling.runs.evidence import Factors
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 from model_profiling.workflow.profile import (

@@ -14,8 +14,8 @@ from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
-from model_profiling.run.evidence import Factors
-from model_profiling.run.folders import expand_runs
+from model_profiling.runs.evidence import Factors
+from model_profiling.runs.folders import expand_runs
 from model_profiling.workflow.measure import use_factors
 from model_profiling.workflow.report import combined_page, write_combined_report, write_report
 from model_profiling.workflow.share import Shared, share_report

@@ -86,7 +86,7 @@ def add(
 )
 def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | None) -> None:
     """List the runs of a store, the newest first."""
-    from model_profiling.run.times import NOT_ARM, marked
+    from model_profiling.runs.times import NOT_ARM, marked
     from model_profiling.store.store import Store, list_runs
 
     opened = Store.open(store)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from model_profiling.config.series import StandsFor, without_switch
 from model_profiling.config.settings import ComparePair, Experiment, ProfileConfig, Side
-from model_profiling.run.manifest import StandsFor
-from model_profiling.run.series import without_switch
 from model_profiling.runner.features import SME2_ONLY
 
 

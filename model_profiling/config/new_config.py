@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from model_profiling.config.names import run_home
 from model_profiling.config.problems import require
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import SYNONYMS, Inputs, ProfileConfig, ScheduleMode, target_settings
@@ -17,7 +18,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream, json_text, write_out
 from model_profiling.core.number_formats import USUAL
 from model_profiling.models import registry
-from model_profiling.run.names import run_home
 from model_profiling.runner.machine import TargetChoice, TargetKind, place_of
 
 Kind = Literal["mac", "linux", "android", "emulated"]

@@ -15,6 +15,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
+from model_profiling.config.remarks import Diagnostic, warning_lines
+from model_profiling.config.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.config.settings import (
     BUILTIN,
     MOST_SERIES,
@@ -30,8 +32,6 @@ from model_profiling.core.formatting import did_you_mean, plural, with_threads
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject
-from model_profiling.run.remarks import Diagnostic, warning_lines
-from model_profiling.run.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.runner.machine import TargetChoice
 
 # Re-exported for other packages.

@@ -19,6 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from model_profiling.config.names import fed_in_words
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Switch, switch_in_name
 from model_profiling.config.values import (
     LONGEST_PATH,
     MOST,
@@ -42,9 +45,6 @@ from model_profiling.config.values import (
     own_name,
     usable,
 )
-from model_profiling.run.names import fed_in_words
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import Switch, switch_in_name
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import PowerMode, TargetChoice, TargetKind
 

@@ -10,8 +10,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, WithJsonSchema
 
+from model_profiling.config.names import variant_of, with_method
 from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
 from model_profiling.config.reading import found_path, schedule_problems
+from model_profiling.config.series import switch_in_name
 from model_profiling.config.settings import ChosenInputs, Inputs, Schedule, Settings
 from model_profiling.config.values import (
     LONGEST_PATH,
@@ -31,8 +33,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.models.catalog import file_name_of
-from model_profiling.run.names import variant_of, with_method
-from model_profiling.run.series import switch_in_name
 from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, place_of
 
 MOST_CELLS = 10_000

@@ -1,6 +1,6 @@
 """Experiments whose runner writes XNNPACK's log, which shows kernels and takes time: they have no latencies.
 
-The record of the runner's build tells, else its path; when a run begins, its log (`pipeline/own_runners.py`).
+The record of the runner's build tells, else its path.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling.config.problems import Problem
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.records import JsonObject
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import Series
 from model_profiling.runner.source_build.stand_ins import RECORD
 
 _WORD = re.compile(r"(?:^|[-_.])(?:xnnlog|xnntrace|trace)(?:$|[-_.])", re.IGNORECASE)

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from model_profiling.config.names import OWN_FOLDERS
 from model_profiling.core.formatting import printable
-from model_profiling.run.names import OWN_FOLDERS
 from model_profiling.runner.machine import ClusterName
 
 MOST = 1_000_000

@@ -15,8 +15,9 @@ from model_profiling.facts import Fact, Reader
 if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
     from model_profiling.analysis.kernels import KernelUse
     from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
-    from model_profiling.run import Latency, Result, Run, Series, Times
-    from model_profiling.run.metrics import PairSpeedup
+    from model_profiling.config.series import Series
+    from model_profiling.runs import Latency, Result, Run, Times
+    from model_profiling.runs.metrics import PairSpeedup
     from model_profiling.statistics.latency import LatencySummary
 
 TABLES: tuple[Reader, ...] = "python", "store"

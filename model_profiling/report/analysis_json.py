@@ -14,6 +14,8 @@ from model_profiling.analysis.sampling import InsideOperator, InsideSeries
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config.remarks import warning_lines
+from model_profiling.config.series import Pair
 from model_profiling.core.records import record_json
 from model_profiling.facts import Value, row_json
 from model_profiling.facts.operators import OperatorRow, json_facts
@@ -25,8 +27,6 @@ from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.tables import operator_rows
 from model_profiling.report.verdict import answers
-from model_profiling.run.remarks import warning_lines
-from model_profiling.run.series import Pair
 
 
 def operator_facts(series: SeriesAnalysis, data: ReportData) -> list[dict[str, object]]:

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, change, milliseconds, size, speedup
 from model_profiling.report.document import Code, Column, Number, Text
-from model_profiling.run import Series
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, listing, milliseconds, plural, span, speedup
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
@@ -23,8 +24,8 @@ from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers, headline_pair, outputs_differ
-from model_profiling.run import Series, Times
-from model_profiling.run.times import marked
+from model_profiling.runs import Times
+from model_profiling.runs.times import marked
 
 _Runs = Sequence[pair_text.NamedRun]
 

@@ -7,10 +7,12 @@ from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.report import tables
 from model_profiling.report.tables import Records
-from model_profiling.run import Series, Times, names
-from model_profiling.run.metrics import PairSpeedup
+from model_profiling.runs import Times
+from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
 Answer = Literal["passed", "failed", "no answer", "first"]

@@ -10,6 +10,8 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from model_profiling.analysis.structure import Aspect, Differences
+from model_profiling.config.remarks import Diagnostic, name_series, warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import (
     MISSING,
     listing,
@@ -33,9 +35,7 @@ from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.report.sections import ratio_note
 from model_profiling.report.terms import with_terms
-from model_profiling.run import Series
-from model_profiling.run.remarks import Diagnostic, name_series, warning_lines
-from model_profiling.run.times import marked
+from model_profiling.runs.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 # JUnit XML, which CI systems show as test results: one test case per question.

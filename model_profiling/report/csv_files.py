@@ -15,13 +15,13 @@ from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, 
 from model_profiling.analysis.operators import EXACT_CALL, Operator
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
 from model_profiling.facts import Value
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
 from model_profiling.program.category import operator_type
-from model_profiling.run import names
 
 # CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.
 # Rows are built in a byte matrix with a fixed-width field per column; removing the unused zero bytes leaves

@@ -17,12 +17,14 @@ from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideSeries, gather_inside
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
+from model_profiling.config.remarks import Diagnostic, WarningLine, warning_lines
+from model_profiling.config.series import Pair
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import capitalized, listing, plural, ranges, span_of
 from model_profiling.facts.runs import MeasuredSeries
-from model_profiling.run import Manifest, Pair, Run, Times, names
-from model_profiling.run.manifest import Between, Machine, Part
-from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
+from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs.manifest import Between, Machine, Part
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 

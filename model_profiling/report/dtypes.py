@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.analysis.coverage import LOW_SHARE
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import OutsideGroup
 from model_profiling.report.pair_text import speedup_text
-from model_profiling.run import Series, names
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]

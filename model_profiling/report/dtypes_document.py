@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
 from model_profiling.program.graph_file import described
 from model_profiling.report import document as doc
@@ -12,7 +13,6 @@ from model_profiling.report.charts.categories import dtypes_charts
 from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
 from model_profiling.report.pair_text import speedup_text
 from model_profiling.report.terms import with_terms
-from model_profiling.run import names
 from model_profiling.statistics.speedup import Verdict
 
 

@@ -11,6 +11,7 @@ from model_profiling.analysis.kernel_names import Kernel
 from model_profiling.analysis.kernels import KernelUse, multiply_adds, work_in_short
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import TRACER_SAID, break_down
@@ -18,8 +19,7 @@ from model_profiling.report.cells import series_columns, sme2_switch
 from model_profiling.report.charts.steps import kernels_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.verdict import gain_text
-from model_profiling.run import names
-from model_profiling.run.metrics import PairParity
+from model_profiling.runs.metrics import PairParity
 
 _KERNELS_SHOWN = 12
 _COLUMNS = 4

@@ -21,6 +21,7 @@ from model_profiling.analysis.matching import REASON_NOT_KNOWN
 from model_profiling.analysis.operators import LOWERING, THE_MODEL, Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import UNKNOWN, ProgramStep, program_steps
+from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.facts import shape_text
 from model_profiling.report.breakdown import break_down
@@ -29,8 +30,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, Paragraph
 from model_profiling.report.explore_operators import GRAPH_BYTES, Data, Texts, fit
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.run import names
-from model_profiling.run.evidence import MatrixOperator
+from model_profiling.runs.evidence import MatrixOperator
 
 BOXES = 300
 """The most boxes: nobody follows more with their eyes."""

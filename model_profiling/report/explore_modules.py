@@ -18,6 +18,7 @@ from model_profiling.analysis.attribution import RunGroup
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.series_views import Module, module_tree
+from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import ShownTime, ShownTimes, View, break_down, views_of
@@ -26,7 +27,6 @@ from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Code, Explorer, Heading, Paragraph, Table, Text, make_table
 from model_profiling.report.explore_operators import MODULES_BYTES, TIMELINE_BYTES, Data, Texts, fit
-from model_profiling.run import names
 
 _TITLE = "By module"
 _SHOWN = 15

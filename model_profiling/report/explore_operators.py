@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts import shape_text
 from model_profiling.facts.operators import OperatorRow, facts_for
@@ -24,7 +25,6 @@ from model_profiling.report import breakdown, cells
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
 from model_profiling.report.html import json_size
-from model_profiling.run import names
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 

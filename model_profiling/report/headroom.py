@@ -9,12 +9,12 @@ from dataclasses import asdict
 
 from model_profiling.analysis.coverage import Coverage, MissingOperator
 from model_profiling.analysis.headroom import Outlook, Part, Projection
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
 from model_profiling.report.cells import series_columns
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
-from model_profiling.run import Series
 
 # For people. A projection is always called one, and the text beside it says what it is based on.
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
+from model_profiling.config.names import spoken_backend
 from model_profiling.core.formatting import milliseconds, plural, short_rate, span, tokens_per_s, with_threads
-from model_profiling.run.names import spoken_backend
-from model_profiling.run.times import NOT_ARM
+from model_profiling.runs.times import NOT_ARM
 from model_profiling.statistics.change_points import FEWEST_RUNS, ChangePoint, ChangePoints, find_changes
 
 METHOD = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from model_profiling.config.remarks import warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import capitalized, listing, plural
 from model_profiling.report import document as doc
 from model_profiling.report.comparison import NOT_MEASURED, Answer, SeriesComparison
@@ -18,8 +20,6 @@ from model_profiling.report.comparison_document import (
     headline,
     remarks,
 )
-from model_profiling.run import Series
-from model_profiling.run.remarks import warning_lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from model_profiling.analysis.pairing import CategoryPair, Pairing
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import milliseconds, percent, plural
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.data import PairReport, ReportData
-from model_profiling.run import Series, Times, names
-from model_profiling.run.comparability import Origin, Timed, timed, way_of, why_not_comparable
+from model_profiling.runs import Times
+from model_profiling.runs.comparability import Origin, Timed, timed, way_of, why_not_comparable
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence
+from model_profiling.config import names
+from model_profiling.config.series import Pair
 from model_profiling.core.formatting import MISSING, milliseconds, percent, size
 from model_profiling.report import sections
 from model_profiling.report.cells import (
@@ -54,7 +56,7 @@ from model_profiling.report.headroom import what_sme2_could_bring
 from model_profiling.report.operator_sections import categories, first_picture, operators
 from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers, headline_pair
-from model_profiling.run import Latency, Pair, Times, names
+from model_profiling.runs import Latency, Times
 from model_profiling.statistics.speedup import Speedup
 
 # A page of 1,000 series would have 1,500 charts and help nobody: it shows those that its answers refer to

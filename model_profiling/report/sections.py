@@ -17,6 +17,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledKernel, SampledPart
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import calls_of
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import (
     MISSING,
     capitalized,
@@ -32,9 +34,8 @@ from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.cells import module_cell, series_columns
 from model_profiling.report.data import ReportData
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.run import Series, names
-from model_profiling.run.manifest import Part
-from model_profiling.run.metrics import Latency, MachineUse
+from model_profiling.runs.manifest import Part
+from model_profiling.runs.metrics import Latency, MachineUse
 from model_profiling.statistics.speedup import Speedup
 
 # How latencies were measured, why measuring ended, and what the machine did meanwhile.

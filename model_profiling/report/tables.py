@@ -22,7 +22,7 @@ from model_profiling.facts import runs as run_facts
 from model_profiling.facts.operators import OperatorRow, cells, facts_for
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.report.data import report_data
-from model_profiling.run.metrics import PairSpeedup
+from model_profiling.runs.metrics import PairSpeedup
 
 if TYPE_CHECKING:
     import pandas

@@ -21,12 +21,12 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
 from model_profiling.report.csv_files import DETAIL_COLUMNS, E2E_COLUMNS, details_row, e2e_row, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
-from model_profiling.run import Series
 
 # The CSV files of `analyze_etdump_csv.py`.
 # Scripts written for the earlier kit read them, so its columns come first with the same names and meaning:

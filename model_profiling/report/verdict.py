@@ -13,15 +13,16 @@ from itertools import islice
 from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.config import names
+from model_profiling.config.remarks import Weight
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
 from model_profiling.report.breakdown import break_down, cost_text, why
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.report.headroom import proven_text, range_text
 from model_profiling.report.pair_text import bottleneck_shift, change_text, pair_text
-from model_profiling.run import Times, names
-from model_profiling.run.metrics import PairParity
-from model_profiling.run.remarks import Weight
+from model_profiling.runs import Times
+from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
 

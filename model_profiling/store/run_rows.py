@@ -19,6 +19,9 @@ from typing import Any
 from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.kernels import kernel_named
 from model_profiling.analysis.run import analyse_run, pair_answer
+from model_profiling.config import names
+from model_profiling.config.remarks import warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import read_json_object
@@ -34,10 +37,9 @@ from model_profiling.facts.runs import (
 )
 from model_profiling.report.analysis_json import operator_facts
 from model_profiling.report.data import report_data
-from model_profiling.run import Run, Series, names
-from model_profiling.run.comparability import device_of
-from model_profiling.run.metrics import PairSpeedup
-from model_profiling.run.remarks import warning_lines
+from model_profiling.runs import Run
+from model_profiling.runs.comparability import device_of
+from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.labels import Labels
 from model_profiling.store.tables import TABLES, Table

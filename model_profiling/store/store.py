@@ -133,8 +133,8 @@ class Store:
         files that are named beside folders are skipped. If `labels` has no commit, it is the one that CI
         names, or git's in the current folder.
         """
-        from model_profiling.run import Run
-        from model_profiling.run.folders import expand_runs
+        from model_profiling.runs import Run
+        from model_profiling.runs.folders import expand_runs
         from model_profiling.store.labels import Labels, with_commit
         from model_profiling.store.run_rows import identity_of, rows_of_run
 

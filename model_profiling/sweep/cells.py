@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config.names import variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.config.sweep import LADDER, Rung, SweepCase, SweepConfig, choice_of
 from model_profiling.core import files
@@ -20,13 +21,12 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.core.records import read_record, record_json
 from model_profiling.models import registry
-from model_profiling.pipeline.feeding import Feed, feed
-from model_profiling.pipeline.open_run import SECONDS as SAMPLING_S
-from model_profiling.pipeline.schedule import emulated_seconds
-from model_profiling.pipeline.start import one_method
-from model_profiling.run.names import variant_of, with_method
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.machine import TargetChoice, place_of
+from model_profiling.runs.begin import one_method
+from model_profiling.runs.feeding import Feed, feed
+from model_profiling.runs.open_run import SECONDS as SAMPLING_S
+from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 

@@ -24,7 +24,7 @@ from model_profiling.core.errors import InputError, ProfilingError, SetupError, 
 from model_profiling.core.formatting import listing
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.run.manifest import read_manifest
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from model_profiling.config.names import earlier_name
 from model_profiling.config.sweep import SweepConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there
-from model_profiling.pipeline.start import check_folder
-from model_profiling.run.journal import moment
-from model_profiling.run.manifest import Manifest, Result, read_manifest
-from model_profiling.run.names import earlier_name
+from model_profiling.runs.begin import check_folder
+from model_profiling.runs.journal import moment
+from model_profiling.runs.manifest import Manifest, Result, read_manifest
 from model_profiling.sweep.cells import (
     CELLS,
     Cell,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, short_rate, tokens_per_s
 from model_profiling.report.data import ReportData, report_data
@@ -22,8 +24,8 @@ from model_profiling.report.document import (
 )
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
 from model_profiling.report.pair_text import what_times_are
-from model_profiling.run import Run, Series, names
-from model_profiling.run.times import marked
+from model_profiling.runs import Run
+from model_profiling.runs.times import marked
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.sweep.cells import CellRecord, CellState, SweepRecord
 from model_profiling.sweep.folder import results_of

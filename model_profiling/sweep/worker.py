@@ -154,8 +154,8 @@ def measure_job(job: Job, program: bytes, home: Home, versions: str) -> TaskResu
     """Measure as `sme2prof run` does; the analysis is made at home, where the run and its program stay."""
 
     def measure(folder: Path) -> bytes:
-        from model_profiling.pipeline.open_run import open_run
-        from model_profiling.pipeline.start import Start
+        from model_profiling.runs.begin import Start
+        from model_profiling.runs.open_run import open_run
         from model_profiling.targets import open_target
         from model_profiling.targets.remote.target import RemoteTarget
 

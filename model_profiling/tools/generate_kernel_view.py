@@ -20,11 +20,12 @@ try:
     from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
     from model_profiling.cli.frame import say, say_wrote
     from model_profiling.cli.script import output_file, run_tool, tool_parser
+    from model_profiling.config import names
+    from model_profiling.config.series import Series
     from model_profiling.core import files
     from model_profiling.core.stdio import checked_output
     from model_profiling.report.text import render_markdown
     from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
-    from model_profiling.run import Series, names
     from model_profiling.workflow.analyse import kernel_sections
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"

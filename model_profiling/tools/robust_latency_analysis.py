@@ -37,8 +37,8 @@ try:
     from model_profiling.core.stdio import checked_output
     from model_profiling.report.document import make_table
     from model_profiling.report.text import render_terminal
-    from model_profiling.run import Run, Times
-    from model_profiling.run.comparability import Timed, compare_timed, timed_as_kept
+    from model_profiling.runs import Run, Times
+    from model_profiling.runs.comparability import Timed, compare_timed, timed_as_kept
     from model_profiling.statistics.latency import (
         LatencySummary,
         StabilityWarning,

@@ -16,16 +16,17 @@ from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.headroom import unfit_times
 from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config import names
 from model_profiling.core.errors import Status
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there, open_regular
-from model_profiling.pipeline.metrics import output_files
 from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
-from model_profiling.run import Result, Run, names
-from model_profiling.run.evidence import read_factors, read_samples
-from model_profiling.run.manifest import MEASURE_AGAIN
-from model_profiling.run.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
+from model_profiling.runs import Result, Run
+from model_profiling.runs.evidence import read_factors, read_samples
+from model_profiling.runs.figures import output_files
+from model_profiling.runs.manifest import MEASURE_AGAIN
+from model_profiling.runs.metrics import COMPUTE_AGAIN, RobustStats, read_robust_stats
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.parity import compare_outputs
 from model_profiling.statistics.speedup import Verdict

@@ -12,19 +12,20 @@ from pathlib import Path
 from model_profiling.analysis import operators
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config import names
+from model_profiling.config.series import Series, first_of_each
 from model_profiling.core import files
 from model_profiling.core.errors import Check, FormatError, ProfilingError, Status, check_unless
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
-from model_profiling.run import Manifest, Run, Times, names
-from model_profiling.run.folders import refuse_links_out
-from model_profiling.run.journal import TIMED, Entry
-from model_profiling.run.manifest import MEASURE_AGAIN
-from model_profiling.run.metrics import COMPUTE_AGAIN
-from model_profiling.run.series import Series, first_of_each
 from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
+from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs.folders import refuse_links_out
+from model_profiling.runs.journal import TIMED, Entry
+from model_profiling.runs.manifest import MEASURE_AGAIN
+from model_profiling.runs.metrics import COMPUTE_AGAIN
 
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
 

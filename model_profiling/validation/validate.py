@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config import names
 from model_profiling.config.problems import Problem
 from model_profiling.config.reading import ProfileConfig, check_config, config_warnings, load_config, pairs
 from model_profiling.core.errors import Check, CheckList, InputError, ProfilingError, check_lines
@@ -13,9 +14,8 @@ from model_profiling.core.formatting import plural, size
 from model_profiling.core.hints import sme2prof
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_there
-from model_profiling.run import names
-from model_profiling.run.folders import no_run
 from model_profiling.runner.build import runner_check
+from model_profiling.runs.folders import no_run
 from model_profiling.validation import figures, structure
 from model_profiling.validation.structure import CheckedRun, Question
 

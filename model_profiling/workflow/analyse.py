@@ -12,6 +12,8 @@ from model_profiling.analysis.evidence import evidence_record, kernels_of_proces
 from model_profiling.analysis.kernels import read_kernels_csv, write_kernels_csv
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.sampling import gather_inside
+from model_profiling.config import names
+from model_profiling.config.series import natural_pairs, switch_in_label
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
@@ -22,12 +24,11 @@ from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
-from model_profiling.run import Evidence, Manifest, Run, Times, names
-from model_profiling.run.evidence import proving_run
-from model_profiling.run.folders import no_run, refuse_links_out
-from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import read_manifest
-from model_profiling.run.series import natural_pairs, switch_in_label
+from model_profiling.runs import Evidence, Manifest, Run, Times
+from model_profiling.runs.evidence import proving_run
+from model_profiling.runs.folders import no_run, refuse_links_out
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import read_manifest
 
 
 def analyse(

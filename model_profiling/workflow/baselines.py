@@ -16,6 +16,8 @@ from model_profiling.analysis.kernels import kernel_named
 from model_profiling.analysis.operators import Operator, OperatorTimes
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.structure import Aspect
+from model_profiling.config import names
+from model_profiling.config.series import Series, switch_in_name
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing, plural
@@ -23,10 +25,9 @@ from model_profiling.program import SourceRef
 from model_profiling.program.category import Category, operator_type
 from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison, headline
-from model_profiling.run import Run, Series, Times, names
-from model_profiling.run.comparability import Origin, Timed, device_of
-from model_profiling.run.folders import only_run_in
-from model_profiling.run.series import switch_in_name
+from model_profiling.runs import Run, Times
+from model_profiling.runs.comparability import Origin, Timed, device_of
+from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.measure import Rule
 from model_profiling.store.labels import Labels
 from model_profiling.store.run_rows import identity_of, variant_of

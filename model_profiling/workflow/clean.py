@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config import names
 from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.run import names
-from model_profiling.run.folders import check_free, holds_run, locked, runs_below, runs_in, strangers
-from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.cache import (
     IN_USE,
     NOT_OURS,
@@ -20,6 +18,8 @@ from model_profiling.runner.cache import (
     remove_whole,
     size_below,
 )
+from model_profiling.runs.folders import check_free, holds_run, locked, runs_below, runs_in, strangers
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import TargetChoice, open_target
 from model_profiling.targets.remote.folder import Removed
 from model_profiling.targets.remote.target import RemoteTarget

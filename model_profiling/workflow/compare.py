@@ -27,16 +27,18 @@ from model_profiling.analysis.structure import (
     operator_changes,
     why_kernels_unknown,
 )
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
 from model_profiling.core.records import read_json_object
 from model_profiling.report.comparison import SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import Comparison
-from model_profiling.run import Run, Series, Times, names, why_not_comparable
-from model_profiling.run.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
-from model_profiling.run.folders import only_run_in
-from model_profiling.run.metrics import read_metrics, read_robust_stats
+from model_profiling.runs import Run, Times, why_not_comparable
+from model_profiling.runs.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
+from model_profiling.runs.folders import only_run_in
+from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.statistics.speedup import Speedup
 
 # One side of a comparison: a run directory, a dump or a file of latencies.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.structure import Aspect
+from model_profiling.config import names
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside
 from model_profiling.report.language import case_name
 from model_profiling.report.language_comparison import LanguageComparison
-from model_profiling.run import names
 from model_profiling.workflow.compare import compare
 
 _FIX = "profile it again with `sme2prof llm`"

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config import names
+from model_profiling.config.remarks import WarningLine, warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError
 from model_profiling.core.number_formats import FORMATS
@@ -36,8 +39,7 @@ from model_profiling.report.dtypes import (
 )
 from model_profiling.report.dtypes_document import dtypes_document
 from model_profiling.report.html import render_fragment
-from model_profiling.run import Series, Times, names
-from model_profiling.run.remarks import WarningLine, warning_lines
+from model_profiling.runs import Times
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (

@@ -14,7 +14,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import Progress
 from model_profiling.core.safe_read import stays_inside
-from model_profiling.run.folders import locked
+from model_profiling.runs.folders import locked
 from model_profiling.targets.remote.shell import Shell, last_line
 from model_profiling.targets.remote.ssh import SshLink
 

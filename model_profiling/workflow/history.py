@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from model_profiling.config import names
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean, listing
 from model_profiling.report.history import History, HistoryPoint, HistorySeries, SeriesKey, make_series
-from model_profiling.run import names
-from model_profiling.run.times import marked
+from model_profiling.runs.times import marked
 from model_profiling.store.store import Store
 
 _KEY = tuple(field.name for field in fields(SeriesKey))

@@ -17,12 +17,14 @@ from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
+from model_profiling.config.remarks import WarningLine, warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.models.catalog import NamedModel
-from model_profiling.pipeline.feeding import input_names
 from model_profiling.program import read_program
 from model_profiling.program.category import MATRIX
 from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
@@ -40,10 +42,9 @@ from model_profiling.report.language import (
 )
 from model_profiling.report.language_document import language_document
 from model_profiling.report.verdict import answers, time_shares
-from model_profiling.run import Series, names
-from model_profiling.run.comparability import timed
-from model_profiling.run.folders import locked
-from model_profiling.run.remarks import WarningLine, warning_lines
+from model_profiling.runs.comparability import timed
+from model_profiling.runs.feeding import input_names
+from model_profiling.runs.folders import locked
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import Verdict, growth, median_interval
 from model_profiling.targets import open_target, plan_targets

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.run import RunAnalysis, answers_in_short, with_more_evidence
+from model_profiling.config import names
 from model_profiling.config.new_config import NewConfig, new_config, new_experiments
 from model_profiling.config.reading import ProfileConfig, checked_config, load_config, on_target
+from model_profiling.config.remarks import WarningLine
 from model_profiling.config.settings import Schedule, target_settings
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.pipeline.metrics import Measured, conclude, refresh, reopen
-from model_profiling.pipeline.open_run import OpenRun
-from model_profiling.pipeline.start import Start
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.html import render_fragment
@@ -24,12 +23,14 @@ from model_profiling.report.run_report import run_cell, summary_document
 from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
-from model_profiling.run import Result, Run, names
-from model_profiling.run.evidence import Factors, keep_factors
-from model_profiling.run.folders import locked
-from model_profiling.run.remarks import WarningLine
 from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder
+from model_profiling.runs import Result, Run
+from model_profiling.runs.begin import Start
+from model_profiling.runs.evidence import Factors, keep_factors
+from model_profiling.runs.figures import Measured, conclude, refresh, reopen
+from model_profiling.runs.folders import locked
+from model_profiling.runs.open_run import OpenRun
 from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import (
     analyse,

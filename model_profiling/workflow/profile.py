@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TypedDict
 
 from model_profiling.analysis.structure import Aspect
+from model_profiling.config import names
 from model_profiling.config.new_config import NewConfig
 from model_profiling.config.reading import ProfileConfig, checked_config
+from model_profiling.config.remarks import Diagnostic, WarningLine, warning_lines
+from model_profiling.config.series import Series
 from model_profiling.config.settings import Inputs, ScheduleMode, target_settings
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
@@ -24,20 +27,18 @@ from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
-from model_profiling.pipeline.feeding import feed, sizes_for_length
-from model_profiling.pipeline.schedule import emulated_seconds
-from model_profiling.pipeline.start import (
+from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.tables import AnalysedRun
+from model_profiling.runs.begin import (
     check_folder,
     check_startable,
     choose_methods,
     one_method,
     why_once,
 )
-from model_profiling.report.comparison_document import Comparison
-from model_profiling.report.tables import AnalysedRun
-from model_profiling.run import Series, names
-from model_profiling.run.folders import locked
-from model_profiling.run.remarks import Diagnostic, WarningLine, warning_lines
+from model_profiling.runs.feeding import feed, sizes_for_length
+from model_profiling.runs.folders import locked
+from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.statistics.speedup import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside

@@ -25,8 +25,8 @@ from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.progress import Progress
 from model_profiling.models.catalog import given_model
-from model_profiling.run.evidence import parse_factors
 from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, target_kinds
+from model_profiling.runs.evidence import parse_factors
 from model_profiling.targets.machine_lock import may_wait
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.language import LanguageOutcome, profile_language

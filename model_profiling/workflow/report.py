@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError, system_reason
 from model_profiling.core.formatting import did_you_mean
@@ -21,7 +22,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, NothingToShow, write_for
 from model_profiling.report.tools.badge import comparison_summary, run_summary
-from model_profiling.run import Run, Times, names
+from model_profiling.runs import Run, Times
 from model_profiling.workflow.analyse import analyse
 
 MOST_SERIES = 2000

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from model_profiling.analysis.evidence import kept_evidence, listed_kernels
 from model_profiling.analysis.kernels import kernel_named, write_kernels_csv
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
 from model_profiling.core.progress import Progress
@@ -27,12 +29,12 @@ from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
-from model_profiling.run import Manifest, Run, Series, Times, names
-from model_profiling.run.evidence import KernelCall, keep_factors, read_factors, read_samples
-from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.manifest import Result
-from model_profiling.run.metrics import Metrics
-from model_profiling.run.shared_fields import MODEL, SharedFields
+from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs.evidence import KernelCall, keep_factors, read_factors, read_samples
+from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.manifest import Result
+from model_profiling.runs.metrics import Metrics
+from model_profiling.runs.shared_fields import MODEL, SharedFields
 from model_profiling.workflow.analyse import write_analysis
 from model_profiling.workflow.report import check_one_page, gather_report, write_page
 

@@ -29,7 +29,7 @@ from model_profiling.export.rewriting import SourceFile, read_source
 from model_profiling.models.catalog import import_root, load_model
 from model_profiling.models.options import is_user_code
 from model_profiling.program.graph_file import ModelSource, Rewrite
-from model_profiling.run import Run
+from model_profiling.runs import Run
 from model_profiling.targets import TargetChoice, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.measure import RunOptions

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.files import StrPath, as_path
@@ -25,9 +26,9 @@ from model_profiling.report.combined import (
     render_store,
 )
 from model_profiling.report.data import report_data
-from model_profiling.run import Run, Times, names
-from model_profiling.run.folders import runs_in
-from model_profiling.run.times import marked
+from model_profiling.runs import Run, Times
+from model_profiling.runs.folders import runs_in
+from model_profiling.runs.times import marked
 from model_profiling.store.store import Store
 from model_profiling.workflow.report import write_report
 

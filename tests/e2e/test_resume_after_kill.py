@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from model_profiling.run.journal import Journal
+from model_profiling.runs.journal import Journal
 from model_profiling.validation.validate import validate
 
 ROUNDS = 3

@@ -21,7 +21,7 @@ from recorded_runs import INT8
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core import process
-from model_profiling.run import Run
+from model_profiling.runs import Run
 
 distributed = pytest.importorskip("distributed")
 PYTHON = [sys.executable, "-m"]

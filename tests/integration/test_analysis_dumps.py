@@ -13,13 +13,14 @@ from recorded_dumps import record
 
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.pairing import pair_dumps
+from model_profiling.config import names
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
 from model_profiling.report.cells import line_cell
-from model_profiling.run import Times, names
-from model_profiling.run.shared_fields import SharedFields
+from model_profiling.runs import Times
+from model_profiling.runs.shared_fields import SharedFields
 from model_profiling.targets import Job
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report

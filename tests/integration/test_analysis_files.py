@@ -20,8 +20,8 @@ from model_profiling.core.records import write_record
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
-from model_profiling.run import Manifest, Result, Times
-from model_profiling.run.manifest import TargetFacts
+from model_profiling.runs import Manifest, Result, Times
+from model_profiling.runs.manifest import TargetFacts
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 CONTRACT_TIMELINE = [

@@ -16,12 +16,14 @@ from said import says
 from model_profiling.analysis.attribution import EXECUTE
 from model_profiling.analysis.input_files import analyse_timeline
 from model_profiling.analysis.run import RunAnalysis
+from model_profiling.config import names
+from model_profiling.config.series import Pair, Series
 from model_profiling.core import files
 from model_profiling.core.errors import Check
 from model_profiling.core.records import write_record
 from model_profiling.etdump import EventTable, read_etdump
-from model_profiling.run import Manifest, Pair, Result, Run, Series, Times, names
-from model_profiling.run.manifest import TargetFacts
+from model_profiling.runs import Manifest, Result, Run, Times
+from model_profiling.runs.manifest import TargetFacts
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, LockstepJob
 from model_profiling.targets.host import HostTarget

@@ -15,7 +15,7 @@ from said import says
 
 from model_profiling.core.errors import SetupError
 from model_profiling.program.category import Category
-from model_profiling.run import Times
+from model_profiling.runs import Times
 from model_profiling.workflow.analyse import analyse
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")

@@ -12,9 +12,9 @@ from said import says
 from model_profiling.analysis.causes.language import layers_in
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
-from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.program.category import Category
+from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.targets.collect import missing_operators
 from model_profiling.workflow.language import profile_language

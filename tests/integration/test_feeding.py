@@ -16,17 +16,18 @@ from model_profiling.analysis.causes import language
 from model_profiling.analysis.causes.context import FindingContext, flows_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
+from model_profiling.config import names
 from model_profiling.config.reading import load_config
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.facts import row_cells
 from model_profiling.facts.runs import EXPERIMENT_FACTS, MeasuredSeries
-from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
 from model_profiling.program.language import Phase, language_model, read_per_step
 from model_profiling.program.pte import lengths_at
-from model_profiling.run import Run, names
+from model_profiling.runs import Run
+from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.language import _cases, profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_cases

@@ -22,8 +22,8 @@ from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
 from model_profiling.models.transformers_folder import TransformersModel
-from model_profiling.pipeline.feeding import feed
 from model_profiling.program import read_program
+from model_profiling.runs.feeding import feed
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.dtypes import profile_dtypes
 from model_profiling.workflow.profile import ProfileOptions

@@ -49,7 +49,8 @@ def test_comparing_two_runs_loads_no_room_that_measures_or_stores() -> None:
     loaded = _asked(_LOADED, "compare", DATA / "arm_without_sme2", DATA / "arm_without_sme2", "--quiet")
     rooms = {name.split(".")[1] for name in loaded}
     assert "workflow" in rooms
-    assert not rooms & {"store", "pipeline", "export", "targets", "models", "config", "sweep", "mcp_server"}
+    assert not rooms & {"store", "export", "targets", "models", "sweep", "mcp_server"}
+    assert not {f"model_profiling.{name}" for name in ("config.settings", "runs.measuring")} & set(loaded)
 
 
 def test_profiling_a_model_runs_a_bounded_part_of_the_package(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from said import says
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
-from model_profiling.pipeline.start import choose_methods, one_method
 from model_profiling.program import read_program
-from model_profiling.run import Run
+from model_profiling.runs import Run
+from model_profiling.runs.begin import choose_methods, one_method
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions

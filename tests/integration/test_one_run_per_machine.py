@@ -20,7 +20,7 @@ from said import says, says_together
 from ssh_server import SshServer
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.run.journal import Journal
+from model_profiling.runs.journal import Journal
 from model_profiling.targets import TargetChoice, open_target, parse_target
 from model_profiling.targets.machine_lock import holders, measuring_alone
 from model_profiling.targets.remote import scripts

@@ -24,12 +24,12 @@ from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 from model_profiling.config.reading import ProfileConfig, parse_config
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.progress import Silent
-from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
-from model_profiling.pipeline.start import Start
-from model_profiling.run import Manifest
-from model_profiling.run.journal import TIMED, Entry, Journal
-from model_profiling.run.manifest import read_manifest
 from model_profiling.runner.cache import state_root
+from model_profiling.runs import Manifest
+from model_profiling.runs.begin import Start
+from model_profiling.runs.journal import TIMED, Entry, Journal
+from model_profiling.runs.manifest import read_manifest
+from model_profiling.runs.open_run import OpenRun, ReadyTarget, open_run
 from model_profiling.targets import open_target
 from model_profiling.targets.power_mode import MODES
 from model_profiling.targets.remote.android import AndroidTarget
@@ -417,7 +417,7 @@ class Weather(Silent):
 
 @pytest.mark.parametrize("bench", ["app"], indirect=True)
 def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model_profiling.pipeline.measuring._TEMPERATURE_POLL_S", 0.1)
+    monkeypatch.setattr("model_profiling.runs.measuring._TEMPERATURE_POLL_S", 0.1)
     gate = {"max_temperature_c": 45, "temperature_wait_s": 0.8}
     config = bench.config.model_copy(update={"schedule": bench.config.schedule.model_copy(update=gate)})
     bench, weather = replace(bench, config=config), Weather(bench.phone)

@@ -22,14 +22,14 @@ from said import says
 
 from model_profiling.analysis.operators import EXACT, read_timed
 from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.etdump import read_etdump
-from model_profiling.run import Times
-from model_profiling.run.comparability import timed
-from model_profiling.run.journal import Journal
-from model_profiling.run.series import Series
 from model_profiling.runner.features import host_features
+from model_profiling.runs import Times
+from model_profiling.runs.comparability import timed
+from model_profiling.runs.journal import Journal
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import MachineFacts, TargetChoice, open_target
 from model_profiling.targets.host import HostTarget
@@ -436,7 +436,7 @@ class HotTarget:
 
 def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    monkeypatch.setattr("model_profiling.pipeline.measuring.time.sleep", naps.append)
+    monkeypatch.setattr("model_profiling.runs.measuring.time.sleep", naps.append)
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"mode": "rounds", "rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
     outcome = run_config(checked(raw), target=HotTarget(90.0))

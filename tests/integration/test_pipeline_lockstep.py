@@ -19,11 +19,11 @@ from conftest import ROOT
 from said import says
 
 from model_profiling.config.reading import parse_config
+from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError
-from model_profiling.run.comparability import timed, way_of
-from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.series import Series
+from model_profiling.runs.comparability import timed, way_of
+from model_profiling.runs.journal import Entry, Journal
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOutcome, run_config

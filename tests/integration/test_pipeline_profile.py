@@ -18,8 +18,8 @@ from said import says
 import model_profiling
 from model_profiling.config.reading import load_config
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.run.journal import Journal
 from model_profiling.runner.features import host_features
+from model_profiling.runs.journal import Journal
 from model_profiling.targets import TargetChoice
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions

@@ -17,7 +17,7 @@ from model_profiling.core import process
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.core.records import read_record
 from model_profiling.report.dtypes import Dtypes
-from model_profiling.run.journal import Journal
+from model_profiling.runs.journal import Journal
 
 UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
 DTYPES = ("fp32", "fp16", "int8")

@@ -11,7 +11,7 @@ import pytest
 
 from model_profiling.analysis.kernels import executed_kernels
 from model_profiling.analysis.sampling import disagreements, sampled_entries
-from model_profiling.run import names
+from model_profiling.config import names
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget
 

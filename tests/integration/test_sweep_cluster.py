@@ -17,7 +17,7 @@ from said import refused
 
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.run import Run
+from model_profiling.runs import Run
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker

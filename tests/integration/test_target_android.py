@@ -17,9 +17,9 @@ from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.config.settings import target_settings
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
-from model_profiling.run import Run, Times
-from model_profiling.run.manifest import read_manifest
 from model_profiling.runner import apt
+from model_profiling.runs import Run, Times
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
 from model_profiling.targets.remote.facts import _fits

@@ -23,8 +23,8 @@ from stand_ins import command, long_sleep
 from model_profiling.config.settings import TargetSettings, target_settings
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
-from model_profiling.run import Run, Times
-from model_profiling.run.manifest import read_manifest
+from model_profiling.runs import Run, Times
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.shell import LinkLost

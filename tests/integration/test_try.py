@@ -12,8 +12,8 @@ import pytest
 from said import says
 
 from model_profiling.cli.main import main
+from model_profiling.config import names
 from model_profiling.program.graph_file import ModelSource, read_graph_file, write_graph_file
-from model_profiling.run import names
 
 MODEL = """import torch
 from torch import nn

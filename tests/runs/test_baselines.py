@@ -12,7 +12,7 @@ from recorded_runs import ARM, EMULATED, SME2, Json, edit, load, rename_launches
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.run import Times
+from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store

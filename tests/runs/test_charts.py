@@ -17,6 +17,7 @@ from recorded_runs import load
 from said import says
 
 from model_profiling.analysis.series_views import BEST_SEEN, seen_roofline
+from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.report.charts import (
     MOST_SAMPLES,
@@ -37,8 +38,8 @@ from model_profiling.report.document import Chart, Paragraph, Strong, charts_in
 from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, OnSme2, Projected
 from model_profiling.report.operator_sections import categories
 from model_profiling.report.run_report import run_document
-from model_profiling.run import Metrics, Run, Series, Times
-from model_profiling.run.journal import Journal
+from model_profiling.runs import Metrics, Run, Times
+from model_profiling.runs.journal import Journal
 from model_profiling.statistics.latency import summarize
 from model_profiling.workflow.report import gather_report
 

@@ -20,7 +20,7 @@ from model_profiling.report.operator_sections import categories
 from model_profiling.report.pair_text import name_runs
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import answers
-from model_profiling.run.folders import expand_runs, runs_in
+from model_profiling.runs.folders import expand_runs, runs_in
 from model_profiling.workflow import report
 from model_profiling.workflow.report import gather_report, write_combined_report
 from model_profiling.workflow.share import share_report

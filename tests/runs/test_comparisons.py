@@ -36,7 +36,7 @@ from model_profiling.report.comparison_document import (
     warnings,
 )
 from model_profiling.report.text import render_markdown
-from model_profiling.run import Times
+from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.workflow.compare import compare
 

@@ -21,11 +21,12 @@ from replay import ReplayTarget
 from version_0_runs import OFF, ON, TRACED_OFF, TRACED_ON
 
 from model_profiling.config.reading import parse_config
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.pipeline.start import settle_earlier
 from model_profiling.report.run_report import run_document
-from model_profiling.run import Manifest, Run, Series, Times
-from model_profiling.run.folders import runs_in
+from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs.begin import settle_earlier
+from model_profiling.runs.folders import runs_in
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse

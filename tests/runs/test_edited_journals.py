@@ -12,9 +12,9 @@ from recorded_runs import ARM, OLD, Json, copied, edit, replay
 
 from model_profiling.core.errors import Check
 from model_profiling.core.records import write_record
-from model_profiling.pipeline.metrics import compute_metrics, latencies, robust_stats
-from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import read_manifest
+from model_profiling.runs.figures import compute_metrics, latencies, robust_stats
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.validation.validate import validate
 
 

@@ -26,6 +26,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config import names
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.hints import install_extra
 from model_profiling.core.process import Completed
@@ -35,7 +36,6 @@ from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, file_word, perfetto, write_for
 from model_profiling.report.tools.badge import make_badge, run_summary
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
-from model_profiling.run import names
 from model_profiling.workflow.report import gather_report, parse_tools, tell_of_runs, write_for_tools
 
 HOSTILE = '<script>alert(1)</script> | `x` "q" \\ \n\t [a](http://evil) \x00 \ud800 ﷽'

@@ -42,7 +42,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
-from model_profiling.run.evidence import ONE_ROW, MatrixOperator, parse_factors, read_evidence
+from model_profiling.runs.evidence import ONE_ROW, MatrixOperator, parse_factors, read_evidence
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions

@@ -16,14 +16,14 @@ import pytest
 from recorded_runs import DATA, PROGRAM, Json, copied, edit, put
 from said import says
 
+from model_profiling.config.names import RunFiles
 from model_profiling.core.errors import ProfilingError
-from model_profiling.pipeline.start import check_directory, clear_work
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import _excerpts
 from model_profiling.program.records import EtRecord, SourceRef
-from model_profiling.run import Run
-from model_profiling.run.folders import runs_in
-from model_profiling.run.names import RunFiles
+from model_profiling.runs import Run
+from model_profiling.runs.begin import check_directory, clear_work
+from model_profiling.runs.folders import runs_in
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report

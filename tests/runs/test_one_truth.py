@@ -18,7 +18,7 @@ from model_profiling.core.errors import RunError
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
-from model_profiling.run import Run
+from model_profiling.runs import Run
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job
 from model_profiling.workflow.analyse import analyse, write_analysis

@@ -26,18 +26,19 @@ from recorded_runs import (
 from replay import ReplayTarget
 from said import says
 
+from model_profiling.config import names
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.progress import Lines, counted
-from model_profiling.pipeline.metrics import conclude, reopen
-from model_profiling.pipeline.open_run import OpenRun, ReadyTarget, open_run
-from model_profiling.pipeline.schedule import emulated_seconds
-from model_profiling.pipeline.start import Start, checked_feed
 from model_profiling.report import html
 from model_profiling.report.data import report_data
-from model_profiling.run import Run, names
-from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.manifest import Manifest, read_manifest
 from model_profiling.runner.cache import cached, take_repair_notes
+from model_profiling.runs import Run
+from model_profiling.runs.begin import Start, checked_feed
+from model_profiling.runs.figures import conclude, reopen
+from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.manifest import Manifest, read_manifest
+from model_profiling.runs.open_run import OpenRun, ReadyTarget, open_run
+from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.targets import Job, MachineFacts
 from model_profiling.validation.validate import validate
 

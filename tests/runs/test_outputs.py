@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from said import says
 
+from model_profiling.config.names import RunFiles
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.pipeline.measuring import scratch_folder
-from model_profiling.run.names import RunFiles
+from model_profiling.runs.measuring import scratch_folder
 from model_profiling.tools import robust_latency_analysis
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.report import gather_report, write_run_report

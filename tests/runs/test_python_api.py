@@ -34,12 +34,12 @@ from model_profiling import (
     profile,
     profile_llm,
 )
+from model_profiling.config import names
 from model_profiling.core import process
 from model_profiling.facts import Value
 from model_profiling.report.csv_files import DETAIL_COLUMNS
 from model_profiling.report.data import report_data
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
-from model_profiling.run import names
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow.measure import RunOutcome
 

@@ -12,10 +12,10 @@ from pages import lines, section
 from recorded_runs import ARM, DATA, ON_AND_OFF, SME2, X86_64, Json, edit, load, make_config, replay
 from replay import ReplayTarget
 
+from model_profiling.config.names import CONFIG
 from model_profiling.core.errors import RunError
 from model_profiling.report import verdict
 from model_profiling.report.run_report import run_document
-from model_profiling.run.names import CONFIG
 from model_profiling.targets import Job, Outcome
 from model_profiling.workflow.report import gather_report
 

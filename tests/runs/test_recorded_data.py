@@ -27,10 +27,10 @@ from recorded_runs import (
 from replay import ReplayTarget
 
 from model_profiling.core import process
-from model_profiling.run import Run
-from model_profiling.run.folders import strangers
-from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import read_manifest
+from model_profiling.runs import Run
+from model_profiling.runs.folders import strangers
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis

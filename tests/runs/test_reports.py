@@ -41,7 +41,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools.badge import make_badge
 from model_profiling.report.verdict import answers, verdict
-from model_profiling.run import Run, Times
+from model_profiling.runs import Run, Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis

@@ -20,17 +20,18 @@ import pytest
 from pages import headings, section, tables
 from recorded_runs import ARM, EMULATED, PROGRAM, SME2, X86_64, dumps_in, edit, load
 
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.records import read_record, record_json, write_record
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import verdict
-from model_profiling.run import Evidence, Manifest, Run, names
-from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.metrics import Metrics, RobustStats
-from model_profiling.run.series import Series
-from model_profiling.run.shared_fields import _KEYS, _RULES, SharedFields
 from model_profiling.runner.samples import Samples
+from model_profiling.runs import Evidence, Manifest, Run
+from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.metrics import Metrics, RobustStats
+from model_profiling.runs.shared_fields import _KEYS, _RULES, SharedFields
 from model_profiling.workflow.report import gather_report
 from model_profiling.workflow.share import Shared, share_report
 

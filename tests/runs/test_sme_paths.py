@@ -25,7 +25,7 @@ from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.facts.operators import facts_for
 from model_profiling.program.delegates import describe
 from model_profiling.program.delegates.reach import PROBE, reach_in
-from model_profiling.run import Run, Times
+from model_profiling.runs import Run, Times
 
 PATHS = Path(__file__).parents[1] / "data" / "sme_paths"
 FP16, INT8 = PATHS / "fp16", PATHS / "int8"

@@ -21,8 +21,9 @@ from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
 from said import refused, says
 
 from model_profiling import Labels, Store
+from model_profiling.config import names
 from model_profiling.core.errors import InputError, InUseError
-from model_profiling.run import Run, names
+from model_profiling.runs import Run
 from model_profiling.store import database
 from model_profiling.store.labels import with_commit
 from model_profiling.store.store import list_runs

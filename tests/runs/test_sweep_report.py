@@ -16,8 +16,8 @@ from said import says
 from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
-from model_profiling.pipeline.open_run import open_run
 from model_profiling.report.document import plain
+from model_profiling.runs.open_run import open_run
 from model_profiling.store.store import Store
 from model_profiling.sweep import dispatch, report
 from model_profiling.sweep.cells import jobs

@@ -17,9 +17,9 @@ from replay import ReplayTarget
 from said import says
 
 from model_profiling.core.errors import SetupError
-from model_profiling.pipeline.schedule import emulated_seconds
 from model_profiling.report.verdict import NEXT, WHERE, answers, verdict
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
+from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow.measure import RunOutcome
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
@@ -134,7 +134,7 @@ def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, m
     profiled(X86_64)
     assert stages and not any(" min " in stage for stage in stages)  # seconds
     stages.clear()
-    monkeypatch.setattr("model_profiling.pipeline.measuring.emulated_seconds", lambda *_program: 1260.0)
+    monkeypatch.setattr("model_profiling.runs.measuring.emulated_seconds", lambda *_program: 1260.0)
     profiled(X86_64)
     assert any(" 42 min " in stage for stage in stages)
 
@@ -145,7 +145,7 @@ def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(profile
         "model_profiling.core.progress.Silent.advance",
         lambda _self, done, total, text="": shown.append((done, total, text)),
     )
-    monkeypatch.setattr("model_profiling.pipeline.rounds.seconds_of", lambda _entries: 7700.0)
+    monkeypatch.setattr("model_profiling.runs.rounds.seconds_of", lambda _entries: 7700.0)
     profiled(SME2)
     measuring = [step for step in shown if "launch" in step[2]]
     assert measuring[0][0] == 1 < measuring[0][1]

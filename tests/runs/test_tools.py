@@ -14,7 +14,7 @@ from said import says
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
-from model_profiling.run import Times
+from model_profiling.runs import Times
 from model_profiling.workflow.analyse import analyse
 
 Command = Callable[..., process.Completed]

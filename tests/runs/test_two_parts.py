@@ -12,9 +12,10 @@ from pages import section, tables
 from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, RUNS, SME2, TURN, X86_64, Json, load, replay
 from replay import ReplayTarget
 
+from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.report.run_report import run_document
-from model_profiling.run import Run, Series, Times
+from model_profiling.runs import Run, Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions, RunOutcome

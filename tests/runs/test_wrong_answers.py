@@ -35,7 +35,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers
-from model_profiling.run import Run
+from model_profiling.runs import Run
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.validation.validate import validate

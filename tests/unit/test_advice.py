@@ -19,14 +19,15 @@ from model_profiling.analysis.series_views import Call as TimedCall
 from model_profiling.analysis.series_views import Calls, Roofline, roof_gaps, seen_roofline
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import milliseconds
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Program, SourceRef
 from model_profiling.program.graph_file import ModelSource, ProgramGraph, Rewrite, Undelegated
 from model_profiling.report.data import report_data
 from model_profiling.report.sections import backends
-from model_profiling.run import Series, Times, run
-from model_profiling.run.metrics import Latency
+from model_profiling.runs import Times, run
+from model_profiling.runs.metrics import Latency
 from model_profiling.statistics.latency import summarize
 
 Call = tuple[str, list[tuple[str, int]]]

@@ -15,9 +15,10 @@ from strategies import Block, Dump, ProfileEvent, damage
 from model_profiling.analysis.attribution import Attribution, Share, attribute
 from model_profiling.analysis.operators import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
 from model_profiling.analysis.summary import analyse_dump
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, boundaries_beside, read_boundaries, read_etdump
-from model_profiling.run import Series, run
+from model_profiling.runs import run
 
 MADE = run.Dump(Path("made.etdump"), Series("made"))
 

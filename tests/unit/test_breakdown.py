@@ -25,9 +25,9 @@ from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import Table, plain
 from model_profiling.report.operator_sections import SHOWN, operators
 from model_profiling.report.verdict import answers
-from model_profiling.run import Manifest, Metrics, Result, Run, Times
-from model_profiling.run.manifest import TargetFacts
-from model_profiling.run.metrics import Latency, TracerCost
+from model_profiling.runs import Manifest, Metrics, Result, Run, Times
+from model_profiling.runs.manifest import TargetFacts
+from model_profiling.runs.metrics import Latency, TracerCost
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.speedup import Speedup, Verdict
 

@@ -17,9 +17,9 @@ from said import refused, says
 from model_profiling.cli.clean import _moment
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.run.folders import locked
 from model_profiling.runner import cache
 from model_profiling.runner.cache import RECORD, cache_entries, cached, remove_whole, size_below
+from model_profiling.runs.folders import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 Clean = Callable[..., process.Completed]

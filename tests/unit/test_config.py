@@ -23,10 +23,10 @@ from model_profiling.config.reading import (
     pairs,
     parse_config,
 )
+from model_profiling.config.series import Pair, Series
 from model_profiling.config.settings import TargetSettings, target_settings
 from model_profiling.config.values import Feature
 from model_profiling.core.errors import InputError
-from model_profiling.run import Pair, Series
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 from model_profiling.targets import TargetChoice, parse_target, plan_targets
 

@@ -15,11 +15,12 @@ from said import refused
 from strategies import ProfileEvent, dumps
 
 from model_profiling.analysis.summary import analyse_dump
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.records import csv_line, csv_text, own_cell, read_rows, read_table, safe_cell
 from model_profiling.etdump import read_etdump
 from model_profiling.report.csv_files import NumberColumn, TextColumn, csv_bytes, write_csv_files
-from model_profiling.run import Series, run
+from model_profiling.runs import run
 
 numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-20_000, 20_000)
 

@@ -12,12 +12,13 @@ from strategies import Block, Dump, ProfileEvent, graph
 
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
+from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor, read_program
 from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass, bytes_of_operator
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
-from model_profiling.run import Series, Times, run
+from model_profiling.runs import Times, run
 from model_profiling.validation.structure import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"

@@ -23,8 +23,6 @@ from model_profiling.core.records import parse_record, record_json
 from model_profiling.report.data import machine_rows
 from model_profiling.report.sections import energy_table
 from model_profiling.report.text import render_markdown
-from model_profiling.run.manifest import Between, Machine
-from model_profiling.run.metrics import Latency
 from model_profiling.runner.machine import (
     Battery,
     Cluster,
@@ -34,6 +32,8 @@ from model_profiling.runner.machine import (
     cpus_of_cluster,
     find_clusters,
 )
+from model_profiling.runs.manifest import Between, Machine
+from model_profiling.runs.metrics import Latency
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
 from model_profiling.targets.host import cpu_name_from_proc

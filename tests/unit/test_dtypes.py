@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import says, says_together
 
+from model_profiling.config.series import Series
 from model_profiling.core.records import read_record, write_record
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import Undelegated, described, group_outside
 from model_profiling.report import dtypes
 from model_profiling.report.dtypes_document import dtypes_document, dtypes_table
 from model_profiling.report.text import render_markdown, render_terminal
-from model_profiling.run import Series
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 BASELINE = Series("linux_baseline", 1)

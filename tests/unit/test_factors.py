@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model_profiling.analysis.headroom import speedup_of
 from model_profiling.core.errors import ProfilingError
-from model_profiling.run.evidence import (
+from model_profiling.runs.evidence import (
     CONV,
     FIELD,
     GEMM,

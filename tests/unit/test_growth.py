@@ -17,14 +17,15 @@ sys.path.insert(0, str(ROOT / "bench"))
 from grown_runs import recorded_run, with_series  # noqa: E402
 
 from model_profiling.analysis.run import analyse_run  # noqa: E402
-from model_profiling.pipeline.metrics import compute_metrics, latencies  # noqa: E402
+from model_profiling.config import names  # noqa: E402
+from model_profiling.config.series import Series, natural_pairs  # noqa: E402
 from model_profiling.report import run_report  # noqa: E402
 from model_profiling.report.analysis_json import summary_facts  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
 from model_profiling.report.run_report import truncate_for_page  # noqa: E402
 from model_profiling.report.verdict import headline_pair, verdict  # noqa: E402
-from model_profiling.run import Run, names  # noqa: E402
-from model_profiling.run.series import Series, natural_pairs  # noqa: E402
+from model_profiling.runs import Run  # noqa: E402
+from model_profiling.runs.figures import compute_metrics, latencies  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.compare import compare  # noqa: E402
 from model_profiling.workflow.view import page_to_view  # noqa: E402

@@ -33,7 +33,6 @@ from model_profiling.analysis.sampling import (
 )
 from model_profiling.core.errors import FormatError, RunError
 from model_profiling.report.analysis_json import inside_facts, write_inside_csv
-from model_profiling.run.evidence import KernelWork
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.elf import segments_of
 from model_profiling.runner.functions import (
@@ -47,6 +46,7 @@ from model_profiling.runner.functions import (
     x86_addresses,
 )
 from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
+from model_profiling.runs.evidence import KernelWork
 
 MOPA = "matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 GATHER = "lhs_imatmul_pack_x16p2vlx2_x16p_sme"

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from said import refused
 
+from model_profiling.config.names import JOURNAL
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import parse_flat, parse_record, read_record, record_json, write_record
-from model_profiling.run import Series
-from model_profiling.run.journal import Entry, Journal, has_journal
-from model_profiling.run.names import JOURNAL
 from model_profiling.runner.result import OutputFacts
+from model_profiling.runs.journal import Entry, Journal, has_journal
 
 ENTRY = Entry(
     kind="untraced",

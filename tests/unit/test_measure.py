@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from recorded_runs import ARM
 
-from model_profiling.run import names
-from model_profiling.run.comparability import INTERRUPTED, Timed, compare_timed
-from model_profiling.run.journal import Journal
+from model_profiling.config import names
+from model_profiling.runs.comparability import INTERRUPTED, Timed, compare_timed
+from model_profiling.runs.journal import Journal
 from model_profiling.statistics.measure import (
     Inferences,
     Measure,

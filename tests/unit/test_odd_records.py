@@ -18,11 +18,11 @@ from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError
 from model_profiling.core.process import Completed
-from model_profiling.run.evidence import read_evidence
-from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import read_manifest
-from model_profiling.run.metrics import read_metrics, read_robust_stats
 from model_profiling.runner.result import read_report, read_result
+from model_profiling.runs.evidence import read_evidence
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import read_manifest
+from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.targets import collect
 from model_profiling.targets.command import read_own_times
 from model_profiling.targets.protocol import Job

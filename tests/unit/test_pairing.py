@@ -17,8 +17,9 @@ from model_profiling.analysis.pairing import match_operators, pair_dumps, pair_s
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
-from model_profiling.run import PairSpeedup, Series, Times
+from model_profiling.runs import PairSpeedup, Times
 from model_profiling.statistics.speedup import Verdict, compare_rounds
 from model_profiling.workflow.analyse import analyse
 

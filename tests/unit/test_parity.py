@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from said import refused, says
 from strategies import outputs
 
+from model_profiling.config.names import computes_in
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.run.names import computes_in
 from model_profiling.statistics.parity import (
     OutputFile,
     compare_arrays,

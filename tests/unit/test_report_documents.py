@@ -16,6 +16,7 @@ from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
 from model_profiling.analysis.series_views import program_steps
+from model_profiling.config.series import Pair, Series
 from model_profiling.report.comparison import SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
@@ -24,9 +25,9 @@ from model_profiling.report.pair_text import shift_text
 from model_profiling.report.run_report import run_document, tracer_cost
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
-from model_profiling.run import Latency, Manifest, Metrics, Pair, Result, Run, Series, Times
-from model_profiling.run.manifest import Machine, Part, Session, TargetFacts
-from model_profiling.run.metrics import PairParity, PairSpeedup, TracerCost
+from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
+from model_profiling.runs.manifest import Machine, Part, Session, TargetFacts
+from model_profiling.runs.metrics import PairParity, PairSpeedup, TracerCost
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity, compare_arrays, together

@@ -15,8 +15,8 @@ from model_profiling.analysis.input_files import check_latencies, read_latencies
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import write_record
-from model_profiling.run import Manifest, Result, Times
-from model_profiling.run.manifest import TargetFacts
+from model_profiling.runs import Manifest, Result, Times
+from model_profiling.runs.manifest import TargetFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling.run import Series, Times, why_not_comparable
-from model_profiling.run.comparability import Origin
-from model_profiling.run.names import (
+from model_profiling.config.names import (
     RunFiles,
     dump_stem,
     earlier_name,
@@ -18,8 +16,17 @@ from model_profiling.run.names import (
     spoken_variant,
     variant_of,
 )
-from model_profiling.run.series import Switch, default_label, make_pair, natural_pairs, switch_in_name
+from model_profiling.config.series import (
+    Series,
+    Switch,
+    default_label,
+    make_pair,
+    natural_pairs,
+    switch_in_name,
+)
 from model_profiling.runner.features import SME2_ONLY
+from model_profiling.runs import Times, why_not_comparable
+from model_profiling.runs.comparability import Origin
 
 ON = Series("mac_sme2_on", 2)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
+from model_profiling.config.series import Pair, Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.records import write_record
-from model_profiling.run import Evidence, Manifest, Metrics, Pair, PairSpeedup, Result, Run, Series, Times
-from model_profiling.run.manifest import Machine, TargetFacts
-from model_profiling.run.run import times_of_file
-from model_profiling.run.times import times_of_mode, times_without_manifest
+from model_profiling.runs import Evidence, Manifest, Metrics, PairSpeedup, Result, Run, Times
+from model_profiling.runs.manifest import Machine, TargetFacts
+from model_profiling.runs.run import times_of_file
+from model_profiling.runs.times import times_of_mode, times_without_manifest
 from model_profiling.statistics.speedup import compare_rounds
 from model_profiling.targets import MachineFacts
 

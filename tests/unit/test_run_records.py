@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from said import refused
 
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Pair, Series
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record
-from model_profiling.run import Evidence, Latency, Manifest, Metrics, Pair, PairSpeedup, Result, Series, Times
-from model_profiling.run.evidence import KernelCall, KernelList, proving_run, read_evidence
-from model_profiling.run.manifest import Machine, Part, Session, TargetFacts, read_manifest
-from model_profiling.run.metrics import PairParity, read_metrics
-from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.result import OutputFacts
+from model_profiling.runs import Evidence, Latency, Manifest, Metrics, PairSpeedup, Result, Times
+from model_profiling.runs.evidence import KernelCall, KernelList, proving_run, read_evidence
+from model_profiling.runs.manifest import Machine, Part, Session, TargetFacts, read_manifest
+from model_profiling.runs.metrics import PairParity, read_metrics
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Verdict, compare_rounds

@@ -12,9 +12,9 @@ from turn_order import shuffles
 from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.settings import Experiment, Schedule
 from model_profiling.core.errors import InputError
-from model_profiling.pipeline.schedule import TRACED_ROUNDS, make_schedule
-from model_profiling.pipeline.schedule import Schedule as Plan
-from model_profiling.run.journal import Step
+from model_profiling.runs.journal import Step
+from model_profiling.runs.schedule import TRACED_ROUNDS, make_schedule
+from model_profiling.runs.schedule import Schedule as Plan
 
 
 def steps_of(schedule: Plan) -> list[Step]:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from said import refused
 
+from model_profiling.config.names import RunFiles
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, InUseError
 from model_profiling.core.records import parse_record, record_json, write_record
-from model_profiling.pipeline.measuring import scratch_folder
-from model_profiling.pipeline.start import (
+from model_profiling.runs import Manifest, Times
+from model_profiling.runs.begin import (
     Earlier,
     check_rounds,
     check_startable,
@@ -22,11 +23,10 @@ from model_profiling.pipeline.start import (
     clear_work,
     settle_earlier,
 )
-from model_profiling.run import Manifest, Times
-from model_profiling.run.folders import locked
-from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.manifest import ExecuTorch, Machine, Part, Runner, Session, State, TargetFacts
-from model_profiling.run.names import RunFiles
+from model_profiling.runs.folders import locked
+from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.manifest import ExecuTorch, Machine, Part, Runner, Session, State, TargetFacts
+from model_profiling.runs.measuring import scratch_folder
 from model_profiling.targets import MachineFacts
 
 HEAD = Manifest(
@@ -148,7 +148,7 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
     run_dir = tmp_path / "linux"
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from model_profiling.run.folders import locked\n"
+        "from model_profiling.runs.folders import locked\n"
         "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
     )
     root = Path(__file__).resolve().parents[2]

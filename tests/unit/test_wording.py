@@ -15,6 +15,8 @@ from pages import assert_harmless
 
 import model_profiling
 from model_profiling.cli import frame
+from model_profiling.config.remarks import Diagnostic, Weight, name_series, warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import (
     change,
     milliseconds,
@@ -33,8 +35,6 @@ from model_profiling.core.progress import Lines
 from model_profiling.report import document
 from model_profiling.report.comparison_document import Outcome, TestCase, junit_xml
 from model_profiling.report.text import render_markdown, render_terminal
-from model_profiling.run.remarks import Diagnostic, Weight, name_series, warning_lines
-from model_profiling.run.series import Series
 from model_profiling.statistics.latency import (
     Conditions,
     StabilityWarning,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from model_profiling.config import names
 from model_profiling.core.formatting import printable_data
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
-from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 PARTS = {

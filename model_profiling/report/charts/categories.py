@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
 from model_profiling.core.formatting import milliseconds, percent, plural, size
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import ShownTimes, break_down
@@ -32,7 +33,6 @@ from model_profiling.report.charts import (
 )
 from model_profiling.report.document import Chart
 from model_profiling.report.pair_text import largest_parts, shift_text
-from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 if TYPE_CHECKING:

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from model_profiling.config import names
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.report import charts as draw
 from model_profiling.report.data import PairReport
 from model_profiling.report.document import Chart
 from model_profiling.report.pair_text import speedup_text
-from model_profiling.run import Run, names
-from model_profiling.run.comparability import shared_launches, timed, way_of
+from model_profiling.runs import Run
+from model_profiling.runs.comparability import shared_launches, timed, way_of
 from model_profiling.statistics.speedup import paired_cycles
 
 _SAMPLED_ROW = 72

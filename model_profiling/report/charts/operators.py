@@ -10,6 +10,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import BEST_SEEN, RoofGap, Roofline, roof_gaps, seen_roofline
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.cells import change_cells
@@ -30,7 +32,6 @@ from model_profiling.report.charts import (
     titled,
 )
 from model_profiling.report.document import Chart
-from model_profiling.run import Series, names
 
 _SHOWN = 10
 _TIP = {"operator": "operator", "category": "category", "module": "module"}

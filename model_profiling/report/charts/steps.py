@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.analysis.kernel_names import Kernel
+from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, plural
 from model_profiling.report import charts as draw
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
-from model_profiling.run import names
 from model_profiling.statistics.latency import LatencySummary
 
 _FEWEST_RUNGS = 3

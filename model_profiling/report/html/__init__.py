@@ -15,12 +15,12 @@ from importlib.resources import files as resources
 from pathlib import Path
 from urllib.parse import quote
 
+from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import MISSING, printable, printable_data
 from model_profiling.report import document as doc
 from model_profiling.report.charts import VEGA_LITE, draw_svg
-from model_profiling.run import names
 from model_profiling.runner.cache import cache_root, cached
 
 

@@ -17,7 +17,7 @@ from model_profiling.core import files
 from model_profiling.core.hints import needed
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import no_dumps, whole_text
-from model_profiling.run.run import Dump, Run
+from model_profiling.runs.run import Dump, Run
 
 FILE = "events.parquet"
 SCHEMA_VERSION = 1

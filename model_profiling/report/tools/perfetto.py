@@ -25,7 +25,7 @@ from model_profiling.core.hints import needed
 from model_profiling.facts.operators import OperatorRow, facts_for
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import no_dumps, whole_text
-from model_profiling.run import Times
+from model_profiling.runs import Times
 
 FILE = "trace.pftrace"
 _MOST_SLICES = 200_000

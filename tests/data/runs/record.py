@@ -31,15 +31,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from recorded_runs import dumps_in  # noqa: E402
 from replay import ReplayTarget  # noqa: E402
 
+from model_profiling.config import names  # noqa: E402
 from model_profiling.config.reading import ProfileConfig, parse_config  # noqa: E402
+from model_profiling.config.series import Switch  # noqa: E402
 from model_profiling.core.records import write_record  # noqa: E402
-from model_profiling.run import names  # noqa: E402
-from model_profiling.run.journal import Entry, Journal  # noqa: E402
-from model_profiling.run.manifest import read_manifest  # noqa: E402
-from model_profiling.run.metrics import read_metrics  # noqa: E402
-from model_profiling.run.series import Switch  # noqa: E402
 from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
+from model_profiling.runs.journal import Entry, Journal  # noqa: E402
+from model_profiling.runs.manifest import read_manifest  # noqa: E402
+from model_profiling.runs.metrics import read_metrics  # noqa: E402
 from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.measure import RunOptions, run_config  # noqa: E402

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, system_reason
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.core.safe_read import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
-from model_profiling.run import names
-from model_profiling.run.series import Series
 from model_profiling.runner.machine import Energy
 from model_profiling.runner.result import MachineMoment, OutputFacts, ProcessUse
 from model_profiling.statistics.measure import Inferences, Rule, rule_for

@@ -11,20 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import plural
-from model_profiling.core.records import JsonObject
-from model_profiling.core.safe_read import check_regular, is_there
-from model_profiling.run import names
-from model_profiling.run.comparability import Origin, differ_in_sme2_alone, why_not_comparable
-from model_profiling.run.evidence import Evidence, read_evidence
-from model_profiling.run.folders import holds_run, no_run, refuse_links_out, runs_below
-from model_profiling.run.journal import Journal, has_journal
-from model_profiling.run.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
-from model_profiling.run.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
-from model_profiling.run.programs import Programs
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import (
+from model_profiling.config import names
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import (
     Pair,
     Series,
     Switch,
@@ -33,8 +22,19 @@ from model_profiling.run.series import (
     natural_pairs,
     switch_in_name,
 )
-from model_profiling.run.times import EarlierFiles, Times, times_without_manifest
-from model_profiling.run.version_0 import remark_0
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import plural
+from model_profiling.core.records import JsonObject
+from model_profiling.core.safe_read import check_regular, is_there
+from model_profiling.runs.comparability import Origin, differ_in_sme2_alone, why_not_comparable
+from model_profiling.runs.evidence import Evidence, read_evidence
+from model_profiling.runs.folders import holds_run, no_run, refuse_links_out, runs_below
+from model_profiling.runs.journal import Journal, has_journal
+from model_profiling.runs.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
+from model_profiling.runs.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
+from model_profiling.runs.programs import Programs
+from model_profiling.runs.times import EarlierFiles, Times, times_without_manifest
+from model_profiling.runs.version_0 import remark_0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ The run stores which series exist, which pairs are compared, whether they are co
 mean. Other packages open the run and read these answers.
 """
 
-from model_profiling.run.comparability import why_not_comparable
-from model_profiling.run.evidence import Evidence
-from model_profiling.run.manifest import Manifest, Result
-from model_profiling.run.metrics import Latency, Metrics, PairSpeedup
-from model_profiling.run.run import Run
-from model_profiling.run.series import Pair, Series
-from model_profiling.run.times import Times
+from model_profiling.config.series import Pair, Series
+from model_profiling.runs.comparability import why_not_comparable
+from model_profiling.runs.evidence import Evidence
+from model_profiling.runs.manifest import Manifest, Result
+from model_profiling.runs.metrics import Latency, Metrics, PairSpeedup
+from model_profiling.runs.run import Run
+from model_profiling.runs.times import Times
 
 __all__ = [
     "Evidence",

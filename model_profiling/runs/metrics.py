@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import Pair, Series, first_of_each
-from model_profiling.run.times import Times, times_of_bool
-from model_profiling.run.version_0 import is_metrics_0
 from model_profiling.runner.machine import Energy
+from model_profiling.runs.times import Times, times_of_bool
+from model_profiling.runs.version_0 import is_metrics_0
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity

@@ -15,21 +15,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from model_profiling.config.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.config.reading import ProfileConfig, pairs
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Pair, Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
 from model_profiling.core.formatting import duration
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
-from model_profiling.pipeline.feeding import Feed
-from model_profiling.pipeline.manifest import schedule_facts, with_results
-from model_profiling.pipeline.schedule import Schedule, emulated_seconds
-from model_profiling.run.journal import TIMED, Entry, Journal, Step, moment
-from model_profiling.run.manifest import Between, Ended, Manifest, State
-from model_profiling.run.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import Pair, Series
 from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
+from model_profiling.runs.feeding import Feed
+from model_profiling.runs.journal import TIMED, Entry, Journal, Step, moment
+from model_profiling.runs.manifest import Between, Ended, Manifest, State
+from model_profiling.runs.manifest_head import schedule_facts, with_results
+from model_profiling.runs.schedule import Schedule, emulated_seconds
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
 
 _TEMPERATURE_POLL_S = 2.0

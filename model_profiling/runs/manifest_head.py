@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling._version import __version__
+from model_profiling.config import names
 from model_profiling.config.reading import ProfileConfig, pairs, series_of
+from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.pipeline.schedule import TRACED_ROUNDS, Schedule
 from model_profiling.program.graph_file import record_beside
-from model_profiling.run import Manifest, Result, Run, Series, Times, names
-from model_profiling.run.journal import Journal, seconds_of
-from model_profiling.run.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
-from model_profiling.run.times import times_of_mode
 from model_profiling.runner.build import RunnerBuild
+from model_profiling.runs import Manifest, Result, Run, Times
+from model_profiling.runs.journal import Journal, seconds_of
+from model_profiling.runs.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
+from model_profiling.runs.schedule import TRACED_ROUNDS, Schedule
+from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.speedup import PRECISION
 from model_profiling.targets import MachineFacts, Target
 

@@ -17,18 +17,18 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, count
 from pathlib import Path
 
+from model_profiling.config.names import FAILED_LAUNCH, variant_of, with_method
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Series
 from model_profiling.config.settings import Schedule as ScheduleSettings
 from model_profiling.core import files
 from model_profiling.core.errors import RunError
 from model_profiling.core.formatting import listing
-from model_profiling.pipeline.measuring import Measuring, Piece, scratch_folder
-from model_profiling.pipeline.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
-from model_profiling.run.comparability import CLOCK_STEP_MS, shared_launches
-from model_profiling.run.journal import Step, seconds_of
-from model_profiling.run.manifest import Ended
-from model_profiling.run.names import FAILED_LAUNCH, variant_of, with_method
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import Series
+from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
+from model_profiling.runs.journal import Step, seconds_of
+from model_profiling.runs.manifest import Ended
+from model_profiling.runs.measuring import Measuring, Piece, scratch_folder
+from model_profiling.runs.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
 from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import plural
-from model_profiling.run.journal import Journal
-from model_profiling.run.manifest import Manifest
-from model_profiling.run.series import Series
-from model_profiling.run.times import Times
 from model_profiling.runner.features import SME2_ONLY
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import Manifest
+from model_profiling.runs.times import Times
 from model_profiling.statistics.measure import UNCHECKED, Rule, Turns, disturbance
 from model_profiling.statistics.speedup import (
     CONFIDENCE,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from model_profiling.config import names
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import switch_in_name
 from model_profiling.core.records import JsonObject
 from model_profiling.core.safe_read import is_regular
-from model_profiling.run import names
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.run.series import switch_in_name
 
 _TIMING = "timing"
 _DEEPEST = 32

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import did_you_mean
@@ -20,12 +22,10 @@ from model_profiling.core.records import read_json_object, read_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
-from model_profiling.run import names
-from model_profiling.run.manifest import Manifest, Result, read_manifest
-from model_profiling.run.metrics import PairParity
-from model_profiling.run.series import Series
-from model_profiling.run.times import Times
 from model_profiling.runner.samples import Samples
+from model_profiling.runs.manifest import Manifest, Result, read_manifest
+from model_profiling.runs.metrics import PairParity
+from model_profiling.runs.times import Times
 
 
 @dataclass(frozen=True, slots=True)

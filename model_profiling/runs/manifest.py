@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config import names
+from model_profiling.config.remarks import NOTE, Diagnostic
+from model_profiling.config.series import Pair, Series, StandsFor, Switch, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_there, stays_inside
-from model_profiling.run import names
-from model_profiling.run.remarks import NOTE, Diagnostic
-from model_profiling.run.series import Pair, Series, Switch, first_of_each
-from model_profiling.run.times import Times, times_of_bool, times_of_mode
-from model_profiling.run.version_0 import is_manifest_0, is_summary_0, manifest_of_today
 from model_profiling.runner.machine import Battery, Cluster, MachineFacts
 from model_profiling.runner.result import OutputFacts
+from model_profiling.runs.times import Times, times_of_bool, times_of_mode
+from model_profiling.runs.version_0 import is_manifest_0, is_summary_0, manifest_of_today
 
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
 """`partial`: everything that --only asked for is done; `failed`: all is done except experiments that fail."""
@@ -186,14 +186,6 @@ class Result:
     def counted_kernels(self) -> bool:
         """Whether an evidence process listed every KleidiAI call; only the kit's own runner can."""
         return self.runner_path == "builtin" and self.kernels_note is None and bool(self.outputs)
-
-
-@dataclass(frozen=True, slots=True)
-class StandsFor:
-    """Experiments measured as one, because they differ only in features that the CPU lacks."""
-
-    experiment: str
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

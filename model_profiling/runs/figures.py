@@ -10,33 +10,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config import names
 from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Pair, Series
 from model_profiling.config.settings import AnalysisSettings, Schedule
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
-from model_profiling.pipeline.manifest import with_results
-from model_profiling.pipeline.schedule import TRACED_ROUNDS
-from model_profiling.pipeline.start import check_unchanged, fit_to_machine, same_part, with_mode
-from model_profiling.run import (
-    Latency,
-    Manifest,
-    Metrics,
-    Pair,
-    PairSpeedup,
-    Result,
-    Run,
-    Series,
-    Times,
-    names,
-)
-from model_profiling.run.comparability import compare_timed, timed
-from model_profiling.run.folders import refuse_links_out
-from model_profiling.run.journal import Entry, Journal
-from model_profiling.run.manifest import Part, State, read_manifest, read_summary_0
-from model_profiling.run.metrics import MachineUse, PairParity, RobustStats, TracerCost
-from model_profiling.run.remarks import Diagnostic
+from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run, Times
+from model_profiling.runs.begin import check_unchanged, fit_to_machine, same_part, with_mode
+from model_profiling.runs.comparability import compare_timed, timed
+from model_profiling.runs.folders import refuse_links_out
+from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.manifest import Part, State, read_manifest, read_summary_0
+from model_profiling.runs.manifest_head import with_results
+from model_profiling.runs.metrics import MachineUse, PairParity, RobustStats, TracerCost
+from model_profiling.runs.schedule import TRACED_ROUNDS
 from model_profiling.statistics.latency import (
     Conditions,
     Interruptions,
@@ -347,10 +338,6 @@ def reopen(config: ProfileConfig) -> Measured:
     config = config.model_copy(update={"method": config.method or manifest.method_run})
     config = fit_to_machine(config, features, latencies, resume=True).config
     part = same_part(manifest, config) or manifest
-    if any(each.runner is not None for each in config.experiments):
-        from model_profiling.pipeline.own_runners import traced_as_begun
-
-        config = traced_as_begun(config, part.settings)
     now = replace(
         manifest,
         settings=config.model_dump(mode="json"),

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.number_formats import IN_NAMES
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import stays_inside
-from model_profiling.run.series import Series
 
 MANIFEST = "manifest.json"
 METRICS = "metrics.json"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path, PurePosixPath
 
+from model_profiling.config import names
+from model_profiling.config.remarks import Diagnostic
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.safe_read import inside, is_regular, is_there
@@ -17,10 +19,8 @@ from model_profiling.program.graph_file import (
 )
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
-from model_profiling.run import names
-from model_profiling.run.manifest import Manifest
-from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.result import check_program
+from model_profiling.runs.manifest import Manifest
 
 _WITHOUT = "the analysis continues without it"
 

@@ -50,6 +50,14 @@ class Pair:
     """Why they are not comparable; None if they are."""
 
 
+@dataclass(frozen=True, slots=True)
+class StandsFor:
+    """Experiments measured as one, because they differ only in features that the CPU lacks."""
+
+    experiment: str
+    names: tuple[str, ...]
+
+
 _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
 

@@ -17,26 +17,27 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import listing
 from model_profiling.core.hints import document
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.pipeline.measuring import Measuring, Piece, PutAside
-from model_profiling.pipeline.metrics import Measured, refresh
-from model_profiling.pipeline.rounds import RemainingRounds, Rounds
-from model_profiling.pipeline.schedule import make_schedule
-from model_profiling.pipeline.start import (
+from model_profiling.runner.cache import take_repair_notes
+from model_profiling.runs import Metrics
+from model_profiling.runs.begin import (
     Start,
     begin,
     check_directory,
     checked_feed,
     one_method,
 )
-from model_profiling.run import Metrics, Series
-from model_profiling.run.folders import locked
-from model_profiling.run.journal import Step
-from model_profiling.run.remarks import Diagnostic
-from model_profiling.runner.cache import take_repair_notes
+from model_profiling.runs.figures import Measured, refresh
+from model_profiling.runs.folders import locked
+from model_profiling.runs.journal import Step
+from model_profiling.runs.measuring import Measuring, Piece, PutAside
+from model_profiling.runs.rounds import RemainingRounds, Rounds
+from model_profiling.runs.schedule import make_schedule
 from model_profiling.targets import MachineFacts, Target, TunedTarget
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from difflib import SequenceMatcher
 from pathlib import Path, PurePosixPath
 
+from model_profiling.config import names
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.files import LockFile
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there
-from model_profiling.run import names
-from model_profiling.run.manifest import Manifest
-from model_profiling.run.version_0 import is_summary_0
+from model_profiling.runs.manifest import Manifest
+from model_profiling.runs.version_0 import is_summary_0
 
 
 def holds_run(folder: Path) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import listing, span
-from model_profiling.run.series import Series
 
 
 class Weight(IntEnum):

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
+from model_profiling.config import names
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.records import read_json_object, read_table
 from model_profiling.core.safe_read import is_regular, open_regular
-from model_profiling.run import names
 
 
 class Times(str, Enum):

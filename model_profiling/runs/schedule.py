@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 
 from model_profiling.config.reading import ProfileConfig, series_of
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import GraphNode, Instruction, read_program
-from model_profiling.run.comparability import CLOCK_STEP_MS
-from model_profiling.run.journal import Entry, Journal, Kind, Step
-from model_profiling.run.series import Series
+from model_profiling.runs.comparability import CLOCK_STEP_MS
+from model_profiling.runs.journal import Entry, Journal, Kind, Step
 from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.statistics.speedup import EXACT_ROUNDS
 from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome

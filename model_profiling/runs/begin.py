@@ -15,27 +15,27 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.config import names
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
+from model_profiling.config.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.remarks import Diagnostic
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
-from model_profiling.pipeline import manifest as manifests
-from model_profiling.pipeline.feeding import Feed, feed
-from model_profiling.pipeline.measuring import Measuring
-from model_profiling.pipeline.schedule import make_schedule
 from model_profiling.program import read_program
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
-from model_profiling.run import names
-from model_profiling.run.folders import check_free, holds_run, refuse_links_out
-from model_profiling.run.journal import Journal, has_journal, moment
-from model_profiling.run.manifest import Manifest, Part, Session, read_manifest, read_summary_0
-from model_profiling.run.names import MANIFEST, RunFiles, earlier_name
-from model_profiling.run.remarks import Diagnostic
 from model_profiling.runner.result import check_program
+from model_profiling.runs import manifest_head as manifests
+from model_profiling.runs.feeding import Feed, feed
+from model_profiling.runs.folders import check_free, holds_run, refuse_links_out
+from model_profiling.runs.journal import Journal, has_journal, moment
+from model_profiling.runs.manifest import Manifest, Part, Session, read_manifest, read_summary_0
+from model_profiling.runs.measuring import Measuring
+from model_profiling.runs.schedule import make_schedule
 from model_profiling.targets import MachineFacts, Target
 from model_profiling.targets.collect import missing_backend, missing_operators
 from model_profiling.targets.protocol import ExtendableTarget, ListingTarget
@@ -59,10 +59,6 @@ def begin(
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`; its method is `fed` what
     `checked_feed` says."""
-    if target.timings_are_latency and any(each.runner is not None for each in config.experiments):
-        from model_profiling.pipeline.own_runners import traced_as_logged
-
-        config = traced_as_logged(config, target)
     libraries = find_libraries(fed, config.model.name, target)
     stem = names.with_method(config.model.stem, config.method, config.inputs.file_words)
     place = RunFiles(config.output_root, stem)

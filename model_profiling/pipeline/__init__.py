@@ -1,1 +1,0 @@
-"""Measures what a config asks for into a run directory."""
