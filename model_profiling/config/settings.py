@@ -221,9 +221,6 @@ class Schedule(Settings):
     """Wait before a process until the target is no hotter than this, where it can tell."""
     temperature_wait_s: Seconds = 300.0
     """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
-    energy_s: Seconds = 12.0
-    """Seconds each experiment runs alone for its energy, where a phone runs from its battery and tells what
-    that gives; 0 is not at all."""
     sample: Annotated[bool, Field(strict=True)] = False
     """Run each experiment once more by itself and look where its threads are: which kernels an operator's
     time goes to. Nothing of that run is a latency."""

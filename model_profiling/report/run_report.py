@@ -201,7 +201,6 @@ def latency(data: ReportData) -> list[Block]:
             ),
             table_of(latencies, (*series_columns(data.run.series), *_COSTS)),
             *sections.machine_table(latencies, data.run.series),
-            *sections.energy_table(latencies, data.run.series),
         ]
     elif rows := _from_dumps(data):
         words = "Only times with the event tracer on are known; the latency without it was not measured."

@@ -1,4 +1,4 @@
-"""Sections of the report: method, delegates, inside operators, energy."""
+"""Sections of the report: method, delegates, inside operators."""
 
 from __future__ import annotations
 
@@ -381,38 +381,3 @@ def _kernel_table(found: InsideSeries) -> Iterator[doc.Block]:
         rest = sum(kernel.samples for kernel in worked[_KERNELS_SHOWN:])
         more = plural(len(worked) - _KERNELS_SHOWN, "function")
         yield doc.Paragraph(f"{more} more, with {plural(rest, 'sample')}.")
-
-
-# Energy per inference, if a phone's fuel gauge was read.
-
-_NOTE = (
-    "Energy of one inference for the whole phone, screen and radio included, from its fuel gauge while the "
-    "program ran alone; the interval (95%) is how much the gauge's readings differed, all of which are in "
-    "the experiment's _gauge.csv. Gauges differ between phones: compare experiments on one phone."
-)
-
-
-def energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
-    """Show known energies, and why others are unknown; nothing if no gauge was read."""
-    named = series_columns(every)
-    asked = [(found, found.energy) for found in latencies if found.energy]
-    rows = [
-        (
-            *(column.cell(found) for column in named),
-            f"{1e3 * energy.joules:.3g}",
-            f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}",
-            f"{energy.watts:.2f}",
-            str(energy.readings),
-        )
-        for found, energy in asked
-        if energy.joules is not None and energy.low is not None
-        if energy.high is not None and energy.watts is not None
-    ]
-    blocks: list[doc.Block] = []
-    if rows:
-        names_of = [column.header for column in named]
-        headers = (*names_of, "mJ for one inference", "interval", "W", "readings")
-        numbers = [place for place, header in enumerate(headers) if header not in ("experiment", "interval")]
-        blocks = [doc.Paragraph(_NOTE), doc.make_table(headers, rows, numbers)]
-    unknown = (f"{found.series.spoken(every)}: {energy.reason}" for found, energy in asked if energy.reason)
-    return [*blocks, *doc.make_list(unknown)]

@@ -395,7 +395,6 @@ _FREE = (
     "schedule.max_temperature_c",
     "schedule.temperature_wait_s",
     "schedule.timeout_s",
-    "schedule.energy_s",
     "schedule.sample",
 )
 

@@ -117,7 +117,6 @@ def _latency(journal: Journal, series: Series) -> Latency:
         load_ms=_middle([entry.load_ns for entry in entries]),
         first_inference_ms=_middle([entry.first_ns for entry in entries]),
         peak_memory_bytes=max((entry.peak_memory_bytes or 0 for entry in entries), default=0) or None,
-        energy=next((entry.energy for entry in journal.ended_well("energy", series)), None),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from model_profiling.config.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
+from model_profiling.config.names import LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.config.reading import ProfileConfig, pairs
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
@@ -57,7 +57,7 @@ def scratch_folder(place: RunFiles) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-PieceKind = Literal["evidence", "launch", "energy", "sampling"]
+PieceKind = Literal["evidence", "launch", "sampling"]
 """A round of separate processes is a launch, too."""
 
 
@@ -276,9 +276,6 @@ class Measuring:
             self.warn(Diagnostic(step.series, "tracer_on", seen, "they were measured with the tracer on"))
         if outcome.etdump is not None:
             entry = self._keep_dump(entry, outcome.etdump, outcome.boundaries)
-        if outcome.gauge is not None and entry.energy is not None:
-            kept = self._move(outcome.gauge, place.of_series(step.series, GAUGE_CSV))
-            entry = replace(entry, energy=replace(entry.energy, file=kept))
         if outcome.told is not None and step.kind in TIMED:
             written = place.told_of_process(step.series, step.kind, step.round)
             entry = replace(entry, told=self._move(outcome.told, written))
@@ -385,7 +382,6 @@ _SAID_BY_TARGET = (
     "kernels_at_load",
     "kernels_note",
     "kernel_sizes",
-    "energy",
 )
 
 

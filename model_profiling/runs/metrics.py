@@ -12,7 +12,6 @@ from model_profiling.config.series import Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
-from model_profiling.runner.machine import Energy
 from model_profiling.runs.times import Times, times_of_bool
 from model_profiling.runs.version_0 import is_metrics_0
 from model_profiling.statistics.latency import LatencySummary
@@ -70,8 +69,6 @@ class Latency:
     load_ms: float | None = None
     first_inference_ms: float | None = None
     peak_memory_bytes: int | None = None
-    energy: Energy | None = None
-    """Per inference, from a phone's fuel gauge."""
 
     @property
     def series(self) -> Series:

@@ -21,7 +21,6 @@ from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import listing
-from model_profiling.core.hints import document
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.runner.cache import take_repair_notes
 from model_profiling.runs import Metrics
@@ -42,7 +41,6 @@ from model_profiling.targets import MachineFacts, Target, TunedTarget
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.machine_lock import measuring_alone, working_beside
-from model_profiling.targets.protocol import MeteredTarget
 
 
 class ReadyTarget:
@@ -183,7 +181,6 @@ class OpenRun:
             yield from run.gather_evidence()
         yield from self._rounds.measure()
         for run in self._runs:
-            yield from measure_energy(run)
             yield from sample(run)
 
     def step(self) -> Piece | None:
@@ -288,14 +285,13 @@ def _finish(run: Measuring, after: MachineFacts) -> Measured:
     return refresh(Measured(run.place, run.config, run.journal, run.manifest, Metrics(), run.moved))
 
 
-# After the rounds each experiment runs once more, long and alone: for the energy of one inference, if a phone
-# has a fuel gauge (turns are far too short for it), and to sample where operators spend their time. The times
-# of these runs are not latencies.
+# After the rounds, if requested, each experiment runs once more, alone, to sample where operators spend their
+# time. The times of these runs are not latencies.
 
 HZ = 1000
 """Per thread; `bench/sampling_cost.py` measures the cost."""
 SECONDS = 3.0
-_MOST_METERED_RUNS, _MOST_SAMPLED_RUNS = 1_000_000, 20_000
+_MOST_SAMPLED_RUNS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,20 +300,19 @@ class RemainingWork:
 
     evidence: int = 0
     launches: RemainingRounds = field(default_factory=RemainingRounds)
-    afterwards: int = 0
-    """For energy and sampling."""
+    sampling: int = 0
     seconds: float = 0.0
-    """Of evidence, energy and sampling, as far as known."""
+    """Of evidence and sampling, as far as known."""
 
     @property
     def nothing(self) -> bool:
         """Whether the next step certainly finds nothing to do."""
-        return not self.evidence and not self.launches.most and not self.afterwards
+        return not self.evidence and not self.launches.most and not self.sampling
 
     @property
     def steps(self) -> tuple[int, int]:
         """(minimum, maximum)."""
-        others = self.evidence + self.afterwards
+        others = self.evidence + self.sampling
         return others + self.launches.least, others + self.launches.most
 
     @property
@@ -327,13 +322,12 @@ class RemainingWork:
 
 def left_of(rounds: Rounds) -> RemainingWork:
     evidence = [len(run.evidence_left) for run in rounds.runs]
-    energy = [len(_energy_left(run)) for run in rounds.runs]
     sampling = [len(_sampling_left(run)) for run in rounds.runs]
     seconds = sum(
-        count * _evidence_seconds(run) + gauged * run.config.schedule.energy_s + sampled * SECONDS
-        for run, count, gauged, sampled in zip(rounds.runs, evidence, energy, sampling, strict=True)
+        count * _evidence_seconds(run) + sampled * SECONDS
+        for run, count, sampled in zip(rounds.runs, evidence, sampling, strict=True)
     )
-    return RemainingWork(sum(evidence), rounds.left(), sum(energy) + sum(sampling), seconds)
+    return RemainingWork(sum(evidence), rounds.left(), sum(sampling), seconds)
 
 
 def _evidence_seconds(run: Measuring) -> float:
@@ -341,33 +335,6 @@ def _evidence_seconds(run: Measuring) -> float:
     if taken := [entry.seconds for entry in run.journal.entries() if entry.kind == "evidence"]:
         return sum(taken) / len(taken)
     return 0.0 if run.target.timings_are_latency else run.emulated_seconds
-
-
-def _energy_left(run: Measuring) -> list[Step]:
-    """Return the missing steps; none if energy was not requested or cannot be measured."""
-    metered = isinstance(run.target, MeteredTarget) and run.target.timings_are_latency
-    if not run.config.schedule.energy_s or not metered:
-        return []
-    wanted = {step.series for step in run.steps_of(0)}
-    return run.missing(Step("energy", series) for series in sorted(wanted, key=str))
-
-
-def measure_energy(run: Measuring) -> Iterator[Piece]:
-    """Measure the missing energy, or warn why it cannot be measured."""
-    seconds, target, steps = run.config.schedule.energy_s, run.target, _energy_left(run)
-    if not steps or not isinstance(target, MeteredTarget):
-        return
-    gauge = target.gauge()
-    if isinstance(gauge, str):
-        advice = f"reach it over Wi-Fi, without the cable ({document('how-to/android.md')})"
-        run.warn(Diagnostic(None, "no_energy", f"energy was not measured: {gauge}", advice))
-        return
-    run.progress.stage("measuring energy")
-    for number, step in enumerate(steps, start=1):
-        if runs := _runs_in(run, step.series, seconds, _MOST_METERED_RUNS):
-            run.do(step, runs=runs, gauge=gauge, timeout_s=run.config.schedule.timeout_s + 2 * seconds)
-            run.progress.advance(number, len(steps), str(step.series))
-            yield Piece("energy", str(step.series))
 
 
 def _sampling_left(run: Measuring) -> list[Step]:
@@ -387,15 +354,15 @@ def sample(run: Measuring) -> Iterator[Piece]:
     for number, step in enumerate(steps, start=1):
         # In a warm-up execution the runner counts the backend's clock reads per operator, so always make one.
         warmup = max(1, run.config.experiment(step.series.experiment).warmup) if latencies else 1
-        runs = _runs_in(run, step.series, SECONDS, _MOST_SAMPLED_RUNS) if latencies else None
+        runs = _runs_in(run, step.series, SECONDS) if latencies else None
         run.do(step, runs=runs or 1, warmup=warmup, sample_hz=HZ)
         run.progress.advance(number, len(steps), str(step.series))
         yield Piece("sampling", str(step.series))
 
 
-def _runs_in(run: Measuring, series: Series, seconds: float, most: int) -> int | None:
+def _runs_in(run: Measuring, series: Series, seconds: float) -> int | None:
     """Return how many inferences take `seconds`; None if no latency is known."""
     measured = run.journal.latencies_ms(series, run.journal.rounds_of(series))
     every = [latency for latencies in measured for latency in latencies]
     latency_ms = statistics.median(every) if every else None
-    return min(math.ceil(seconds * 1e3 / latency_ms), most) if latency_ms else None
+    return min(math.ceil(seconds * 1e3 / latency_ms), _MOST_SAMPLED_RUNS) if latency_ms else None

@@ -33,7 +33,7 @@ from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
 from model_profiling.targets.command import LOG
-from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
+from model_profiling.targets.protocol import LockstepTarget
 
 _INTERRUPTED_LOOK = 2
 """Launches after which measuring ends if nothing can be compared because of other programs."""
@@ -221,7 +221,7 @@ class Rounds:
 
     def _look(self, number: int) -> None:
         target = self.runs[0].target
-        if isinstance(target, MeteredTarget):  # other targets tell nothing that a launch does not
+        if target.platform == "android":  # other targets tell nothing that a launch does not
             facts = target.facts()
             for run in self.runs:
                 run.look_at(facts, number)

@@ -152,7 +152,6 @@ _RULES: Mapping[str, Rule] = {
     "OutputParity.dtype": _dtype,
     "Diagnostic.code": lambda _, text, __: text if text in KINDS else NOTE,
     "Diagnostic.seen": _remark,
-    "Energy.reason": _instead(NOT_SHARED),
     # the machine and versions
     "MachineFacts.cpu": _device,
     "MachineFacts.machine": _one_of(("aarch64", "arm64", "x86_64")),

@@ -263,9 +263,8 @@ def job_seconds(job: Job, artifacts: Path) -> float | None:
     series = sum(len(FEATURES) + 1 if cell.rung == LADDER else 1 for cell in job.cells)
     if job.target != "emulated":
         schedule = job.sweep.schedule
-        longer = schedule.energy_s if job.choice.kind == "android" else 0.0
-        longer += SAMPLING_S if schedule.sample else 0.0
-        return None if schedule.time_limit_s is None else schedule.time_limit_s + series * longer
+        sampling = series * SAMPLING_S if schedule.sample else 0.0
+        return None if schedule.time_limit_s is None else schedule.time_limit_s + sampling
     program = program_path(job.program, artifacts)
     if not program.is_file():
         return None
