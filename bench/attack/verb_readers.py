@@ -65,7 +65,7 @@ _SWEEP = {
     "rungs": ["on", {"name": "own", "disable": ["sme2"]}],
     "cases": {"tiny_llama": [{"method": "prefill", "sizes": {"tokens": [1, 4]}}]},
     "exclude": [{"dtype": "int8", "target": "emulated", "why": "known"}],
-    "schedule": {"mode": "rounds", "rounds": 2},
+    "schedule": {"rounds": 2},
 }
 
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,6 @@ from model_profiling.config.new_config import (
     write_new_config,
     write_new_sweep,
 )
-from model_profiling.config.settings import ScheduleMode
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
@@ -65,16 +64,10 @@ if TYPE_CHECKING:
     "--runs",
     type=frame.IntRange(1),
     show_default="10",
-    help="Traced turns; with --mode rounds, inferences per process.",
+    help="Traced turns.",
 )
 @click.option(
     "--warmup", type=frame.IntRange(0), default=3, show_default=True, help="Untimed inferences at the start."
-)
-@click.option(
-    "--mode",
-    type=click.Choice(get_args(ScheduleMode)),
-    show_default="lockstep",
-    help="lockstep: programs take turns in each launch; rounds: one process at a time.",
 )
 @frame.rounds_option
 @frame.budget_option
@@ -111,9 +104,7 @@ def new(
     On a terminal it asks for what is missing. `sme2prof run` measures the config; for one model, `sme2prof
     profile` does both without a file.
     """
-    frame.warn_of_limits(
-        asked["mode"], asked["rounds"], precision=asked["precision"], budget_s=asked["budget_s"]
-    )
+    frame.warn_of_limits(asked["rounds"], asked["precision"])
     here = kind or _usual_platform(asked)
     case = {name: asked.pop(name) for name in ("method", "lengths", "values")}
     if sweep:
@@ -185,7 +176,7 @@ def _new_sweep(
             raise InputError(f"{option} does not work with --sweep", "leave one of them out")
     if not models:
         raise InputError("no model is named", "give --model NAME, FILE.py:FACTORY or FILE.pte")
-    schedule = {name: asked[name] for name in ("mode", "rounds", "precision", "budget_s")}
+    schedule = {name: asked[name] for name in ("rounds", "precision", "budget_s")}
     given = {name: value for name, value in schedule.items() if value is not None}
     places = asked["device"], asked["host"], asked["method"]
     return NewSweep(tuple(map(str, models)), kind, threads, runs, asked["warmup"], given, *places)

@@ -219,8 +219,8 @@ threads_option = click.option(
 rounds_option = click.option(
     "--rounds",
     type=IntRange(1),
-    show_default="12 with --mode rounds, else no limit",
-    help="The most launches; with --mode rounds, the number of rounds.",
+    show_default="no limit",
+    help="The most launches.",
 )
 calibrate_option = click.option(
     "--calibrate",
@@ -342,18 +342,12 @@ def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> N
         warn("--evidence has no effect: it is for latencies of a CPU without SME2")
 
 
-def warn_of_limits(
-    mode: str | None, rounds: int | None, *, precision: float | None, budget_s: float | None
-) -> None:
-    """Warn of limits that cannot end measuring, because --rounds ends it before they may."""
+def warn_of_limits(rounds: int | None, precision: float | None) -> None:
+    """Warn of a precision that cannot end measuring, because --rounds ends it before it may."""
     from model_profiling.config.settings import Schedule
 
-    least = Schedule().min_rounds
-    # In lockstep, the budget also decides how long a launch is.
-    given = {"--precision": precision, "--budget": budget_s if mode == "rounds" else None}
-    for option, value in given.items():
-        if value is not None and rounds is not None and rounds <= least:
-            warn(f"{option} has no effect: --rounds {rounds} ends measuring before {option} may")
+    if precision is not None and rounds is not None and rounds <= Schedule().min_rounds:
+        warn(f"--precision has no effect: --rounds {rounds} ends measuring before --precision may")
 
 
 def warn_of_skipped_models(asked: str = "") -> None:

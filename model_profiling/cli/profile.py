@@ -11,7 +11,6 @@ import click
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.for_tools import page_facts, pages, print_answers
 from model_profiling.cli.progress import measuring
-from model_profiling.config.settings import ScheduleMode
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
@@ -183,7 +182,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "--runs",
     type=frame.IntRange(1),
     show_default="10",
-    help="Traced turns; with --mode rounds, inferences per process.",
+    help="Traced turns.",
 )
 @click.option("--warmup", type=frame.IntRange(0), show_default="3", help="Untimed inferences at the start.")
 @frame.threads_option
@@ -194,12 +193,6 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     metavar="SHARE",
     show_default="0.005",
     help="Stop once every speedup is known to plus or minus this share.",
-)
-@click.option(
-    "--mode",
-    type=click.Choice(get_args(ScheduleMode)),
-    show_default="lockstep",
-    help="lockstep: programs take turns in each launch; rounds: one process at a time.",
 )
 @frame.rounds_option
 @click.option(
@@ -255,7 +248,7 @@ def profile_command(
     run = RunOptions(
         resume=resume, force=force, command_line=frame.command_line(), factors=factors, evidence=evidence
     )
-    frame.warn_of_limits(options.mode, options.rounds, precision=options.precision, budget_s=options.budget_s)
+    frame.warn_of_limits(options.rounds, options.precision)
     if not model.endswith(".pte"):
         frame.warn_of_skipped_models(model)
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
@@ -263,7 +256,7 @@ def profile_command(
             several = profile_dtypes(model, dtypes, options, run, progress=progress)
             profiled = tuple(several.outcomes.values())
         else:
-            one = replace(options, dtype=dtypes[0] if dtypes else None)
+            one = options.model_copy(update={"dtype": dtypes[0] if dtypes else None})
             several, methods = None, profile_cases(model, one, run, progress=progress)
             profiled = methods.outcomes
     if factors is not None:

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from model_profiling.config.names import run_home
 from model_profiling.config.problems import require
 from model_profiling.config.reading import parse_config
-from model_profiling.config.settings import SYNONYMS, Inputs, ProfileConfig, ScheduleMode, target_settings
+from model_profiling.config.settings import SYNONYMS, Inputs, ProfileConfig, target_settings
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig, parse_sweep
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream, json_text, write_out
@@ -36,7 +36,6 @@ class NewConfig:
     threads: tuple[int, ...] = (1,)
     runs: int = 10
     warmup: int = 3
-    mode: ScheduleMode | None = None
     rounds: int | None = None
     precision: float | None = None
     budget_s: float | None = None
@@ -97,9 +96,7 @@ def new_config(wanted: NewConfig, folder: Path) -> dict[str, object]:
         raise InputError(
             f"--host does not work with --platform {wanted.kind}", "give --host with --platform linux alone"
         )
-    asked = {name: getattr(wanted, name) for name in ("mode", "rounds", "precision", "budget_s", "sample")}
-    if wanted.runner_on is not None:
-        asked["mode"] = "rounds"  # an executor_runner cannot take turns
+    asked = {name: getattr(wanted, name) for name in ("rounds", "precision", "budget_s", "sample")}
     schedule = {name: value for name, value in asked.items() if value is not None}
     return {
         "schema_version": 1,

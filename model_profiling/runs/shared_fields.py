@@ -127,7 +127,7 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
         (
             "Series.experiment", "Result.experiment", "Latency.experiment", "Entry.experiment",
-            "StandsFor.experiment", "StandsFor.names", "Part.experiments",
+            "StandsFor.experiment", "StandsFor.names", "Manifest.experiments",
         ),
         _experiment,
     ),

@@ -23,10 +23,9 @@ from model_profiling.core.records import read_record, record_json
 from model_profiling.models import registry
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.machine import TargetChoice, place_of
-from model_profiling.runs.begin import one_method
-from model_profiling.runs.feeding import Feed, feed
-from model_profiling.runs.open_run import SECONDS as SAMPLING_S
+from model_profiling.runs.feeding import Feed, feed, one_method
 from model_profiling.runs.schedule import emulated_seconds
+from model_profiling.runs.session import SECONDS as SAMPLING_S
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 
@@ -264,7 +263,7 @@ def job_seconds(job: Job, artifacts: Path) -> float | None:
     if job.target != "emulated":
         schedule = job.sweep.schedule
         sampling = series * SAMPLING_S if schedule.sample else 0.0
-        return None if schedule.time_limit_s is None else schedule.time_limit_s + sampling
+        return schedule.time_limit_s + sampling
     program = program_path(job.program, artifacts)
     if not program.is_file():
         return None

@@ -254,7 +254,7 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
     exports = {dtype: read_export(program) for dtype, program in programs.items()}
     runs: dict[str, RunOutcome] = {}
     if programs:
-        short = replace(SHORT, outdir=outdir)
+        short = SHORT.model_copy(update={"outdir": outdir})
         done = profile_programs(list(programs.values()), short, RunOptions(force=True), progress=progress)
         runs = {dtype: outcome.main for dtype, outcome in zip(programs, done, strict=True)}
     checks += _refused(problems)
