@@ -415,11 +415,3 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "Kit", manifest.kit_version
     yield "Measured", manifest.started
     yield "Seed of the order", str(manifest.schedule.seed)
-
-
-def _command(part: Part) -> tuple[str, ...]:
-    """Return the command that repeats a part; scripts of 0.1.0 recorded their own options instead."""
-    words = part.command_line
-    if words and not (len(words) > 1 and words[1].startswith("-")):
-        return words
-    return ("sme2prof", "run", part.config_file) if part.config_file else ()

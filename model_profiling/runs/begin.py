@@ -54,7 +54,7 @@ class Start:
 
 
 def begin(
-    config: ProfileConfig, target: Target, facts: MachineFacts, start: Start, fed: Feed, progress: Progress
+    config: ProfileConfig, target: Target, facts: MachineFacts, start: Start, *, fed: Feed, progress: Progress
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`; its method is `fed` what
     `checked_feed` says."""
@@ -69,7 +69,9 @@ def begin(
     clear_work(place)
     files.make_folder(place.path)
     journal = Journal(place.path)
-    if (begun := journal.rounds_begun(each.name for each in fitted.experiments)) > fitted.schedule.most_rounds:
+    if (
+        begun := journal.rounds_begun(each.name for each in fitted.experiments)
+    ) > fitted.schedule.most_rounds:
         fitted = fitted.model_copy(update={"schedule": fitted.schedule.model_copy(update={"rounds": begun})})
     seed = secrets.randbits(32) if fitted.schedule.seed is None else fitted.schedule.seed
     seed = earlier.schedule.seed if earlier else seed

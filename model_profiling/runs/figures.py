@@ -269,7 +269,11 @@ class Measured:
 
 
 def compute_figures(
-    place: names.RunFiles, config: ProfileConfig, journal: Journal, manifest: Manifest, moved: Path | None = None
+    place: names.RunFiles,
+    config: ProfileConfig,
+    journal: Journal,
+    manifest: Manifest,
+    moved: Path | None = None,
 ) -> Measured:
     """Compute all figures from the journal and write them."""
     manifest = with_results(manifest, config, journal, place)

@@ -156,9 +156,7 @@ class Measuring:
                     self.failed.add(step.series)
                 log, kept = scratch / "process.log", self.place.of_series(step.series, "_failed.log")
                 log_name = self._move(log, kept) if log.exists() else None
-                entry = replace(
-                    blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name
-                )
+                entry = replace(blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
     def look_at(self, phone: MachineFacts, round_number: int) -> None:
@@ -220,7 +218,11 @@ class Measuring:
             self._clusters = self.target.facts().clusters
         cpus: list[int] = []
         for cpu in wanted:
-            own = [cpu] if isinstance(cpu, int) else cpus_of_cluster(self._clusters or (), cpu, self.target.name)
+            own = (
+                [cpu]
+                if isinstance(cpu, int)
+                else cpus_of_cluster(self._clusters or (), cpu, self.target.name)
+            )
             cpus += own
         return tuple(dict.fromkeys(cpus))
 

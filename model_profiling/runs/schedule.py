@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from model_profiling.config.settings import ProfileConfig
 from model_profiling.config.series import Series
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import GraphNode, Instruction, read_program
 from model_profiling.runs.comparability import CLOCK_STEP_MS

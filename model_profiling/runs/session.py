@@ -60,7 +60,7 @@ def measure_runs(
                 remarks = _keep_machine(locks, wishes, target, progress)
                 before = target.facts()
                 for config, (_, start), fed in zip(configs, wishes, feeds, strict=True):
-                    runs.append(begin(config, target, before, start, fed, progress))
+                    runs.append(begin(config, target, before, start, fed=fed, progress=progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
                 _remark(runs, [*remarks, *(Diagnostic(None, "cache", note) for note in take_repair_notes())])
                 for run in runs:

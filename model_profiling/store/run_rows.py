@@ -92,7 +92,7 @@ def _beginning(run: Run) -> list[object]:
         latencies = [inside(run.path, result.latency) for result in run.results if result.latency]
         return [sorted(files.sha256(path) for path in (*dumps, *filter(is_there, latencies)))]
     return [
-        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.parts[0].schedule.seed,
+        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
         device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
     ]  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from model_profiling.analysis.run import answers_in_short
 from model_profiling.config import names
@@ -52,6 +53,9 @@ from model_profiling.workflow.analyse import (
     write_kernel_view,
 )
 from model_profiling.workflow.report import write_run_report
+
+if TYPE_CHECKING:
+    from model_profiling.config.values import Feature
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +301,7 @@ def make_rung_config(
         Experiment(
             name=experiment_of_rung(kind, rung.name),
             sme2="off" if rung.name == "off" or {"sme2", "sme"} & set(closure(rung.disable)) else "on",
-            disable=rung.disable,
+            disable=cast("tuple[Feature, ...]", rung.disable),
             runs=runs,
             warmup=warmup,
             threads=rung.threads,

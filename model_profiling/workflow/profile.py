@@ -363,7 +363,9 @@ def profile_programs(
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     chosen = [(program, case) for program in programs for case in cases]
-    homes = [names.run_home(each, options.outdir, case.method, case.inputs.file_words) for each, case in chosen]
+    homes = [
+        names.run_home(each, options.outdir, case.method, case.inputs.file_words) for each, case in chosen
+    ]
     for place in (target, prover):
         for home in homes:
             check_startable(home / place.place)
@@ -493,7 +495,7 @@ def compare_programs(
     one is chosen), one folder each, like any other runs."""
     run = run or RunOptions()
     programs = [find_or_export(str(path)) for path in (a, b)]
-    chosen = ProfileOptions(method=method, lengths=lengths, values=values, budget_s=budget_s)
+    chosen = ProfileOptions(method=method, lengths=lengths or {}, values=values or {}, budget_s=budget_s)
     cases = [one_case(program, chosen) for program in programs]
     place = open_target(plan_targets(target or TargetChoice()).main)
     gates = asked_gates(limit, fail_on)
