@@ -34,10 +34,6 @@ from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject
 from model_profiling.runner.machine import TargetChoice
 
-# Re-exported for other packages.
-__all__ = ["Experiment", "ProfileConfig", "Schedule"]
-
-
 def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
     """Load a config with absolute paths and nothing left to infer; raise InputError on the first problem.
     Without `files`, model and runners need not exist; `builtin` replaces the runners by the kit's own."""
@@ -171,6 +167,50 @@ def _own_runners(config: ProfileConfig, folder: Path) -> list[_OwnRunner | None]
     return [(path, build_record(path)) if path else None for path in paths]
 
 
+_WORD = re.compile(r"(?:^|[-_.])(?:xnnlog|xnntrace|trace)(?:$|[-_.])", re.IGNORECASE)
+
+
+def _why_traced(runner: Path, built: JsonObject) -> str:
+    """Return what says that `runner` writes XNNPACK's log, which shows kernels and takes time: the record of
+    its build, else its path. Empty if nothing does."""
+    if isinstance(built.get("xnnlog"), bool):
+        return "the record of its build" if built["xnnlog"] else ""
+    # The build's folder and the file: folders above them are named after other things.
+    return "its path" if any(map(_WORD.search, runner.parts[-2:])) else ""
+
+
+def _with_traces(
+    config: ProfileConfig, runners: Sequence[_OwnRunner | None]
+) -> tuple[ProfileConfig, tuple[Problem, ...]]:
+    """Return `config` with mode xnntrace for each runner that writes XNNPACK's log, with remarks; an
+    experiment that writes mode "timing" is a problem. Pairs that lose a side are dropped."""
+    experiments, problems, remarks = list(config.experiments), [], []
+    for place, (experiment, own) in enumerate(zip(config.experiments, runners, strict=True)):
+        why = _why_traced(*own) if own else ""
+        if not why or experiment.mode != "timing":
+            continue
+        what = f"{experiment.runner_path} writes XNNPACK's log ({why}), so its times are not latencies"
+        cure = "name a runner built without that log"
+        if "mode" in experiment.model_fields_set:
+            fix = f"leave mode out, or {cure}"
+            problems.append(Problem(f"experiments[{place}].mode", f'is "timing", but {what}', fix))
+        experiments[place] = experiment.model_copy(update={"mode": "xnntrace"})
+        seen = f"{what}: read as mode xnntrace, which shows kernels and is not compared"
+        remarks.append(Diagnostic(Series(experiment.name), "trace_runner", seen, f"for latencies, {cure}"))
+    if not remarks:
+        return config, ()
+    traced = {remark.series.experiment for remark in remarks if remark.series}
+    left = tuple(
+        pair
+        for pair in config.analysis.compare_pairs
+        if not {pair.baseline.experiment, pair.candidate.experiment} & traced
+    )
+    analysis = config.analysis.model_copy(update={"compare_pairs": left})
+    changed = config.model_copy(update={"experiments": tuple(experiments), "analysis": analysis})
+    changed._said_otherwise = (*config.said_otherwise, *remarks)
+    return changed, tuple(problems)
+
+
 def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folder: Path) -> ProfileConfig:
     """`config` with absolute paths and the switch of every experiment."""
     experiments = []
@@ -190,17 +230,6 @@ def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folde
             "inputs": config.inputs.model_copy(update={"files": files}),
         }
     )
-
-
-def _with_traces(
-    config: ProfileConfig, runners: Sequence[_OwnRunner | None]
-) -> tuple[ProfileConfig, tuple[Problem, ...]]:
-    """`config` with mode xnntrace where a runner of the user's own is known to log its kernels."""
-    if not any(runners):
-        return config, ()
-    from model_profiling.config.trace_runners import traced_as_known, why_traced
-
-    return traced_as_known(config, [why_traced(*own) if own else "" for own in runners])
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:

@@ -76,47 +76,22 @@ def each_once(entries: _Entries) -> _Entries:
     return entries
 
 
-# Flags that the kit itself passes to the runner, with the setting for each if there is one: a second value
-# would silently win or lose. The last six belong to the script with which the earlier kit ran its runners.
-_OWN_FLAGS = {
-    "--model": "model",
-    "--model_path": "model",
-    "--method": "method",
-    "--method_name": "method",
-    "--input": "inputs.files",
-    "--inputs": "inputs.files",
-    "--sizes": "inputs.sizes",
-    "--values": "inputs.values",
-    "--fill": "inputs.fill",
-    "--seed": "inputs.seed",
-    "--threads": "threads",
-    "--cpu_threads": "threads",
-    "--warmup": "warmup",
-    "--executions": "runs",
-    "--num_executions": "runs",
-    "--disable": "disable",
-    "--time-limit": "schedule.timeout_s",
-    "--count-kernels": "mode",
-    **dict.fromkeys(
-        ("--etdump", "--etdump_path", "--boundaries", "--result", "--output-prefix", "--state"), ""
-    ),
-    **dict.fromkeys(("--output_file", "--features-only", "--memory-rate", "--library"), ""),
-    "--quiet-runner": "runner_path",
-    "--verbose-runner": "runner_path",
-    "--timing-runs": "runs",
-    "--mode": "mode",
-    "--exp": "name",
-    "--outdir": "output_root",
-}
+# Flags that the kit itself passes to the runner, or that the earlier kit's script took: a second value would
+# silently win or lose.
+_OWN_FLAGS = frozenset(
+    (
+        "boundaries", "count-kernels", "cpu_threads", "disable", "etdump", "etdump_path", "executions", "exp",
+        "features-only", "fill", "input", "inputs", "library", "memory-rate", "method", "method_name", "mode",
+        "model", "model_path", "num_executions", "outdir", "output-prefix", "output_file", "quiet-runner",
+        "result", "seed", "sizes", "state", "threads", "time-limit", "timing-runs", "values",
+        "verbose-runner", "warmup",
+    )
+)  # fmt: skip
 
 
 def own_argument(word: str) -> str:
-    flag = word.partition("=")[0]
-    setting = _OWN_FLAGS.get("--" + flag.lstrip("-") if flag.startswith("-") else flag)
-    if setting == "":
-        raise refuse(f"sets {word!r}, which the kit sets itself", "drop it")
-    if setting:
-        raise refuse(f"sets {word!r}", f"use the setting {setting} instead")
+    if word.startswith("-") and word.partition("=")[0].lstrip("-") in _OWN_FLAGS:
+        raise refuse(f"sets {word!r}, which the kit sets itself", "drop it, or use the setting for it")
     return word
 
 

@@ -333,7 +333,8 @@ def read_manifest(run_dir: Path) -> Manifest | None:
         return None
 
     def today(content: JsonObject) -> JsonObject:
-        return manifest_of_today(content, run_dir) if is_manifest_0(content) else content
+        earlier = "schema_version" not in content and is_manifest_0(content)
+        return manifest_of_today(content, run_dir) if earlier else content
 
     fix = f"without it, the validity of the times is not known; {MEASURE_AGAIN}"
     return _own_files_only(read_record(Manifest, path, fix, today), path)

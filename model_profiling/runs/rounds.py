@@ -65,8 +65,12 @@ class Rounds:
             in_turns = self._in_turns
             if not self._done(number):
                 self._measure_round(number)
-                self._look(number)
+                target = self.runs[0].target
+                # Other targets tell nothing that a launch does not.
+                phone = target.facts() if target.platform == "android" else None
                 for run in self.runs:
+                    if phone is not None:
+                        run.look_at(phone, number)
                     run.write("running")
             self._show(number + 1)
             # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
@@ -166,13 +170,6 @@ class Rounds:
         if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
             self._in_turns = False
 
-    def _look(self, number: int) -> None:
-        target = self.runs[0].target
-        if target.platform == "android":  # other targets tell nothing that a launch does not
-            facts = target.facts()
-            for run in self.runs:
-                run.look_at(facts, number)
-
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
         """Measure a group in one launch; return why that was impossible, or None."""
         first, step = group[0]
@@ -231,22 +228,17 @@ class Rounds:
             return kept
         programs = _programs(group)
         if programs not in self._paces:
-            self._paces[programs] = self._try(target, group)
-        pace = self._paces[programs]
+            jobs = [replace(run.job(step), etdump=False) for run, step in group]
+            began = time.monotonic()
+            with _scratch(first) as scratch:
+                launch = launch_of(jobs, TRIAL, f"{first.order.seed}/trial", self._settings.timeout_s)
+                outcome = target.execute_lockstep(launch, scratch, "process")
+            self._paces[programs] = Pace.of(outcome, time.monotonic() - began)
         runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
         traced = runs if step.kind == "traced" else None
         groups = [each for each in _groups(self._steps(step.round)) if each[0][1].kind == step.kind]
         limit = self._settings.time_limit_s / len(groups)
-        return plan(pace, len(group), limit, self._settings.rounds, traced)
-
-    def _try(self, target: LockstepTarget, group: Sequence[_Asked]) -> Pace:
-        first, _ = group[0]
-        jobs = [replace(run.job(step), etdump=False) for run, step in group]
-        began = time.monotonic()
-        with _scratch(first) as scratch:
-            launch = launch_of(jobs, TRIAL, f"{first.order.seed}/trial", self._settings.timeout_s)
-            outcome = target.execute_lockstep(launch, scratch, "process")
-        return Pace.of(outcome, time.monotonic() - began)
+        return plan(self._paces[programs], len(group), limit, self._settings.rounds, traced)
 
     def _peaks(self) -> dict[Path, int]:
         return {

@@ -22,15 +22,16 @@ _DEEPEST = 32
 
 def is_manifest_0(content: JsonObject) -> bool:
     """Whether it is a manifest of version 0, which had at least a model and results."""
-    return _unversioned(content) and isinstance(content.get("model"), str) and _objects(content, "results")
+    return isinstance(content.get("model"), str) and _objects(content, "results")
 
 
 def is_metrics_0(content: JsonObject) -> bool:
-    return _unversioned(content) and _objects(content, "results")
+    return _objects(content, "results")
 
 
 def is_summary_0(content: JsonObject) -> bool:
-    return _unversioned(content) and isinstance(content.get("model"), str) and _objects(content, "runs")
+    unversioned = "schema_version" not in content
+    return unversioned and isinstance(content.get("model"), str) and _objects(content, "runs")
 
 
 def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
@@ -116,10 +117,6 @@ def _places(run_dir: Path, named: Path) -> Iterator[Path]:
     parts = [part for part in named.parts if part not in (named.anchor, "..", ".")]
     for begin in range(max(0, len(parts) - _DEEPEST), len(parts)):
         yield run_dir.joinpath(*parts[begin:])
-
-
-def _unversioned(content: JsonObject) -> bool:
-    return "schema_version" not in content
 
 
 def _objects(content: JsonObject, key: str) -> bool:
