@@ -34,6 +34,7 @@ from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject
 from model_profiling.runner.machine import TargetChoice
 
+
 def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
     """Load a config with absolute paths and nothing left to infer; raise InputError on the first problem.
     Without `files`, model and runners need not exist; `builtin` replaces the runners by the kit's own."""
