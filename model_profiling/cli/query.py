@@ -33,7 +33,7 @@ _WIDEST = 60
 @click.option("--views", is_flag=True, help="List the tables and views; with a name, its columns.")
 @click.option(
     "--rows",
-    type=frame.IntRange(1),
+    type=click.IntRange(1, 10**9),
     show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in a file",
     help="The most rows.",
 )
@@ -50,7 +50,7 @@ _WIDEST = 60
 @click.option(
     "--memory",
     "megabytes",
-    type=frame.IntRange(16, 1 << 20),
+    type=click.IntRange(16, 1 << 20),
     default=1024,
     show_default=True,
     metavar="MB",

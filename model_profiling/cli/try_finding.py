@@ -41,7 +41,7 @@ from model_profiling.workflow.try_change import (
     show_default="out_try/MODEL_FINDING",
     help="Folder for the patched copy, both programs and their runs.",
 )
-@frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")
+@frame.force_option
 @frame.no_wait_option
 @click.option("--quiet", is_flag=True, help="Print only what the change brought.")
 def try_command(
@@ -49,7 +49,6 @@ def try_command(
     run_dir: Path,
     finding: str,
     target: str,
-    resume: bool,
     force: bool,
     no_wait: bool,
     quiet: bool,
@@ -74,7 +73,7 @@ def try_command(
             advice,
             **asked,
             target=parse_target(target),
-            run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
+            run=RunOptions(force=force, command_line=frame.command_line()),
             progress=progress,
         )
     warnings = tried.measured.warnings if tried.measured else ()

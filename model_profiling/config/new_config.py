@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -18,7 +19,9 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream, json_text, write_out
 from model_profiling.core.number_formats import USUAL
 from model_profiling.models import registry
-from model_profiling.runner.machine import TargetChoice, TargetKind, place_of
+from model_profiling.models.options import Chosen
+from model_profiling.runner.machine import TargetChoice, TargetKind, parse_target, place_of
+from model_profiling.targets import plan_targets
 
 Kind = Literal["mac", "linux", "android", "emulated"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -206,6 +209,73 @@ def new_sweep(wanted: NewSweep, path: Path) -> dict[str, object]:
             else {}
         ),
     }
+
+
+# Templates for a person to edit.
+
+
+def config_template(
+    model: Path,
+    target: str,
+    folder: Path,
+    *,
+    output_root: Path | None = None,
+    threads: tuple[int, ...] = (1,),
+    trace: bool = False,
+) -> dict[str, object]:
+    """The JSON of a config in `folder` that compares SME2 on and off, with paths relative to that; `trace`
+    adds experiments that list kernels."""
+    choice = _concrete(target)
+    platform = {"host": "mac" if sys.platform == "darwin" else "linux", "ssh": "linux"}.get(
+        choice.kind, choice.kind
+    )
+    root = output_root or run_home(model) / (place_of(target) if ":" in target else platform)
+    timed = {"runs": 10, "warmup": 3, "threads": list(threads)}
+    traced = {"mode": "xnntrace", "runs": 1, "warmup": 0, "threads": [threads[0]]}
+    return {
+        "schema_version": 1,
+        "model": _relative(model, folder),
+        "output_root": _relative(root, folder),
+        "target": target_settings(choice),
+        "experiments": [
+            {
+                "name": f"{platform}_sme2_{switch}{suffix}",
+                "runner_path": "builtin",
+                "sme2": switch,
+                **settings,
+            }
+            for suffix, settings in (("", timed), *((("_trace", traced),) if trace else ()))
+            for switch in ("on", "off")
+        ],
+    }
+
+
+def sweep_template(models: Sequence[str], target: str, name: str) -> dict[str, object]:
+    """The JSON of a sweep called `name` with every number format that one of `models` supports; an exported
+    program has its own."""
+    named = [registry.choose(model) for model in models if not model.endswith(".pte")]
+    supported = {dtype for model in named for dtype in _dtypes_of(model)}
+    formats = [dtype for dtype in USUAL if dtype in supported]
+    return {
+        "schema_version": 1,
+        "name": re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-") or "sweep",
+        "models": list(models),
+        **({"dtypes": formats, "backends": ["xnnpack"]} if formats else {}),
+        "threads": [1],
+        "rungs": ["on", "off"],
+        "targets": [_concrete(target).kind if target == "auto" else target],
+        "exclude": [],
+        "schedule": {},
+    }
+
+
+def _concrete(target: str) -> TargetChoice:
+    choice = parse_target(target)
+    return plan_targets(choice).main if choice.kind == "auto" else choice
+
+
+def _dtypes_of(chosen: Chosen | None) -> Iterable[str]:
+    return registry.discover()[chosen.model].dtypes if chosen else USUAL
 
 
 # The JSON Schemas of the settings; copies ship as `configs/schema.json` and `configs/sweep_schema.json`.

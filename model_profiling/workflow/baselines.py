@@ -48,7 +48,7 @@ _FEWEST_LETTERS = 6
 """Shortest prefix of a run's id that is accepted."""
 _MOST_NAMED = 4
 _VARIANT = ("model", "dtype", "backend")
-_FIRST = "let the first one pass with --add --first-is-good"
+_FIRST = "let the first one pass with --add"
 
 
 class NoBaseline(InputError):

@@ -324,7 +324,7 @@ def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert main(["run", str(config), "--analysis-only", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sme2_headroom"] == made.summary["sme2_headroom"]
-    assert main(["run", str(config), "--analysis-only", "--sme2-factor", "2:2"]) == 0
+    assert main(["analyze", str(run_dir), "--sme2-factor", "2:2"]) == 0
     again = outlook(run_dir).projections[0]
     assert first.low == again.low <= again.high < first.high, "only one row still has a range"
 
