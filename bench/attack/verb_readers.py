@@ -49,7 +49,7 @@ from model_profiling.sweep.cells import (
 from model_profiling.sweep.folder import open_sweep
 from model_profiling.sweep.report import gather, sweep_document
 from model_profiling.targets.power_mode import parse_settings
-from model_profiling.targets.state import COMMANDS, FILES, device_id, gauge_of, read_device
+from model_profiling.targets.state import COMMANDS, FILES, device_id, read_device
 from model_profiling.workflow import compare, skills, try_change
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare_language import _language_cases
@@ -65,7 +65,7 @@ _SWEEP = {
     "rungs": ["on", {"name": "own", "disable": ["sme2"]}],
     "cases": {"tiny_llama": [{"method": "prefill", "sizes": {"tokens": [1, 4]}}]},
     "exclude": [{"dtype": "int8", "target": "emulated", "why": "known"}],
-    "schedule": {"mode": "rounds", "rounds": 2},
+    "schedule": {"rounds": 2},
 }
 
 
@@ -273,7 +273,7 @@ def _machine(data: bytes, folder: Path) -> None:
     features.from_sysctl(text)
     parse_settings(text)
     texts = {name: dict.fromkeys((FILES | COMMANDS).values(), text) for name in (FILES | COMMANDS)}
-    for use in (read_device, device_id, gauge_of):
+    for use in (read_device, device_id):
         use(texts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +211,7 @@ def profile_command(
             several = profile_dtypes(model, dtypes, options, run, progress=progress)
             profiled = tuple(several.outcomes.values())
         else:
-            one = replace(options, dtype=dtypes[0] if dtypes else None)
+            one = options.model_copy(update={"dtype": dtypes[0] if dtypes else None})
             several, methods = None, profile_cases(model, one, run, progress=progress)
             profiled = methods.outcomes
     frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in profiled])

@@ -95,15 +95,11 @@ def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
     return config.model_copy(update={"target": config.target.model_copy(update={**dropped, **named})})
 
 
-def series_of(experiment: Experiment) -> tuple[Series, ...]:
-    return tuple(Series(experiment.name, threads) for threads in experiment.threads)
-
-
 def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
     """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
     if not config.analysis.compare_pairs:
         timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-        natural = natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
+        natural = natural_pairs((series, each.sme2) for each in timing for series in each.series)
         if len(timing) != 2:
             return natural
         label = "SME2 on vs off"  # of the only two

@@ -43,6 +43,10 @@ def read_record(
         content = upgrade(content)
     if "schema_version" not in content:
         raise FormatError(f"{path}: schema_version: required", fix)
+    known = {each.name: each.default for each in dataclasses.fields(cast("Any", kind))}.get("schema_version")
+    if known is not None and content["schema_version"] != known:
+        version = json.dumps(content["schema_version"])
+        raise FormatError(f"{path} has schema_version {version}, and this kit reads {known}", fix)
     return parse_record(kind, content, str(path), fix)
 
 

@@ -121,8 +121,7 @@ _HALF_WRITTEN = re.compile(r"\..+\.part")
 
 def strangers(run_dir: Path, manifest: Manifest) -> Iterator[str]:
     """Yield files and links in `run_dir` that the kit does not write, judged by their names."""
-    experiments = {name for part in manifest.parts for name in part.experiments}
-    experiments |= {result.experiment for result in manifest.results}
+    experiments = {*manifest.experiments, *(result.experiment for result in manifest.results)}
     for folder, subfolders, held in os.walk(run_dir):
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in sorted((*held, *links)):

@@ -127,7 +127,7 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
         (
             "Series.experiment", "Result.experiment", "Latency.experiment", "Entry.experiment",
-            "StandsFor.experiment", "StandsFor.names", "Part.experiments",
+            "StandsFor.experiment", "StandsFor.names", "Manifest.experiments",
         ),
         _experiment,
     ),
@@ -152,7 +152,6 @@ _RULES: Mapping[str, Rule] = {
     "OutputParity.dtype": _dtype,
     "Diagnostic.code": lambda _, text, __: text if text in KINDS else NOTE,
     "Diagnostic.seen": _remark,
-    "Energy.reason": _instead(NOT_SHARED),
     # the machine and versions
     "MachineFacts.cpu": _device,
     "MachineFacts.machine": _one_of(("aarch64", "arm64", "x86_64")),

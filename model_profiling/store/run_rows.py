@@ -92,7 +92,7 @@ def _beginning(run: Run) -> list[object]:
         latencies = [inside(run.path, result.latency) for result in run.results if result.latency]
         return [sorted(files.sha256(path) for path in (*dumps, *filter(is_there, latencies)))]
     return [
-        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.parts[0].schedule.seed,
+        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
         device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
     ]  # fmt: skip
 
@@ -157,8 +157,7 @@ def _moment_of(text: str) -> datetime | None:
 
 def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str]) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
-    parts = manifest.parts if manifest else ()
-    before = next((part.machine.before for part in parts if part.machine.before), None)
+    before = manifest.machine.before if manifest else None
     model, dtype, backend = variant_of(run)
     row: Row = {
         "name": labels.name or f"{_program(run) or _UNKNOWN}/{labels.device or run.platform or _UNKNOWN}",
@@ -188,7 +187,7 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
     if manifest is None:
         unknown = ("method", "inputs", "program_sha256", "executorch", "kit", "runner_build")
         return {**row, **dict.fromkeys(unknown, "")}
-    method, inputs = manifest.case
+    method, inputs = manifest.method, manifest.fed
     return {
         **row,
         "measured_at": _moment_of(manifest.started),
@@ -271,7 +270,7 @@ def _analysis_of(run: Run) -> tuple[_Operators, list[PairSpeedup], list[str]]:
     if (summary := _summary_of(run)) is not None:
         return summary[0], answers, summary[1]
     if not run.dumps:
-        remarks = (*(run.manifest.all_warnings if run.manifest else ()), *run.warnings)
+        remarks = (*(run.manifest.warnings if run.manifest else ()), *run.warnings)
         return [], answers, [str(line) for line in warning_lines(remarks)]
     analysis = analyse_run(run, run.programs())
     data = report_data(run, analysis)

@@ -23,10 +23,9 @@ from model_profiling.core.records import read_record, record_json
 from model_profiling.models import registry
 from model_profiling.runner.features import FEATURES
 from model_profiling.runner.machine import TargetChoice, place_of
-from model_profiling.runs.begin import one_method
-from model_profiling.runs.feeding import Feed, feed
-from model_profiling.runs.open_run import SECONDS as SAMPLING_S
+from model_profiling.runs.feeding import Feed, feed, one_method
 from model_profiling.runs.schedule import emulated_seconds
+from model_profiling.runs.session import SECONDS as SAMPLING_S
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 
@@ -263,9 +262,8 @@ def job_seconds(job: Job, artifacts: Path) -> float | None:
     series = sum(len(FEATURES) + 1 if cell.rung == LADDER else 1 for cell in job.cells)
     if job.target != "emulated":
         schedule = job.sweep.schedule
-        longer = schedule.energy_s if job.choice.kind == "android" else 0.0
-        longer += SAMPLING_S if schedule.sample else 0.0
-        return None if schedule.time_limit_s is None else schedule.time_limit_s + series * longer
+        sampling = series * SAMPLING_S if schedule.sample else 0.0
+        return schedule.time_limit_s + sampling
     program = program_path(job.program, artifacts)
     if not program.is_file():
         return None

@@ -140,7 +140,7 @@ def _times_in(dump: Path) -> tuple[int, ...]:
 
 
 NO_DUMP = "see its log; build it with the event tracer, or name the kit's own runner"
-LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
+LOG, ETDUMP, RESULT, OUTPUTS = ".log", ".etdump", "_runner.json", "_output"
 BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
 """Suffixes of a job's files, on the machine that runs it and here."""
 

@@ -19,7 +19,6 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.process import Completed
 from model_profiling.runner.features import closure
 from model_profiling.runner.result import check_program
-from model_profiling.targets import state
 from model_profiling.targets.collect import (
     ExpectedFile,
     collect,
@@ -30,7 +29,6 @@ from model_profiling.targets.collect import (
 from model_profiling.targets.command import (
     BOUNDARIES,
     ETDUMP,
-    GAUGE,
     LOG,
     OUTPUTS,
     RESULT,
@@ -176,8 +174,7 @@ def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
 
         def command(places: Sequence[Places], job: Job = job, able: Abilities = able) -> tuple[str, ...]:
             start = route.transport.put_runner(own) if own else route.runner
-            words = build_command(job, start, places[0], able)
-            return state.metered(words, job.gauge, f"{places[0].files}{state.ENDING}") if job.gauge else words
+            return build_command(job, start, places[0], able)
 
         done = _launch(
             *(route.transport, into, stem),
@@ -296,7 +293,7 @@ def check_job(job: Job) -> None:
 def _clear(into: Path, stem: str) -> None:
     """Remove files of an earlier run, so that they cannot pass for this one's."""
     kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE, SEEN)
+    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, SEEN)
     for path in (*(into / f"{stem}{ending}" for ending in endings), *kept):
         path.unlink(missing_ok=True)
 

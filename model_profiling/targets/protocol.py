@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from model_profiling.runner.machine import Energy, Gauge, MachineFacts, PlatformName, TargetChoice
+from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import LaunchFacts, LaunchMachine, RunnerResult, Turns
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class Job:
     """With operators of their own, on the machine that runs it."""
     extra_args: tuple[str, ...] = ()
     runner_path: Path | None = None
-    gauge: Gauge | None = None
-    """A fuel gauge to read while it runs, for its energy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +74,6 @@ class Outcome:
     samples: Samples | None = None
     """Where the threads were seen."""
     timings_are_latency: bool = True
-    energy: Energy | None = None
-    gauge: Path | None = None
-    """All readings of the fuel gauge, as CSV."""
     told: Path | None = None
     """The result file of the kit's runner; None for another runner, or a job in a launch."""
 
@@ -159,14 +154,6 @@ class TunedTarget(Protocol):
 
     def take_notes(self) -> tuple[str, ...]:
         """Return, once, what a person should know of settings that were changed and restored."""
-
-
-@runtime_checkable
-class MeteredTarget(Protocol):
-    """A target that may have a fuel gauge."""
-
-    def gauge(self) -> Gauge | str:
-        """Return the gauge to read, or a clause that says why its readings would mean nothing now."""
 
 
 @runtime_checkable

@@ -310,10 +310,10 @@ def _wrong_rounds(result: Result, stats: RobustStats) -> Iterator[str]:
 
 def _uneven_rounds(run: Run, result: Result, stats: RobustStats) -> Iterator[str]:
     """In a finished run every experiment has every round; only then are its ratios of side-by-side runs."""
-    part = run.manifest.part_of(result.experiment) if run.manifest else None
-    if part is not None and part.state == "finished" and result.rounds != part.schedule.rounds_done:
+    manifest = run.manifest
+    if manifest and manifest.state == "finished" and result.rounds != manifest.schedule.rounds_done:
         rounds = plural(result.rounds, stats.counted_in)
-        yield f"{result.series} has {rounds}, but the whole run has {part.schedule.rounds_done}"
+        yield f"{result.series} has {rounds}, but the whole run has {manifest.schedule.rounds_done}"
 
 
 def _first_unlike(raw: Sequence[Sequence[float]], kept: Sequence[Sequence[float]]) -> str:

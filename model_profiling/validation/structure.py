@@ -130,8 +130,7 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
         if not is_there(run.path / names.MANIFEST):
             raise NoVerdict(f"there is none, only a pipeline summary: {told}")
         return f"{told}: fewer checks are possible"
-    parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
-    return f"{experiments} ({run.manifest.target.platform}){parts}"
+    return f"{experiments} ({run.manifest.target.platform})"
 
 
 @question("JSON files", COMPUTE_AGAIN)
@@ -246,11 +245,10 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
 
 def _uneven_launches(run: CheckedRun) -> Iterator[str]:
     """Experiments of one launch have one turn each in every cycle; otherwise their turns cannot be paired."""
-    seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
+    seen: dict[str, DumpAnalysis] = {}
     for result in run.run.results:
-        together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
         for dump in run.dumps_of.get(result.series, ()) if result.etdump_turn_length else ():
-            first = seen.setdefault((together, dump.dump.met), dump)
+            first = seen.setdefault(dump.dump.met, dump)
             if dump.turns[-1] != first.turns[-1]:
                 counts = (
                     f"{one.path.name} has {plural(int(one.turns[-1]) + 1, 'turn')}" for one in (first, dump)

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from model_profiling.analysis.causes.outside import outside_lines
@@ -254,7 +254,7 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
     exports = {dtype: read_export(program) for dtype, program in programs.items()}
     runs: dict[str, RunOutcome] = {}
     if programs:
-        short = replace(SHORT, outdir=outdir)
+        short = SHORT.model_copy(update={"outdir": outdir})
         done = profile_programs(list(programs.values()), short, RunOptions(force=True), progress=progress)
         runs = {dtype: outcome.main for dtype, outcome in zip(programs, done, strict=True)}
     checks += _refused(problems)

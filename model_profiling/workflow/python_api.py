@@ -17,7 +17,6 @@ from pydantic import (
 from typing_extensions import TypedDict, Unpack
 
 from model_profiling.config.problems import problems_of
-from model_profiling.config.settings import ScheduleMode
 from model_profiling.config.values import MOST, Counted, Duration, Share, Text, ThreadCounts, Whole, as_list
 from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path
@@ -66,7 +65,6 @@ class CommonSettings(TypedDict, total=False):
     threads: ThreadCounts | None
     budget_s: Duration | None
     precision: Share | None
-    mode: ScheduleMode | None
     rounds: Counted | None
     sample: Flag | None
     ladder: Flag | None
@@ -139,15 +137,15 @@ def profile(
     "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
     options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
     power_mode, backend, calibration, keep, method, lengths, values, runs, warmup, threads, budget_s,
-    precision, mode, rounds, sample, ladder, quick, sme2_factor, evidence, outdir, resume, force, wait.
+    precision, rounds, sample, ladder, quick, sme2_factor, evidence, outdir, resume, force, wait.
     `method`, `lengths` ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256})
     choose what of the program runs. If others measure on this machine, it waits; with `wait=False` that is an
     `InputError`.
 
     A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
     of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that
-    is there is kept under its date; an unfinished one is an `InputError` unless `resume=True` continues or
-    `force=True` discards it. Failures are `ProfilingError`s that say what to do; a wrong type is a
+    is there is kept under its date; an unfinished one that would measure the same is continued unless
+    `force=True` begins again. Failures are `ProfilingError`s that say what to do; a wrong type is a
     `TypeError`, too.
     """
     named = given_model(model, inputs, name)
@@ -160,7 +158,7 @@ def profile(
         options, run = _options(given)
         if dtypes is not None:
             return profile_dtypes(named, dtypes, options, run, progress=progress)
-        one = replace(options, dtype=dtype if isinstance(dtype, str) else None)
+        one = options.model_copy(update={"dtype": dtype if isinstance(dtype, str) else None})
         return profile_one(named, one, run, progress=progress)
 
 
@@ -189,7 +187,7 @@ def profile_llm(
     asked = {name: given.pop(name, None) for name in ("prompts", "positions")}
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
-        options = replace(options, dtype=dtype)
+        options = options.model_copy(update={"dtype": dtype})
         return profile_language(given_model(model), options, run, **asked, progress=progress)
 
 

@@ -151,7 +151,7 @@ class _SharedRun:
 
     def _manifest(self, manifest: Manifest) -> Manifest:
         shared = replace(
-            self.fields.of(replace(manifest, method=manifest.method_run)),
+            self.fields.of(manifest),
             quantized=manifest.was_quantized,
             half=manifest.was_half,
         )

@@ -17,7 +17,6 @@ from recorded_runs import (
     ARM,
     DATA,
     EMULATED,
-    OLD,
     SME2,
     X86_64,
     Json,
@@ -223,12 +222,6 @@ def test_without_any_evidence_nothing_is_projected(arm: Path) -> None:
     (arm / "evidence.json").unlink()
     found = outlook(arm)
     assert not found.coverage.tested and "no emulated run" in found.reason
-
-
-def test_runs_of_0_1_0_are_answered_by_the_emulated_run_beside_them() -> None:
-    found = outlook(OLD / "linux")
-    assert found.coverage.tested and found.projections
-    assert not outlook(OLD / "emulated").projections
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 from made_runs import MadeRun, make_run, recorded
 from postgres import PASSWORD, Postgres
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
+from recorded_runs import ARM, EMULATED, SME2, X86_64, edit
 from said import refused, says
 
 from model_profiling import Labels, Store
@@ -55,8 +55,8 @@ def counts(store: Store) -> dict[str, int]:
 
 def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
     store = Store.open(address, make=True)
-    added = store.add([*RECORDED, OLD / "linux"], Labels(commit="c0ffee", branch="main"))
-    assert [run.outcome for run in added.runs] == ["added"] * 5 and not added.refused
+    added = store.add(RECORDED, Labels(commit="c0ffee", branch="main"))
+    assert [run.outcome for run in added.runs] == ["added"] * 4 and not added.refused
     run = Run.open(SME2)
     assert run.metrics is not None
     experiments = {(row["experiment"], row["threads"]): row for row in rows_of(store, "experiments", SME2)}
@@ -89,7 +89,6 @@ def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
     assert not [
         row for row in rows_of(store, "experiments", EMULATED) if row["median_ms"] or row["latencies_ms"]
     ]
-    assert rows_of(store, "operators", OLD / "linux"), "analysed now: the earlier kit wrote too little"
 
 
 def test_a_run_is_there_once_wherever_it_lies(address: str, tmp_path: Path) -> None:

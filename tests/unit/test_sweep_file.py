@@ -245,7 +245,7 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
     assert sweep_cells.sweep_seconds(costs) == pytest.approx(max(2 * 78, emulated)), (
         "targets beside each other"
     )
-    sweep_of(tmp_path, models=[PROGRAM.name], targets=["host"], exclude=[], schedule={"mode": "rounds"})
+    sweep_of(tmp_path, models=[PROGRAM.name], targets=["host"], exclude=[], schedule={"sample": True})
     shown = sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--outdir", tmp_path / "out")
     assert shown.returncode == 0 and not (tmp_path / "out").exists()
     says(shown.stdout, "4 cells in 1 run on host", "not known")

@@ -18,7 +18,7 @@ from model_profiling.runner.apt import this_distribution, unpack_closure
 from model_profiling.runner.build import RunnerBuild, build_runner, sdk_at
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import Compiler
-from model_profiling.runner.machine import Gauge, MachineFacts, PlatformName, TargetChoice
+from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
 from model_profiling.targets import state
 from model_profiling.targets.power_mode import PowerSettings
@@ -276,10 +276,6 @@ class AndroidTarget(RemoteTarget):
         device = state.read_device(self._machine.texts if self._machine else {})
         temperature, on_battery = state.temperature(device), state.on_battery(device)
         return replace(facts, device=device, temperature_c=temperature, on_battery=on_battery)
-
-    def gauge(self) -> Gauge | str:
-        self._machine = self._ask()
-        return state.gauge_of(self._machine.texts)
 
     def _own_names(self, machine: Machine) -> tuple[str, ...]:
         return (state.device_id(machine.texts) or self._link.serial,)
