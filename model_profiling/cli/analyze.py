@@ -12,7 +12,7 @@ import click
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
-from model_profiling.cli.for_tools import print_answers
+from model_profiling.cli.answers import print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.config.remarks import warning_lines
 from model_profiling.report.data import ReportData, report_data

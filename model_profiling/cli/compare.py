@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import click
 
 from model_profiling.analysis.structure import Aspect
-from model_profiling.cli import for_tools, frame
+from model_profiling.cli import frame
+from model_profiling.cli.answers import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
@@ -280,7 +281,7 @@ def _measure(
         )
     if not quiet and not as_json:
         frame.say(f"A's run: {compared.a}\nB's run: {compared.b}\n")
-    failed = for_tools.print_warnings(compared.warnings, quiet=quiet or as_json)
+    failed = print_warnings(compared.warnings, quiet=quiet or as_json)
     return compared.comparison, failed, compared.home
 
 

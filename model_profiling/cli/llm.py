@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
-from model_profiling.cli.for_tools import page_facts, pages
+from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages, print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.report import document as doc
@@ -89,7 +89,7 @@ def llm_command(
         outcome = profile_language(
             model, options, run, prompts=prompts, positions=positions, progress=progress
         )
-    code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     language = outcome.found
     if as_json:
         frame.facts({**language.facts(), **page_facts(outcome.page)})

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
-from model_profiling.cli.for_tools import page_facts, pages, print_answers
+from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages, print_answers, print_warnings, tell_github
 from model_profiling.cli.progress import measuring
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
@@ -101,9 +101,9 @@ def run_command(
     frame.warn_of_unused_evidence(evidence, [outcome.run])
     if budget_s is not None and not outcome.run.times.are_latencies:
         frame.warn("--budget has no effect: no latency is measured")
-    for_tools.tell_github([(outcome.data, outcome.report)])
+    tell_github([(outcome.data, outcome.report)])
     # The answers come last: on a terminal that is what people read first.
-    code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:
@@ -217,7 +217,7 @@ def profile_command(
     frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in profiled])
     # The main run's answer includes what the evidence run proved.
     mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
-    for_tools.tell_github(mains, _side_by_side(several.found) if several else ())
+    tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
     return _print_methods(methods, ladder=options.ladder, quiet=quiet, as_json=as_json)
@@ -232,7 +232,7 @@ def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json:
     if as_json:
         cases = {outcome.case.name: _facts(outcome) for outcome in methods.outcomes}
         frame.facts({"schema_version": 1, "methods": cases} if others else _facts(first))
-        return max(for_tools.print_warnings(outcome.warnings, quiet=True) for outcome in methods.outcomes)
+        return max(print_warnings(outcome.warnings, quiet=True) for outcome in methods.outcomes)
     if not quiet:
         frame.say(f"{first.program}: {first.plan.reason}\n")
     code = 0
@@ -240,7 +240,7 @@ def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json:
         if others:
             frame.say(f"{outcome.case.name}:")
         # The answers come last: on a terminal that is what people read first.
-        code = max(code, for_tools.print_warnings(outcome.warnings, quiet=quiet))
+        code = max(code, print_warnings(outcome.warnings, quiet=quiet))
         if ladder:
             for run in outcome.outcomes:
                 frame.say(render_terminal([ladder_table(run.data)]) + "\n")
@@ -256,7 +256,7 @@ def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json:
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
     dtypes = several.found
     # The verdict comes last: on a terminal that is what people read first.
-    code = for_tools.print_warnings(several.warnings, quiet=quiet or as_json)
+    code = print_warnings(several.warnings, quiet=quiet or as_json)
     for side in dtypes.failed:
         if side.dtype not in several.outcomes:
             frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
+from model_profiling.cli import frame
+from model_profiling.cli.answers import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.records import record_json
 from model_profiling.report.comparison_document import comparison_facts, headline
@@ -77,7 +78,7 @@ def try_command(
             progress=progress,
         )
     warnings = tried.measured.warnings if tried.measured else ()
-    failed = for_tools.print_warnings(warnings, quiet=quiet or as_json)
+    failed = print_warnings(warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(tried))
     else:

@@ -18,6 +18,7 @@ from model_profiling.models import registry
 from model_profiling.runner.machine import TargetChoice, parse_target, place_of
 from model_profiling.targets import plan_targets
 
+
 def config_template(
     model: Path,
     target: str,

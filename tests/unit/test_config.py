@@ -414,7 +414,11 @@ def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
 def test_all_problems_are_listed_at_once(place: Path) -> None:
     path = written(place, changed({"experiments.0.runs": 0, "modle": "x"}))
     assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
-    complains(path, "2 problems: (1) experiments[0].runs is 0", "equal to 1, such as 10; (2) modle not known 'model'")
+    complains(
+        path,
+        "2 problems: (1) experiments[0].runs is 0",
+        "equal to 1, such as 10; (2) modle not known 'model'",
+    )
     many = good() | {f"wrong_{number}": 1 for number in range(9)}
     complains(
         written(place, many), "9 problems: (1) wrong_0", "(5) wrong_4 `sme2prof config check` lists all"
