@@ -26,7 +26,6 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "scripts/mac_pipeline.py": ("--config", "--only", "--analysis-only", "--verbose"),
     "scripts/generate_combined_report.py": ("--mac-dir", "--android-dir", "--out", "--model-name"),
     "scripts/generate_report.py": ("--run-dir", "--out", "--title"),
-    "scripts/merge_cmake_presets.py": (),
     "scripts/run_quick_test.py": ("--platform",),
     "scripts/validate_results.py": ("--results",),
     "scripts/validate_setup.py": ("--model",),
