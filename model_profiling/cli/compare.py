@@ -26,7 +26,6 @@ from model_profiling.report.comparison_document import (
 from model_profiling.report.document import Block, Folded, Heading
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
-from model_profiling.runs import Times
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.compare_language import compare_language, language_folders
 from model_profiling.workflow.report import tell_of_comparison, write_page
@@ -103,11 +102,9 @@ def compare_command(
     limit: float | None,
     fail_on: tuple[Aspect, ...],
     out: tuple[Path, ...],
-    across_machines: bool,
-    times: Times | None,
     quiet: bool,
     as_json: bool,
-    **given: Any,  # options for a store or for programs, typed by click
+    **given: Any,  # options for a baseline, for measurements or for programs, typed by click
 ) -> int:
     """Say which of A and B is faster, how sure that is, and what else differs.
 
@@ -116,24 +113,32 @@ def compare_command(
     first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be answered, it
     exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
+    if (against is None) == (b is None):
+        raise click.UsageError(
+            "name two runs A and B, or one run and its baseline: --against store:last-good"
+        )
+    programs = b is not None and are_programs(a, b)
+    _check_options(given, "a baseline" if against else "programs" if programs else "measurements")
+    for path in out:
+        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stream(path):
+            raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
     gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
-    for_store = {name: given.pop(name) for name in ("store", "device", "add")}
-    _check_options(a, b, against, for_store, {**given, "times": times, "across_machines": across_machines})
-    _check_names(out)
+    times, across_machines = given.pop("times"), given.pop("across_machines")
+    stored = {name: given.pop(name) for name in ("store", "device", "add")}
     verdict: KeptVerdict | None = None
     unkept: ProfilingError | None = None
     comparison: Comparison | LanguageComparison
     failed, folder = 0, Path()
-    if against is not None:
-        comparison, verdict, unkept = _judge(a, against, gates, across_machines=across_machines, **for_store)
+    if b is None:
+        comparison, verdict, unkept = _judge(
+            a, str(against), gates, across_machines=across_machines, **stored
+        )
+    elif programs:
+        comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
+    elif times is None and (homes := language_folders(a, b)) is not None:
+        comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
-        assert b is not None
-        if are_programs(a, b):
-            comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
-        elif times is None and (homes := language_folders(a, b)) is not None:
-            comparison = compare_language(*homes, **gates, across_machines=across_machines)
-        else:
-            comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
+        comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
     answer = _Answer.of(comparison)
     page = _write(answer, out, None if quiet or as_json else folder / names.COMPARISON)
     if as_json:
@@ -144,37 +149,25 @@ def compare_command(
     return _exit_code(comparison, unkept) or failed
 
 
-def _check_options(
-    a: Path, b: Path | None, against: str | None, for_store: dict[str, Any], further: dict[str, Any]
-) -> None:
-    """Refuse options that have no effect on what is compared."""
-    if against is not None and b is not None:
-        raise click.UsageError("--against compares one run with a stored one: name one run")
-    if against is None and b is None:
-        raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
-    about_runs = ("times", "across_machines")
-    if against is not None:
-        useless, why = set(further) - {"across_machines"}, "has no effect with --against: leave it out"
-    elif any(for_store.values()):
-        useless, why = set(for_store), "needs a store's baseline: name one with --against"
-        further = for_store
-    elif b is not None and are_programs(a, b):
-        useless, why = set(about_runs), "is for measurements, not for programs (.pte)"
-    else:
-        useless, why = set(further) - set(about_runs), "is for programs (.pte): A and B are measurements"
-    for name in further:
-        if name in useless and further[name]:
-            raise click.UsageError(f"--{_OPTIONS.get(name, name).replace('_', '-')} {why}")
-
-
-_OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input"}
+_USED_BY: dict[str, set[str]] = {
+    "a baseline": {"store", "device", "add", "across_machines"},
+    "measurements": {"times", "across_machines"},
+    "programs": {
+        *("target", "method", "lengths", "values", "threads"),
+        *("budget_s", "outdir", "force", "no_wait"),
+    },
+}
+_SPELLED = {"budget_s": "budget", "lengths": "length", "values": "input"}
 """Options whose value has another name."""
 
 
-def _check_names(out: tuple[Path, ...]) -> None:
-    for path in out:
-        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stream(path):
-            raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
+def _check_options(given: dict[str, Any], compared: str) -> None:
+    """Refuse options that have no effect on what is `compared`."""
+    for name, value in given.items():
+        if value and name not in _USED_BY[compared]:
+            users = " or ".join(what for what, used in _USED_BY.items() if name in used)
+            option = _SPELLED.get(name, name).replace("_", "-")
+            raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
 
 
 class _Answer(NamedTuple):

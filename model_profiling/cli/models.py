@@ -160,7 +160,7 @@ def export_command(
     *,
     model: str,
     as_json: bool,
-    **asked: Any,  # parameters of export_model, typed by click
+    **settings: Any,  # parameters of export_model, typed by click
 ) -> int:
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 
@@ -173,7 +173,7 @@ def export_command(
     """
     frame.warn_of_skipped_models(model)
     with shown_progress() as progress:
-        result = export_model(model, **asked, progress=progress, verbose=frame.debugging())
+        result = export_model(model, **settings, progress=progress, verbose=frame.debugging())
     if as_json:
         frame.facts(result.as_dict() | {"folder": str(result.pte.parent)})
     else:

@@ -45,8 +45,10 @@ from model_profiling.workflow.profile import (
 @click.option(
     "--analysis-only", is_flag=True, help="Measure nothing; analyse and report the run of CONFIG again."
 )
-@click.option("--resume", is_flag=True, help="Continue an unfinished run.")
-@click.option("--force", is_flag=True, help="Replace an unfinished run.")
+@click.option(
+    "--resume", is_flag=True, help="Continue the run that is there, even a finished one, or refuse."
+)
+@frame.force_option
 @frame.no_wait_option
 @frame.quiet_option
 @frame.budget_option
@@ -70,14 +72,14 @@ def run_command(
 
     To measure one model, use `sme2prof profile`: it makes such a config and runs it in the same way.
 
-    Results go to the config's output_root. A finished run in it is kept under its date and time; if CONFIG
-    only adds experiments, they join that run. --resume continues an unfinished run, --force replaces it.
+    Results go to the config's output_root. An unfinished run of the same config in it is continued; any other
+    is kept under its date and time. If CONFIG adds experiments of another mode, they join that run.
 
     --budget replaces the config's own. Latencies are measured until it is used up or the config's `precision`
     is reached, but for at least six launches; `rounds` is the most launches, `runs` how much is traced.
     """
     if resume and force:
-        raise click.UsageError("--resume continues, --force starts again: give one of them")
+        raise click.UsageError("--resume continues, --force begins again: give one of them")
     if analysis_only and budget_s is not None:
         raise click.UsageError("--budget is for measuring: leave it or --analysis-only out")
     options = RunOptions(
@@ -88,8 +90,7 @@ def run_command(
         command_line=frame.command_line(),
         evidence=evidence,
     )
-    kept = f"everything measured so far is kept; continue with: sme2prof run {config} --resume"
-    with measuring(kept, quiet=quiet, no_wait=no_wait) as progress:
+    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         outcome = run_file(
             config,
             options,

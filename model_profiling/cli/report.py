@@ -143,10 +143,11 @@ def _print(runs: Sequence[ReportData], path: Path, tool_files: Sequence[ToolFile
 
 
 def _facts(runs: Sequence[ReportData]) -> dict[str, object]:
-    told, outlooks = [answers(data).facts() for data in runs], [outlook_facts(data.outlook) for data in runs]
+    verdicts = [answers(data).facts() for data in runs]
+    outlooks = [outlook_facts(data.outlook) for data in runs]
     if len(runs) == 1:
-        return {**told[0], **outlooks[0]}
-    return {**{key: [facts[key] for facts in told] for key in told[0]}, "sme2": outlooks}
+        return {**verdicts[0], **outlooks[0]}
+    return {**{key: [facts[key] for facts in verdicts] for key in verdicts[0]}, "sme2": outlooks}
 
 
 def _tool_facts(tool_files: Sequence[ToolFiles]) -> dict[str, object]:

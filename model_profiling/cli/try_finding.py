@@ -54,7 +54,7 @@ def try_command(
     no_wait: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # parameters of try_change, typed by click
+    **settings: Any,  # parameters of try_change, typed by click
 ) -> int:
     """Apply the advice of FINDING to a copy of your model, and say what it brings.
 
@@ -68,11 +68,10 @@ def try_command(
     advice = find_advice(run_dir, finding)
     if advice.why_not:
         return _print_advice(advice, as_json=as_json)
-    kept = f"your files are as they were; {frame.KEPT}"
-    with measuring(kept, quiet=quiet, no_wait=no_wait) as progress:
+    with measuring(f"your files are as they were; {frame.KEPT}", quiet=quiet, no_wait=no_wait) as progress:
         tried = try_change(
             advice,
-            **asked,
+            **settings,
             target=parse_target(target),
             run=RunOptions(force=force, command_line=frame.command_line()),
             progress=progress,
@@ -87,12 +86,12 @@ def try_command(
 
 
 def _print_advice(advice: Advice, *, as_json: bool) -> int:
-    found = advice.finding
+    finding = advice.finding
     if as_json:
-        facts = {"finding": found.id, "advice": found.action, "compare": advice.by_hand}
+        facts = {"finding": finding.id, "advice": finding.action, "compare": advice.by_hand}
         frame.facts({"schema_version": 1, "tried": False, "why_not": advice.why_not, **facts})
     else:
-        frame.say(f"{found.title}: {found.action}\n")
+        frame.say(f"{finding.title}: {finding.action}\n")
         frame.say(f"Not tried: {advice.why_not}. Change the model, export it, then: {advice.by_hand}")
     return 1
 

@@ -68,8 +68,11 @@ def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem
     list too short if all its entries are wrong; the entries' own problems say it better."""
     errors = error.errors(include_url=False)[:_MOST_PROBLEMS]
     above = {details["loc"][:depth] for details in errors for depth in range(len(details["loc"]))}
-    told = (details for details in errors if details["type"] != "too_short" or details["loc"] not in above)
-    return tuple(_problem(details, whole) for details in told)
+    return tuple(
+        _problem(details, whole)
+        for details in errors
+        if details["type"] != "too_short" or details["loc"] not in above
+    )
 
 
 def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
@@ -96,14 +99,14 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
 
 
 def _nearest_key(key: str, fields: Mapping[str, FieldInfo], whole: type[BaseModel]) -> str:
-    known = [*fields, *(SYNONYMS if fields == Experiment.model_fields else ())]
-    if key in known:
+    keys = [*fields, *(SYNONYMS if fields == Experiment.model_fields else ())]
+    if key in keys:
         return f"it means the same as {SYNONYMS[key]}: keep {SYNONYMS[key]}, drop {key}"
     for name, field in whole.model_fields.items():
         model = _model_in(field.annotation)
         if model and key in model.model_fields:
             return f"it belongs in {name}"
-    return did_you_mean(key, known) or f"remove it; known here: {', '.join(known)}"
+    return did_you_mean(key, keys) or f"remove it; known here: {', '.join(keys)}"
 
 
 def _fields_at(location: typing.Sequence[int | str], whole: type[BaseModel]) -> Mapping[str, FieldInfo]:

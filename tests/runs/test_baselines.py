@@ -404,8 +404,8 @@ def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: P
         (("--against", "store:x", "--times", "hardware"), "--times"),
         (("--against", "store:x", "--force"), "--force"),
         (("--store", "x", SME2), "--store"),
-        (("--against", "store:x", SME2), "name one run"),
-        ((), "Missing argument 'B'"),
+        (("--against", "store:x", SME2), "one run and its baseline"),
+        ((), "--against store:last-good"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: tuple[object, ...], said: str, sme2prof) -> None:
