@@ -67,9 +67,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Write shared_run.zip instead: that page and the figures behind it.",
 )
-@click.option(
-    "--with-source", is_flag=True, help="Also share the file name and line that operators come from."
-)
 @frame.times_option
 @frame.factor_option
 def report_command(
@@ -80,7 +77,6 @@ def report_command(
     factors: Factors | None,
     share: bool,
     archive: bool,
-    with_source: bool,
     as_json: bool,
     **heading: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
@@ -93,8 +89,6 @@ def report_command(
     """
     folders, run_dirs = run_dirs, expand_runs(run_dirs)
     share = share or archive
-    if with_source and not share:
-        raise click.UsageError("--with-source needs --share or --zip")
     if share and tools:
         raise click.UsageError(
             "--for makes files that hold paths and source lines: leave out --share and --zip"
@@ -104,9 +98,7 @@ def report_command(
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
         if share:
-            shared = share_report(
-                run_dirs, out, **heading, with_source=with_source, archive=archive, progress=progress
-            )
+            shared = share_report(run_dirs, out, **heading, archive=archive, progress=progress)
             _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:

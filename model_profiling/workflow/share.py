@@ -64,7 +64,6 @@ def share_report(
     *,
     title: str | None = None,
     times: Times | None = None,
-    with_source: bool = False,
     archive: bool = False,
     progress: Progress | None = None,
 ) -> Shared:
@@ -73,7 +72,7 @@ def share_report(
     runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
     name = names.SHARED_ARCHIVE if archive else names.SHARED
     path = out or (run_dirs[0] / name if len(runs) == 1 else Path(name))
-    fields = SharedFields(with_source=with_source)
+    fields = SharedFields()
     with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
         copies = [
             _SharedRun(run, Path(scratch) / str(number) / _DEPTH / called, fields)
