@@ -28,7 +28,7 @@ from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.source_build import toolchain
 from model_profiling.targets import power_mode
-from model_profiling.targets.machine_lock import MachineLock, holders
+from model_profiling.targets.machine_lock import MachineLock, holder
 from model_profiling.targets.power_mode import unfinished_work
 from model_profiling.targets.remote import shell
 from model_profiling.targets.remote.android import AdbLink, find_adb
@@ -159,8 +159,9 @@ def phone_settings() -> tuple[Check, ...]:
 
 
 def in_use() -> tuple[Check, ...]:
-    """One check per process that measures here, or works beside others, now."""
-    return tuple(Check("in use", "pass", f"{who}: measurements wait for it") for who in holders())
+    """Who measures or works here now, if anybody does."""
+    name = holder()
+    return (Check("in use", "pass", f"{name}: measurements wait for it"),) if name else ()
 
 
 def program_checks(pte: Path) -> tuple[Check, ...]:

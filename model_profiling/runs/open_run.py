@@ -171,7 +171,7 @@ class OpenRun:
         command = f" ({' '.join(words)})" if words else ""
         what = f"{'measures' if alone else 'emulates'} {programs}{command}"
         lock = measuring_alone if alone else working_beside
-        if problem := until.enter_context(lock(what, waiting=progress.stage, needed=False)):
+        if problem := until.enter_context(lock(what, waiting=progress.stage)):
             seen = f"other measurements on this machine are not noticed: {problem.problem}"
             return [Diagnostic(None, "unlocked", seen, problem.fix)]
         return []

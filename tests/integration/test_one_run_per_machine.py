@@ -22,7 +22,7 @@ from ssh_server import SshServer
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.runs.journal import Journal
 from model_profiling.targets import TargetChoice, open_target, parse_target
-from model_profiling.targets.machine_lock import holders, measuring_alone
+from model_profiling.targets.machine_lock import holder, measuring_alone
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
@@ -78,7 +78,7 @@ def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: P
     says(said[second], f"waiting: process {both[1 - second].pid} measures {pte.stem} (sme2prof profile {pte}")
     spans = sorted(span_of(tmp_path / name) for name in "ab")
     assert spans[0][1] < spans[1][0], "they measured at the same time"
-    assert not holders() and not list((tmp_path / "c").rglob("manifest.json"))
+    assert not holder() and not list((tmp_path / "c").rglob("manifest.json"))
 
 
 def span_of(home: Path) -> tuple[float, float]:
