@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+from model_profiling.runner.source_build import presets
+
 from attack.faulty_server import FAULTS, Fault, FaultyServer, package_index
 from attack.finds import Find, PartResult
 from model_profiling.core import process
@@ -22,7 +24,6 @@ from model_profiling.runner import apt
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.compilers import ZIG_RELEASE, zig_command, zig_source
 from model_profiling.runner.features import AARCH64_LINUX
-from model_profiling.runner.source_build import presets
 from model_profiling.targets.emulated import aarch64_sdk
 
 PATIENCE_S = 120.0

@@ -11,6 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from unittest.mock import patch
 
+from model_profiling.runner.source_build import build, presets
+from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
+from model_profiling.runner.source_build.stand_ins import build_record
+
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from model_profiling.config import names
 from model_profiling.config.sweep import SweepConfig, load_sweep
@@ -32,9 +36,6 @@ from model_profiling.report.language import Language, LanguageCase, LayerTime, P
 from model_profiling.report.language_document import language_document
 from model_profiling.report.text import render_markdown
 from model_profiling.runner import apt, cache, features
-from model_profiling.runner.source_build import build, presets
-from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
-from model_profiling.runner.source_build.stand_ins import build_record
 from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS

@@ -134,7 +134,6 @@ def _invoke(words: list[str]) -> object:
     # Not click's own main(): it prints an empty line on Ctrl-C.
     with program().make_context("sme2prof", words) as context:
         outcome: object = context.command.invoke(context)
-    _warn_of_the_cache()
     return outcome
 
 
@@ -148,7 +147,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
         # The code that was interrupted says in the exception what is left to do.
-        _warn_of_settings()
+        _warn_of(ended)
         fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
         return 130
     except _NO_COMMAND as problem:
@@ -161,8 +160,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
-        _warn_of_the_cache()
-        _warn_of_settings()
+        _warn_of(problem)
         return _reported(problem, str(problem))
     except Exception as problem:  # last resort: even a defect of the kit is one line to the user
         if isinstance(problem, OSError) and lost_output():
@@ -197,18 +195,7 @@ def _reported(problem: Exception, text: str) -> int:
     return 2
 
 
-def _warn_of_settings() -> None:
-    """Print notes about a phone's settings: they may have been restored before something else failed."""
-    power_mode = sys.modules.get("model_profiling.targets.power_mode")
-    if power_mode is not None and power_mode.NOTES:  # otherwise no phone was used
-        for note in power_mode.take_pending_notes():
-            warn(note)
-
-
-def _warn_of_the_cache() -> None:
-    """Print what was damaged in the cache and rebuilt, unless a run has it among its warnings."""
-    if "model_profiling.runner.cache" in sys.modules:
-        from model_profiling.runner.cache import take_repair_notes
-
-        for note in take_repair_notes():
-            warn(note)
+def _warn_of(problem: BaseException) -> None:
+    """Print the notes that travel with an exception, as about a phone's settings that were restored."""
+    for note in getattr(problem, "__notes__", ()):
+        warn(note)

@@ -18,8 +18,8 @@ from model_profiling.core import files, process
 from model_profiling.core.errors import Check, SetupError
 from model_profiling.core.hints import install_extra, reinstall, wheel_folder
 from model_profiling.core.progress import current_progress
-from model_profiling.runner.cache import cache_root, cached, damage_of
-from model_profiling.runner.compilers import Compiler, find_compiler, prospect
+from model_profiling.runner.cache import cache_root, cached, check_cache
+from model_profiling.runner.compilers import ZIG, Compiler, can_be_fetched, find_compiler
 from model_profiling.runner.features import Platform, System, this_platform
 
 
@@ -245,10 +245,9 @@ def build_runner(
     )
 
 
-def built_runner(sdk: Sdk, compiler: Compiler) -> tuple[Path, str | None]:
-    """Return where `build_runner` keeps the runner, and why it would have to be compiled, or None."""
-    home = _home(sdk, compiler)
-    return home / _BINARY, damage_of(home)
+def built_runner(sdk: Sdk, compiler: Compiler) -> Path:
+    """Return where `build_runner` keeps the runner."""
+    return _home(sdk, compiler) / _BINARY
 
 
 def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:
@@ -307,26 +306,21 @@ def runner_check() -> Check:
     """Check whether the kit's runner is built and starts, or can be built by the first run."""
     try:
         sdk = installed_sdk()
-        found = prospect(sdk.platform)
-        if not found.possible:
-            raise SetupError("there is no C++ compiler", found.fix)
+        check_cache()
     except SetupError as problem:
         return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
-    if found.compiler is None:
-        return Check(
-            _NAME, "pass", (f"not built yet; the first run downloads a compiler ({found.sources[0]})")
-        )
     try:
-        built, lacking = built_runner(sdk, found.compiler)
+        compiler = find_compiler(sdk.platform, fetch=False)
     except SetupError as problem:
-        return Check(_NAME, "fail", problem.problem, problem.fix)
-    if lacking is not None:
-        damaged = f"damaged in the cache ({lacking}); the next run builds it again"
-        missing = f"not built yet; the first run compiles it ({found.compiler.identity})"
-        return Check(_NAME, "pass", damaged if built.exists() else missing)
+        if can_be_fetched(sdk.platform):
+            return Check(_NAME, "pass", f"not built yet; the first run downloads a compiler ({ZIG})")
+        return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
+    built = built_runner(sdk, compiler)
+    if not built.is_file():
+        return Check(_NAME, "pass", f"not built yet; the first run compiles it ({compiler.identity})")
     started = process.run([built, "--features-only"], timeout=60)
     if not started.ok:
-        said = started.tail(1) or f"exit {started.returncode}"
+        reason = started.tail(1) or f"exit {started.returncode}"
         fix = f"rm -r {built.parent}, and the next run builds it again"
-        return Check(_NAME, "fail", f"{built} does not start: {said}", fix)
+        return Check(_NAME, "fail", f"{built} does not start: {reason}", fix)
     return Check(_NAME, "pass", f"built and starts: {built}")

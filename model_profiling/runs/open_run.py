@@ -22,7 +22,6 @@ from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import listing
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.runner.cache import take_repair_notes
 from model_profiling.runs import Metrics
 from model_profiling.runs.begin import (
     Start,
@@ -37,9 +36,7 @@ from model_profiling.runs.journal import Step
 from model_profiling.runs.measuring import Measuring, Piece, PutAside
 from model_profiling.runs.rounds import RemainingRounds, Rounds
 from model_profiling.runs.schedule import make_schedule
-from model_profiling.targets import MachineFacts, Target, TunedTarget
-from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.host import HostTarget
+from model_profiling.targets import MachineFacts, Target
 from model_profiling.targets.machine_lock import measuring_alone, working_beside
 
 
@@ -53,11 +50,9 @@ class ReadyTarget:
         """Runs that are open on it."""
         self._set = contextlib.ExitStack()
         self._notes: list[Diagnostic] = []
-        self._remade: list[Diagnostic] = []
         (progress or Silent()).stage("preparing the runner")
         target.prepare()
-        if isinstance(target, TunedTarget):
-            self._set.enter_context(target.held_ready())
+        self._set.enter_context(target.held_ready())
 
     @cached_property
     def before(self) -> MachineFacts:
@@ -65,14 +60,8 @@ class ReadyTarget:
 
     def notes(self) -> list[Diagnostic]:
         """Return notes about its settings so far; `close` may add some about restoring them."""
-        if isinstance(self.target, TunedTarget):
-            self._notes += (Diagnostic(None, "settings", note) for note in self.target.take_notes())
+        self._notes += (Diagnostic(None, "settings", note) for note in self.target.take_notes())
         return list(self._notes)
-
-    def remade(self) -> list[Diagnostic]:
-        """Return what had to be built again before use."""
-        self._remade += (Diagnostic(None, "cache", note) for note in take_repair_notes())
-        return list(self._remade)
 
     def close(self) -> None:
         """Restore the settings; unfinished runs can be continued. Safe to repeat."""
@@ -153,7 +142,7 @@ class OpenRun:
                     before = self._ready.before
                     self._runs.append(begin(config, bare, before, way, fed=fed, progress=progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
-                self._remark([*self._ready.remade(), *without])
+                self._remark(without)
                 self._rounds = Rounds(tuple(self._runs), across=len(self._runs) > 1)
                 self._pieces = self._measure()
             self._held = locks.pop_all()
@@ -164,7 +153,7 @@ class OpenRun:
         """Wait until nobody else measures on this machine, and let nobody disturb what is measured here;
         return why that cannot be had, if so. Other machines are held by their target."""
         target = self._ready.target
-        if not isinstance(target, HostTarget | EmulatedTarget):
+        if not target.is_here:
             return []
         alone, words = target.timings_are_latency, asked[0][1].command_line
         programs = listing(dict.fromkeys(config.model.stem for config, _ in asked))

@@ -22,7 +22,7 @@ from model_profiling.runner.machine import (
     find_clusters,
 )
 from model_profiling.runner.result import read_report
-from model_profiling.targets.execution import LocalTransport, Route, RunnerTarget
+from model_profiling.targets.execution import Route, Target, Transport
 
 # Arm's part numbers of common cores; others are shown as numbers.
 _ARM_PARTS = {
@@ -178,15 +178,12 @@ def custom_operators(build: RunnerBuild) -> tuple[Path, ...]:
     return (python[0], operators) if python and operators.is_file() else ()
 
 
-class HostTarget(RunnerTarget):
+class HostTarget(Target):
     name = "host"
     choice = TargetChoice("host")
     platform: PlatformName = "mac" if sys.platform == "darwin" else "linux"
     place: str = platform
     timings_are_latency = True
-
-    def __init__(self) -> None:
-        self.build: RunnerBuild | None = None
 
     def prepare(self) -> None:
         if self.build is None:
@@ -195,8 +192,8 @@ class HostTarget(RunnerTarget):
     def _route(self, *, own_runner: bool) -> Route:
         del own_runner
         if self.build is None:
-            return Route((), LocalTransport())
-        return Route((str(self.build.path),), LocalTransport(), (self.build.library_path,))
+            return Route((), Transport())
+        return Route((str(self.build.path),), Transport(), (self.build.library_path,))
 
     def _available_bytes(self) -> int | None:
         return available_memory()

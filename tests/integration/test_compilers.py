@@ -22,7 +22,7 @@ from model_profiling.runner.build import RunnerBuild, Sdk, _flags, build_runner,
 from model_profiling.runner.features import AARCH64_MACOS, Platform, this_platform
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk
-from model_profiling.targets.execution import LocalTransport, Route, execute
+from model_profiling.targets.execution import Route, Transport, execute
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to"),
@@ -135,7 +135,7 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
 
     job = Job(programs[2], warmup=0, kernels=True, etdump=True)
     on = emulated.execute(job, tmp_path, "usual")
-    transport = LocalTransport(emulated.qemu.prefix)
+    transport = Transport(emulated.qemu.prefix)
     other = execute(job, tmp_path, "zig", Route((str(build.path),), transport))
     assert on.kernels and dict(other.kernels) == dict(on.kernels)
     assert other.result.features_present == on.result.features_present and other.result.features_verified

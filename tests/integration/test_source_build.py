@@ -16,11 +16,6 @@ from pathlib import Path
 
 import pytest
 from conftest import IN_CI, ON_ARM, missing
-from said import says
-
-from model_profiling.config.reading import checked_config
-from model_profiling.core.errors import FormatError, InputError, RunError, SetupError
-from model_profiling.core.process import run
 from model_profiling.runner.source_build import build, toolchain
 from model_profiling.runner.source_build.build import Tools, build_runners, plan_builds
 from model_profiling.runner.source_build.presets import (
@@ -31,6 +26,11 @@ from model_profiling.runner.source_build.presets import (
     runner_presets,
 )
 from model_profiling.runner.source_build.stand_ins import RECORD
+from said import says
+
+from model_profiling.config.reading import checked_config
+from model_profiling.core.errors import FormatError, InputError, RunError, SetupError
+from model_profiling.core.process import run
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDIN = ROOT / "tests" / "data" / "executorch_standin"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_profiling.runner.source_build import toolchain
 from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
@@ -28,7 +29,6 @@ from model_profiling.doctor import (
 from model_profiling.doctor.checks import phone_report
 from model_profiling.runner import apt
 from model_profiling.runner.features import FEATURES
-from model_profiling.runner.source_build import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., process.Completed]

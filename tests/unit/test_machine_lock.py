@@ -27,6 +27,7 @@ from model_profiling.targets.machine_lock import (
     working_beside,
 )
 
+
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

@@ -25,7 +25,7 @@ from model_profiling.runner import features
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
 from model_profiling.targets import TargetChoice, plan_targets
-from model_profiling.targets.execution import LocalTransport
+from model_profiling.targets.execution import Transport
 from model_profiling.targets.host import HostTarget, host_facts, on_battery_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,8 +98,8 @@ def test_a_python_that_rosetta_runs_is_told(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.usefixtures("mac")
 def test_processes_cannot_be_pinned_on_a_mac() -> None:
     with refused(InputError, "Linux"):
-        LocalTransport().run(["true"], folder="", timeout=5, cores=[0])
-    assert LocalTransport().run(["true"], folder="", timeout=5, cores=[]).ok
+        Transport().run(["true"], folder="", timeout=5, cores=[0])
+    assert Transport().run(["true"], folder="", timeout=5, cores=[]).ok
 
 
 @pytest.mark.parametrize(("mac", "reason"), [("m4", "has SME2"), ("m1", "Linux only")], indirect=["mac"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from model_profiling.runner.source_build import __main__ as source_build
 from said import says
 
 from model_profiling.cli.script import run_tool
@@ -18,7 +19,6 @@ from model_profiling.core.errors import SetupError
 from model_profiling.core.process import Completed
 from model_profiling.core.stdio import defer_signals
 from model_profiling.runner import __main__ as build_ahead
-from model_profiling.runner.source_build import __main__ as source_build
 from model_profiling.targets.power_mode import NAMES, PowerSettings
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "model_profiling" / "scripts"

@@ -138,7 +138,7 @@ def ask_machine(
 ) -> Machine:
     """Ask everything at once, with the additional files and commands of a kind of machine."""
     question = scripts.machine_facts({**_FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
-    answer = shell.repeat(lambda: shell.script(question))
+    answer = shell.script(question)
     texts: dict[str, dict[str, str]] = {}
     parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
     for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):

@@ -4,20 +4,19 @@ that loses the machine is repeated when it is back."""
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.core.errors import SetupError
-from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import RunnerReport, read_report
-from model_profiling.targets.execution import Route, RunnerTarget
+from model_profiling.targets.execution import Route, Target
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.machine_lock import MachineLock
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
-from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle
 from model_profiling.targets.remote.folder import RemoteFolder, Removed, known_reason
 from model_profiling.targets.remote.shell import Link, Shell, last_line
@@ -25,14 +24,14 @@ from model_profiling.targets.remote.shell import Link, Shell, last_line
 _RUNNER_S = 120.0
 
 
-class RemoteTarget(RunnerTarget):
+class RemoteTarget(Target):
     """The base of targets behind a shell. The machine is contacted only when needed."""
 
+    is_here = False
     platform: PlatformName = "linux"
 
     def __init__(self, choice: TargetChoice, link: Link) -> None:
         self.shell = Shell(link)
-        self.build: RunnerBuild | None = None
         self._choice = choice
         self._alone = False
         self._machine: Machine | None = None
@@ -108,10 +107,6 @@ class RemoteTarget(RunnerTarget):
             finally:
                 self._alone = False
 
-    def take_notes(self) -> tuple[str, ...]:
-        """Return nothing: no settings are changed."""
-        return ()
-
     def prepare(self) -> None:
         if self.build is not None or self._why_no_runner is not None:
             return
@@ -127,16 +122,17 @@ class RemoteTarget(RunnerTarget):
             self._why_no_runner = problem
             self.folder.open()
             return
-        self.folder.open()
-        self._report = self._ask_runner(bundle.runner(self.folder.put_together(bundle.files)))
+        self._report = self.shell.repeat(lambda: self._install(bundle))
         self._bundle, self.build = bundle, bundle.build
 
     def _make_bundle(self) -> Bundle:
         return make_bundle()
 
-    def _ask_runner(self, runner: tuple[str, ...]) -> RunnerReport:
-        """Return what the runner says there, or raise an error if it does not start."""
-        answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
+    def _install(self, bundle: Bundle) -> RunnerReport:
+        """Send the runner; return what it says there, or raise an error if it does not start."""
+        self.folder.open()
+        runner = bundle.runner(self.folder.put_together(bundle.files))
+        answer = self.shell.script(shlex.join([*runner, "--features-only"]), timeout=_RUNNER_S)
         if answer.ok:
             return read_report(answer.stdout)
         # Some shells take a program for another CPU for a script, and end with that script's status.
@@ -149,10 +145,10 @@ class RemoteTarget(RunnerTarget):
         )
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        return self.shell.repeat(lambda: RunnerTarget.execute(self, job, into, stem))
+        return self.shell.repeat(lambda: Target.execute(self, job, into, stem))
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        return self.shell.repeat(lambda: RunnerTarget.execute_lockstep(self, job, into, stem))
+        return self.shell.repeat(lambda: Target.execute_lockstep(self, job, into, stem))
 
     def _available_bytes(self) -> int | None:
         return self._machine.available_bytes if self._machine else None
@@ -162,7 +158,7 @@ class RemoteTarget(RunnerTarget):
 
     def facts(self) -> MachineFacts:
         self.connect()
-        self._machine = self._ask()
+        self._machine = self.shell.repeat(self._ask)
         built = (
             {"executorch": self.build.executorch_version, "compiler": self.build.compiler}
             if self.build
@@ -178,7 +174,6 @@ class RemoteTarget(RunnerTarget):
         return facts
 
     def clean(self) -> Removed:
-        """Remove everything that the kit put on the machine, unless a run is using it."""
         with self._lock.held():
             return self.folder.clean()
 
