@@ -20,25 +20,20 @@ from model_profiling.core.hints import install_extra, reinstall, wheel_folder
 from model_profiling.core.progress import current_progress
 from model_profiling.runner.cache import cache_root, cached, check_cache
 from model_profiling.runner.compilers import ZIG, Compiler, can_be_fetched, find_compiler
-from model_profiling.runner.features import Platform, System, this_platform
+from model_profiling.runner.features import Platform, this_platform
 
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """An ExecuTorch wheel, installed or unpacked, for one platform; or one built for Android with a wheel's
-    layout, which its files do not show (hence `system`)."""
+    """An ExecuTorch wheel, installed or unpacked, for one platform."""
 
     root: Path
     version: str
     sha: str | None
     machine: str
-    system: System | None = None
 
     @property
     def platform(self) -> Platform:
-        """The platform of its libraries; from the files if `system` is not set."""
-        if self.system is not None:
-            return Platform(self.system, self.machine)
         on_macos = (self.libraries / "libexecutorch.dylib").is_file()
         return Platform("macos" if on_macos else "linux", self.machine)
 
@@ -268,11 +263,9 @@ def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
         f'-DSME2PROF_EXECUTORCH_VERSION="{sdk.version}"',
     ]
     is_elf = sdk.platform.system != "macos"
-    # On a phone the libraries are elsewhere.
-    stay_here = sdk.platform.system != "android"
     linking = [
         f"-L{sdk.libraries}",
-        *([f"-Wl,-rpath,{sdk.libraries}"] if stay_here else []),
+        f"-Wl,-rpath,{sdk.libraries}",
         # Kernels register themselves when loaded, so the linker must keep libraries that seem unused.
         *(["-Wl,--no-as-needed", "-pie"] if is_elf else []),
         *(f"-l{name}" for name in (*_LIBRARIES, *_SUPPORT)),

@@ -110,7 +110,7 @@ def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monke
         target.folder.open()
         for words in (
             ("profile", pte, "--target", f"android:{other.serial}", "--outdir", tmp_path),
-            ("clean", "--device", other.serial),
+            ("clean", "--target", f"android:{other.serial}"),
         ):
             refused = sme2prof(*words)
             assert refused.returncode == 2
@@ -121,7 +121,7 @@ def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monke
             )
         assert other.path("/data/local/tmp/sme2prof-device/.sme2prof").exists()
         assert not list(tmp_path.glob("runs*")), "refused before anything is made"
-    assert sme2prof("clean", "--device", other.serial).returncode == 0
+    assert sme2prof("clean", "--target", f"android:{other.serial}").returncode == 0
 
 
 def ssh_target(host: str, there: Path) -> SshTarget:

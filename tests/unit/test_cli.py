@@ -174,7 +174,6 @@ def test_an_option_means_one_thing_and_its_earlier_spelling_still_works() -> Non
     for name, words, found in (
         ("worker", ["--scheduler", "x:1", "--device", "android:X"], {"devices": ("android:X",)}),
         ("config new", ["--device", "X"], {"device": "X"}),
-        ("clean", ["--device", "X"], {"device": "X"}),
         ("sweep", ["s.json", "--force"], {"force": True}),
     ):
         assert commands[name].make_context(name, words).params.items() >= found.items()

@@ -29,7 +29,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.runner import compilers
 from model_profiling.targets import state
 from model_profiling.targets.collect import ExpectedFile
-from model_profiling.targets.remote import android, facts, scripts
+from model_profiling.targets.remote import facts, scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 GITHUB = ROOT / ".github"
@@ -202,7 +202,6 @@ RENDERED = {
     "machine_facts": scripts.machine_facts(
         {**facts._FILES, **state.FILES}, {**facts._COMMANDS, **state.COMMANDS}
     ),
-    "features": scripts.features([f"{ODD}/runner"]),
     "inventory": scripts.inventory(ODD),
     "remove_home": scripts.remove_home(ODD),
 }
@@ -216,9 +215,7 @@ INTENDED = {
 }
 """What is meant as it stands in texts for other machines: where, and why."""
 WRITTEN = {
-    "zig": compilers.ZIG_SCRIPT,
-    "unpacked_gcc": compilers.GCC_SCRIPT.format(program="aarch64-linux-gnu-g++"),
-    "adb": android._SCRIPT,
+    "zig": compilers._ZIG_SCRIPT,
 }
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_profiling.runner.source_build.toolchain import Compiler, Ndk
 from said import refused, says
 from stand_ins import command, long_sleep
 
@@ -24,8 +23,7 @@ from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote import shell as client
-from model_profiling.targets.remote.android import build_with_ndk
-from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather, make_bundle
+from model_profiling.targets.remote.facts import Machine, ask_machine, gather, make_bundle
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
 from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
@@ -415,7 +413,7 @@ def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
         with refused(FormatError, cut):
             read_elf(cut)
     with refused(SetupError, "aarch64", tmp_path):
-        gather(Path(sys.executable).resolve(), [tmp_path], opened=["ld-linux-aarch64.so.1"])
+        gather(Path(sys.executable).resolve(), [tmp_path])
 
 
 def test_a_bundle_is_complete(arm: object) -> None:
@@ -427,34 +425,6 @@ def test_a_bundle_is_complete(arm: object) -> None:
     )
     kinds = [read_elf(path) for path in files.values()]
     assert all(facts is not None and facts.machine == AARCH64 for facts in kinds)
-    theirs = {name for name in files if not name.startswith("libexecutorch")}
-    folders = sorted({path.parent for path in files.values()})
-    sent = gather(files["sme2prof-runner"], folders, opened=OPENED, not_sent=theirs)
-    assert set(sent) == {"sme2prof-runner", *(name for name in files if name.startswith("libexecutorch"))}
-    assert Bundle(None, sent).runner("/d") == ("env", "LD_LIBRARY_PATH=/d", "/d/sme2prof-runner")  # type: ignore[arg-type]
-
-
-def test_the_ndk_is_told_what_to_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No NDK is at hand: a stand-in notes its command lines. What it would make has never been run."""
-    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
-    notes, root = tmp_path / "notes", tmp_path / "executorch"
-    note = f'echo "$*" >>{notes}; while [ $# -gt 1 ]; do [ "$1" = -o ] && : >"$2"; shift; done; :'
-    clang = command(tmp_path, "clang++", note)
-    ndk = Ndk(tmp_path, "27.2", Compiler(clang, clang, "Clang", "18.0.3"))
-    with refused(SetupError, root, "version.py", fix="SME2PROF_ANDROID_EXECUTORCH"):
-        build_with_ndk(ndk, root)
-    method = root / "include/executorch/runtime/executor/method.h"
-    method.parent.mkdir(parents=True)
-    method.touch()
-    (root / "lib").mkdir()
-    (root / "version.py").write_text("__version__ = '1.5.1'")
-    build = build_with_ndk(ndk, root)
-    says(build.compiler, "Clang 18.0.3", "NDK r27.2")
-    assert build.path.is_file()
-    *compiled, linked = notes.read_text().splitlines()
-    assert all(line.startswith("--target=aarch64-linux-android28 ") for line in (*compiled, linked))
-    assert compiled and f"-isystem{root}/include" in compiled[0]
-    assert f"-L{root}/lib" in linked and "-lexecutorch_threadpool" in linked and "rpath" not in linked
 
 
 def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,9 +150,9 @@ def ask_machine(
 # C++ libraries and ExecuTorch's, from this machine or the emulated one. Started through that loader it uses
 # only the other machine's kernel, so a phone needs no NDK.
 
-RUNNER = "sme2prof-runner"
-# The runner opens this one itself, after it has switched features off.
-OPENED = ("libexecutorch_backend_xnnpack.so",)
+_RUNNER = "sme2prof-runner"
+# The runner opens the library itself, after it has switched features off.
+_OPENED = (LOADER, "libexecutorch_backend_xnnpack.so")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,37 +163,28 @@ class Bundle:
     files: dict[str, Path]
 
     def loader(self, folder: str) -> tuple[str, ...]:
-        """Return what starts a program linked to the C library in `folder`; empty if the bundle has none."""
-        return (f"{folder}/{LOADER}", "--library-path", folder) if LOADER in self.files else ()
+        """Return what starts a program linked to the C library in `folder`."""
+        return (f"{folder}/{LOADER}", "--library-path", folder)
 
     def runner(self, folder: str) -> tuple[str, ...]:
-        start = self.loader(folder) or ("env", f"LD_LIBRARY_PATH={folder}")
-        return (*start, f"{folder}/{RUNNER}")
+        return (*self.loader(folder), f"{folder}/{_RUNNER}")
 
 
-def make_bundle(*, fetch: bool = True) -> Bundle:
+def make_bundle() -> Bundle:
     if this_platform() == AARCH64_LINUX:
-        build, root = build_runner(fetch=fetch), Path("/")
+        build, root = build_runner(), Path("/")
     else:
-        build, root = build_cross_runner(fetch=fetch)
-    return Bundle(
-        build, gather(build.path, [build.library_path, *library_folders(root)], opened=(LOADER, *OPENED))
-    )
+        build, root = build_cross_runner()
+    return Bundle(build, gather(build.path, [build.library_path, *library_folders(root)]))
 
 
-def gather(
-    program: Path,
-    folders: Sequence[Path],
-    *,
-    opened: Iterable[str],
-    not_sent: Collection[str] = (),
-) -> dict[str, Path]:
-    """Find `program`, all libraries it needs and those `opened` in `folders`, except those `not_sent`."""
-    found = {RUNNER: program}
-    waiting = [*opened, *_needs(program)]
+def gather(program: Path, folders: Sequence[Path]) -> dict[str, Path]:
+    """Find `program`, all libraries it needs and those it opens in `folders`."""
+    found = {_RUNNER: program}
+    waiting = [*_OPENED, *_needs(program)]
     while waiting:
         name = waiting.pop()
-        if name in found or name in not_sent:
+        if name in found:
             continue
         place = next((folder / name for folder in folders if _fits(folder / name)), None)
         if place is None:

@@ -114,7 +114,7 @@ class RemoteTarget(Target):
         if not self._alone:
             self._lock.check_free()  # sending the runner would disturb a measurement there
         try:
-            bundle = self._make_bundle()
+            bundle = make_bundle()
         except SetupError as problem:
             if this_platform().system == "linux":
                 raise
@@ -124,9 +124,6 @@ class RemoteTarget(Target):
             return
         self._report = self.shell.repeat(lambda: self._install(bundle))
         self._bundle, self.build = bundle, bundle.build
-
-    def _make_bundle(self) -> Bundle:
-        return make_bundle()
 
     def _install(self, bundle: Bundle) -> RunnerReport:
         """Send the runner; return what it says there, or raise an error if it does not start."""
