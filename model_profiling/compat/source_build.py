@@ -97,7 +97,7 @@ def _record(program: Path, preset: str, **facts: object) -> None:
 
 def _build(options: argparse.Namespace) -> int:
     checkout = (options.executorch if options.from_source is True else options.from_source).resolve()
-    presets = choose_presets(options.presets or ["timing"])
+    presets = [] if options.fetch_only else choose_presets(options.presets or ["timing"])
     if missing := [name for name in ("git", "cmake", "ninja") if shutil.which(name, path=_path()) is None]:
         raise SetupError(f"{missing[0]} is not installed", install_extra("source-build"))
     if checkout.name != "executorch":
@@ -111,7 +111,7 @@ def _build(options: argparse.Namespace) -> int:
             tell(f"would fetch {ref} of {options.url} into {checkout}")
             return 0
         tell(f"{checkout} is at {fetch_source(options.url, ref, checkout)}")
-    for preset in () if options.fetch_only else presets:
+    for preset in presets:
         configure, build = commands(checkout, preset, options.define, options.jobs)
         if options.dry_run:
             tell(f"{shlex.join(configure)}\n{shlex.join(build)}")

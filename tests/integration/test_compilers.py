@@ -1,4 +1,5 @@
-"""The compiler in the ziglang wheel: it builds a real runner, which must answer as the usual one does; one is for macOS, where nothing here can run it."""
+"""The compiler in the ziglang wheel builds a real runner, which must answer as the usual one does; one is for
+macOS, where nothing here can run it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
     mains: dict[str, Callable[[], int]] = {
         "tools": lambda: run_tool(work, argparse.Namespace()),
         "runner": build_ahead.main,
-        "source builds": lambda: source_build.main([*fetch, "--presets", "all"]),
+        "source builds": lambda: source_build.main(fetch),
         "quick test": lambda: quick.main([]),
         "validate_setup": setup.main,
     }
