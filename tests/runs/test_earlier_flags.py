@@ -28,7 +28,6 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "scripts/mac_pipeline.py": ("--config", "--only", "--analysis-only", "--verbose"),
     "scripts/generate_combined_report.py": ("--mac-dir", "--android-dir", "--out", "--model-name"),
     "scripts/generate_report.py": ("--run-dir", "--out", "--title"),
-    "scripts/merge_cmake_presets.py": (),
     "scripts/perf_runner.py": (
         "--model", "--quiet-runner", "--verbose-runner", "--exp", "--outdir", "--mode", "--threads", "--warmup", "--timing-runs",
         "--output", "--no-output", "--xtrace-template", "--xtrace-target-sec", "--xtrace-min-exec", "--xtrace-max-exec", "--xtrace-execs",
