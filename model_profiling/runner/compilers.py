@@ -70,8 +70,10 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
         try:
             return _checked(zig_command(wanted, fetch=fetch), wanted, ZIG, fix)
         except SetupError as problem:
-            refused.append(f"{ZIG}: {problem.problem}")
-            fix = fix if fetch else f"the first build gets one from {ZIG}, or {fix}"
+            if fetch:
+                refused.append(f"{ZIG}: {problem.problem}")
+            else:
+                fix = f"the first build gets one from {ZIG}, or {fix}"
     raise SetupError(f"no C++ compiler for {wanted} was found ({'; '.join(refused)})", fix)
 
 

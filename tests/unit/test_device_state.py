@@ -27,7 +27,7 @@ from model_profiling.runner.machine import (
 from model_profiling.runs.manifest import Between, Machine
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
-from model_profiling.targets.host import cpu_name_from_proc
+from model_profiling.targets.facts import cpu_name_from_proc
 from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"

@@ -130,10 +130,8 @@ def test_cross_compilers_are_tried_by_name_and_by_what_they_can(elsewhere: Path)
     assert compilers.can_be_fetched(AARCH64_LINUX)
     with refused(SetupError, "no sysroot", fix="ziglang") as caught:
         compilers.find_compiler(AARCH64_LINUX, fetch=False)
-    *refusals, wheel = caught.value.problem.split("; ")
-    for name, refusal in zip(newest_first, refusals, strict=True):
+    for name, refusal in zip(newest_first, caught.value.problem.split("; "), strict=True):
         says(refusal, name, "C++17", "aarch64", "error: no sysroot")
-    says(wheel, "the ziglang wheel", "not in the cache")
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -16,10 +16,10 @@ from model_profiling.core.formatting import printable
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.targets import state
+from model_profiling.targets.facts import Machine
 from model_profiling.targets.power_mode import PowerSettings
-from model_profiling.targets.remote.facts import Machine, ask_machine
 from model_profiling.targets.remote.folder import Removed
-from model_profiling.targets.remote.target import RemoteTarget
+from model_profiling.targets.remote.target import RemoteTarget, ask_machine
 
 # The first with a separate exit status, standard error and end of input, and with device names.
 _OLDEST = 28

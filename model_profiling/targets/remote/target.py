@@ -5,23 +5,109 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.core.errors import SetupError
-from model_profiling.runner.features import this_platform
+from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.elf import AARCH64, read_elf
+from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import RunnerReport, read_report
+from model_profiling.targets.emulated import build_cross_runner, library_folders
 from model_profiling.targets.execution import Route, Target
+from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.machine_lock import MachineLock
-from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle
-from model_profiling.targets.remote.folder import RemoteFolder, Removed, known_reason
+from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason
 from model_profiling.targets.remote.shell import Link, Shell, last_line
 
 _RUNNER_S = 120.0
+_COMMANDS = {
+    "machine": "uname -m",
+    "system": "uname -sr",
+    "home": 'echo "${XDG_CACHE_HOME:-$HOME/.cache}"',
+    "emulator": 'echo "$QEMU_CPU$QEMU_LD_PREFIX$(getprop ro.boot.qemu)$(getprop ro.kernel.qemu)"',
+    "product": "getprop ro.product.manufacturer; getprop ro.product.model; getprop ro.build.version.release",
+    "tools": "for t in setsid sha256sum taskset; do command -v $t >/dev/null || echo $t; done",
+}
+
+
+def ask_machine(
+    shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
+) -> Machine:
+    """Ask everything at once, with the additional files and commands of a kind of machine."""
+    question = scripts.machine_facts({**FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
+    answer = shell.script(question)
+    texts: dict[str, dict[str, str]] = {}
+    parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
+    for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        texts.setdefault(name, {})[path] = content
+    return Machine(texts)
+
+
+# What a runner brings to a machine that may have no C library, or an older one: the dynamic loader, the C and
+# C++ libraries and ExecuTorch's, from this machine or the emulated one. Started through that loader it uses
+# only the other machine's kernel, so a phone needs no NDK.
+
+_RUNNER = "sme2prof-runner"
+# The runner opens the library itself, after it has switched features off.
+_OPENED = (LOADER, "libexecutorch_backend_xnnpack.so")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A built runner and every file it needs, by its name there."""
+
+    build: RunnerBuild
+    files: dict[str, Path]
+
+    def loader(self, folder: str) -> tuple[str, ...]:
+        """Return what starts a program linked to the C library in `folder`."""
+        return (f"{folder}/{LOADER}", "--library-path", folder)
+
+    def runner(self, folder: str) -> tuple[str, ...]:
+        return (*self.loader(folder), f"{folder}/{_RUNNER}")
+
+
+def make_bundle() -> Bundle:
+    if this_platform() == AARCH64_LINUX:
+        build, root = build_runner(), Path("/")
+    else:
+        build, root = build_cross_runner()
+    return Bundle(build, gather(build.path, [build.library_path, *library_folders(root)]))
+
+
+def gather(program: Path, folders: Sequence[Path]) -> dict[str, Path]:
+    """Find `program`, all libraries it needs and those it opens in `folders`."""
+    found = {_RUNNER: program}
+    waiting = [*_OPENED, *_needs(program)]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        place = next((folder / name for folder in folders if _fits(folder / name)), None)
+        if place is None:
+            raise SetupError(
+                f"the runner needs {name} for aarch64, which is in none of {', '.join(map(str, folders))}",
+                "install it, or name a folder with an aarch64 C and C++ library in SME2PROF_SYSROOT",
+            )
+        found[name] = place.resolve()
+        waiting += _needs(place)
+    return found
+
+
+def _needs(path: Path) -> tuple[str, ...]:
+    facts = read_elf(path)
+    return facts.needed if facts else ()
+
+
+def _fits(path: Path) -> bool:
+    facts = read_elf(path) if path.is_file() else None
+    return facts is not None and facts.machine == AARCH64
 
 
 class RemoteTarget(Target):
