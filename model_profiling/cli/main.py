@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from model_profiling._version import __version__
-from model_profiling.cli.frame import debug_option, debugging, fail, remember, say
+from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
 from model_profiling.core.files import is_utf8
 from model_profiling.core.formatting import did_you_mean
@@ -131,7 +131,8 @@ def _invoke(words: list[str]) -> object:
             )
     # Not click's own main(): it prints an empty line on Ctrl-C.
     with program().make_context("sme2prof", words) as context:
-        return context.command.invoke(context)
+        outcome: object = context.command.invoke(context)
+    return outcome
 
 
 def run_reporting_failures(work: Callable[[], object]) -> int:
@@ -144,6 +145,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
         # The code that was interrupted says in the exception what is left to do.
+        _warn_of(ended)
         fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
         return 130
     except _NO_COMMAND as problem:
@@ -156,6 +158,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
+        _warn_of(problem)
         return _reported(problem, str(problem))
     except Exception as problem:  # last resort: even a defect of the kit is one line to the user
         if isinstance(problem, OSError) and lost_output():
@@ -178,3 +181,9 @@ def _reported(problem: Exception, text: str) -> int:
         say("".join(traceback.format_exception(problem)), err=True)
     fail(text)
     return 2
+
+
+def _warn_of(problem: BaseException) -> None:
+    """Print the notes that travel with an exception, as about a phone's settings that were restored."""
+    for note in getattr(problem, "__notes__", ()):
+        warn(note)

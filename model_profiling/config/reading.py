@@ -167,7 +167,7 @@ def _own_runners(config: ProfileConfig, folder: Path) -> list[_OwnRunner | None]
     paths = [experiment.runner and _runner(experiment.runner, folder) for experiment in config.experiments]
     if not any(paths):
         return [None] * len(paths)
-    from model_profiling.runner.source_build.stand_ins import build_record  # only users' runners need it
+    from model_profiling.config.trace_runners import build_record  # only users' runners need it
 
     return [(path, build_record(path)) if path else None for path in paths]
 

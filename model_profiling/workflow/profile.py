@@ -93,7 +93,7 @@ def find_or_export(
         progress.stage(f"using {found}")
         return found
     what = f"exports {model if isinstance(model, str) else model.name}"
-    with working_beside(what, waiting=progress.stage, needed=False):
+    with working_beside(what, waiting=progress.stage):
         return export_model(
             model,
             dtype=dtype,

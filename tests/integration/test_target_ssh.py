@@ -173,11 +173,11 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     checked = sme2prof("validate", root)
     assert checked.ok, checked.stdout
     assert sme2prof("run", config, "--resume").ok
-    cleaned = sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there")
+    cleaned = sme2prof("clean", "--target", "ssh:board", "--device-path", tmp_path / "there")
     assert cleaned.ok and "sme2prof-runner" in cleaned.stdout and not list((tmp_path / "there").iterdir())
     assert (
         "nothing to remove"
-        in sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there").stdout
+        in sme2prof("clean", "--target", "ssh:board", "--device-path", tmp_path / "there").stdout
     )
 
 
