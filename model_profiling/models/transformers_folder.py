@@ -127,7 +127,7 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
     import torch
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-    class CalledWithPosition(TorchExportableModuleWithStaticCache):
+    class StaticCacheModel(TorchExportableModuleWithStaticCache):
         def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
             for number, layer in enumerate(self.static_cache.layers):
                 # The cache is a plain object: it must use the buffers of this module, or of its copy.
@@ -146,5 +146,5 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
 
     model.generation_config.use_cache = True
     model.generation_config.cache_implementation = "static"
-    made: torch.nn.Module = CalledWithPosition(model, 1, context, torch.device("cpu"))
+    made: torch.nn.Module = StaticCacheModel(model, 1, context, torch.device("cpu"))
     return made
