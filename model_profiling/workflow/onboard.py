@@ -233,17 +233,15 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
         outcomes = profile_programs(list(programs.values()), short, again, progress=progress)
         runs = [outcome.main for outcome in outcomes]
     results = []
-    for (dtype, program), run in zip(programs.items(), runs, strict=True):
+    for (name, program), run in zip(programs.items(), runs, strict=True):
         export = read_export(program)
         summary = run.data.headline.summary if run.data.headline else None
         median_ms = summary.median if summary else None
         coverage = export.coverage
         results.append(
-            DtypeCheck(
-                dtype, str(program), coverage.delegated, coverage.operators, median_ms, str(run.report)
-            )
+            DtypeCheck(name, str(program), coverage.delegated, coverage.operators, median_ms, str(run.report))
         )
-        checks += [*_export_checks(export), *_run_checks(dtype, run, median_ms)]
+        checks += [*_export_checks(export), *_run_checks(name, run, median_ms)]
     return ModelCheck(tuple(checks), named.name, tuple(results))
 
 
