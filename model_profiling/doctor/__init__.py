@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from model_profiling.core.errors import Check, CheckList, ProfilingError, check_lines
 from model_profiling.core.hints import sme2prof, with_another_python
 from model_profiling.doctor import checks
-from model_profiling.doctor.checks import DEVICES, Device
+from model_profiling.doctor.checks import DEVICES, KnownDevice
 from model_profiling.runner.build import runner_check
 from model_profiling.runner.compilers import prospect
 from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
@@ -35,7 +35,7 @@ class Diagnosis(CheckList):
 
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
-    devices: tuple[Device, ...] = DEVICES
+    devices: tuple[KnownDevice, ...] = DEVICES
 
     def as_text(self, *, verbose: bool = False) -> str:
         """Checks, features, targets, verdict; without `verbose`, missing optional things share one line."""

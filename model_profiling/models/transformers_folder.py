@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.core.errors import InputError
 from model_profiling.core.hints import pip_install
 from model_profiling.core.records import read_json_object
-from model_profiling.models.language import LanguageModel
+from model_profiling.models.language import EagerLanguageModel
 from model_profiling.models.options import MARK, Chosen, blaming, chosen_options, language_options
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _prompt(context: int) -> int:
     return max(2, min(_PROMPT, context // 2))
 
 
-class TransformersModel(LanguageModel):
+class TransformersModel(EagerLanguageModel):
     def __init__(self, folder: Path, options: Mapping[str, int | Path]) -> None:
         given = {key: value for key, value in options.items() if isinstance(value, int)}
         context = given.get("context", _context(_read(folder)))

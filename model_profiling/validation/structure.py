@@ -21,7 +21,8 @@ from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
 from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
-from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs import Manifest, Metrics, Run, Times
+from model_profiling.runs.figures import compute_metrics, latencies
 from model_profiling.runs.folders import refuse_links_out
 from model_profiling.runs.journal import TIMED, Entry
 from model_profiling.runs.manifest import MEASURE_AGAIN
@@ -61,6 +62,14 @@ class CheckedRun:
     def promises_little(self) -> bool:
         """Whether the run has no manifest, or one of the earlier kit (version 0)."""
         return self.manifest is None or self.manifest.version_0
+
+    @cached_property
+    def computed_metrics(self) -> Metrics | None:
+        """The content of `metrics.json`, computed again; None if there is no journal to compute it from."""
+        journal = self.run.journal
+        if self.manifest is None or journal is None:
+            return None
+        return compute_metrics(self.manifest, journal, self.path, latencies(self.manifest, journal))
 
     @cached_property
     def analysis(self) -> RunAnalysis | FormatError | None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from model_profiling.core.errors import InputError
-from model_profiling.models.language import LanguageModel
+from model_profiling.models.language import EagerLanguageModel
 
 if TYPE_CHECKING:
     from model_profiling.models.base import Constants
@@ -41,7 +41,7 @@ class CalledWithPosition(nn.Module):
         return scores
 
 
-class Llama(LanguageModel):
+class Llama(EagerLanguageModel):
     """A model of ExecuTorch's Transformer class; `sizes` are its ModelArgs."""
 
     sizes: ClassVar[Mapping[str, Any]]
