@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from model_profiling.core.errors import InputError, InUseError, WrongTypeError, system_reason
+from model_profiling.core.errors import CURES, InputError, InUseError, WrongTypeError, system_reason
 from model_profiling.core.safe_read import kind_of, open_regular
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -32,18 +32,6 @@ StrPath: TypeAlias = str | os.PathLike[str]
 STDOUT = Path("/dev/stdout")
 """What a user writes as `-`."""
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-
-_CURES = {
-    errno.ENOSPC: "free some space or choose another folder",
-    errno.EDQUOT: "free some space or choose another folder",
-    errno.EROFS: "choose a folder on a writable file system",
-    errno.EACCES: "choose a folder you may write to",
-    errno.EPERM: "choose a folder you may write to",
-    errno.ENOTDIR: "a part of the path is a file; choose another folder",
-    errno.EEXIST: "a part of the path is a file; choose another folder",
-    errno.EISDIR: "a folder has that name; choose another name",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
 
 
 def as_path(given: StrPath) -> Path:
@@ -70,10 +58,8 @@ def is_utf8(text: str) -> bool:
 
 
 def _refusal(path: Path, problem: OSError) -> InputError:
-    reason = system_reason(problem)
-    return InputError(
-        f"cannot write {path}: {reason}", _CURES.get(problem.errno or 0, "check the path and the disk")
-    )
+    cure = CURES.get(problem.errno or 0, "check the path and the disk")
+    return InputError(f"cannot write {path}: {system_reason(problem)}", cure)
 
 
 def make_folder(path: Path) -> Path:

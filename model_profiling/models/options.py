@@ -65,7 +65,13 @@ class Chosen:
 
     @property
     def file_name(self) -> str:
-        return "_".join((self.model, *(_in_name(key, value) for key, value in self.values.items())))
+        words = [self.model]
+        for key, value in self.values.items():
+            stem = value.stem if isinstance(value, Path) else ""
+            words.append(
+                f"{key}_{re.sub('[^A-Za-z0-9]+', '_', stem).strip('_')}" if stem else f"{key}{value}"
+            )
+        return "_".join(words)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -91,12 +97,6 @@ def chosen_options(model: str, text: str, known: Iterable[ModelOption]) -> Chose
         written[key] = value
     values = {key: option.read(model, written[key]) for key, option in options.items() if key in written}
     return Chosen(model, {key: value for key, value in values.items() if value != options[key].default})
-
-
-def _in_name(key: str, value: int | Path) -> str:
-    if isinstance(value, int):
-        return f"{key}{value}"
-    return f"{key}_{re.sub(r'[^A-Za-z0-9]+', '_', value.stem).strip('_')}"
 
 
 # Finding the user's line in a failure that passed through library code.

@@ -156,12 +156,12 @@ def discover() -> dict[str, ModelEntry]:
             else:
                 taken[module.name] = searched
                 _import_folder(folder)
-    return {name: _sourced(entry) for name, entry in _entries.items()}
-
-
-def _sourced(entry: ModelEntry) -> ModelEntry:
-    home = home_of(entry)
-    return replace(entry, source="yours") if home is not None and home.parent != KIT else entry
+    entries = dict(_entries)
+    for name, entry in entries.items():
+        home = home_of(entry)
+        if home is not None and home.parent != KIT:
+            entries[name] = replace(entry, source="yours")
+    return entries
 
 
 def skipped_folders() -> tuple[SkippedFolder, ...]:

@@ -145,7 +145,7 @@ def test_what_a_full_disk_cut_short_is_completed_by_installing_again(tmp_path, m
 def test_a_file_where_a_folder_has_to_be_is_named(tmp_path: Path) -> None:
     names = [skill.name for skill in list_skills()]
     (tmp_path / names[-1]).write_text("a file where a folder has to be\n")
-    with refused(InputError, "not a directory"):
+    with refused(InputError, "a part of the path is a file"):
         install_skills(tmp_path)
     assert (tmp_path / names[-1]).read_text() == "a file where a folder has to be\n"
 
