@@ -165,7 +165,7 @@ def is_stream(path: Path) -> bool:
 
 
 def is_stdout(path: Path) -> bool:
-    return path == STDOUT
+    return path in (STDOUT, Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 
 
 def display_name(path: Path) -> str:

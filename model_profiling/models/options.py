@@ -67,10 +67,10 @@ class Chosen:
     def file_name(self) -> str:
         words = [self.model]
         for key, value in self.values.items():
-            stem = value.stem if isinstance(value, Path) else ""
-            words.append(
-                f"{key}_{re.sub('[^A-Za-z0-9]+', '_', stem).strip('_')}" if stem else f"{key}{value}"
-            )
+            if isinstance(value, Path):
+                words += [key, re.sub("[^A-Za-z0-9]+", "_", value.stem).strip("_")]
+            else:
+                words.append(f"{key}{value}")
         return "_".join(words)
 
     @property
