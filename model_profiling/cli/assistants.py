@@ -29,12 +29,12 @@ from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
     help="Assistant to install for, in this project.",
 )
 @click.option("--dir", "folder", type=frame.FOLDER, help="Another folder, such as the one in your home.")
-@click.option("--force", is_flag=True, help="Replace files even if somebody changed them.")
+@click.option("--force", is_flag=True, help="Replace files with another content.")
 def install(assistant: str | None, folder: Path | None, force: bool, as_json: bool) -> None:
     """Write the kit's skills to the folder where a coding assistant looks.
 
-    Each skill gets a folder in the Agent Skills format. You can repeat it: files of an older kit are
-    replaced. If somebody changed one of the files, nothing is written.
+    Each skill gets a folder in the Agent Skills format. If a file is there with another content (edited, or
+    of another version), nothing is written unless you give --force.
     """
     if assistant and folder:
         raise click.UsageError("--for and --dir both say where to write; give one")
@@ -47,10 +47,9 @@ def install(assistant: str | None, folder: Path | None, force: bool, as_json: bo
         return
     for name in done.skills:
         frame.say(f"{done.folder / name}")
-    removed = f", {plural(len(done.removed), 'old one')} removed" if done.removed else ""
     frame.say(
         f"{plural(len(done.skills), 'skill')}: {plural(len(done.written), 'file')} written, "
-        f"{len(done.unchanged)} already as they should be{removed}"
+        f"{len(done.unchanged)} already as they should be"
     )
 
 

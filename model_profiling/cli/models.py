@@ -69,7 +69,6 @@ def _described(entry: ModelEntry) -> Iterator[str]:
     "onboard",
     example="""sme2prof onboard my_model
     sme2prof onboard my_model --check
-    sme2prof onboard my_model --example
     sme2prof onboard my_model --dir ~/models""",
     facts=True,
 )
@@ -81,24 +80,21 @@ def _described(entry: ModelEntry) -> Iterator[str]:
     show_default="the kit's models in a clone, else this folder",
     help="Where to make the folder, or to find it.",
 )
-@click.option("--example", is_flag=True, help="A longer one that shows what real models need.")
 @click.option("--check", is_flag=True, help="Test, export and run the model, and list what is left to do.")
-def onboard_command(name: str, place: Path | None, example: bool, check: bool, as_json: bool) -> int:
+def onboard_command(name: str, place: Path | None, check: bool, as_json: bool) -> int:
     """Make a folder for a new model NAME: two methods to fill in, registered and with a test.
 
     Nothing is overwritten. --check runs the folder's own test, exports the model in every dtype it is
     registered for, compares it with PyTorch, and runs it here for some seconds; NAME can then be anything
     that `sme2prof export` takes. Exits with 1 if one of these fails, or if parts of the template are left.
     """
-    if check and example:
-        raise click.UsageError("--example is for a new folder: leave out --check")
-    return _check(name, place, as_json=as_json) if check else _make(name, place, example, as_json=as_json)
+    return _check(name, place, as_json=as_json) if check else _make(name, place, as_json=as_json)
 
 
-def _make(name: str, place: Path | None, example: bool, *, as_json: bool) -> int:
+def _make(name: str, place: Path | None, *, as_json: bool) -> int:
     from model_profiling.workflow.onboard import make_model_folder
 
-    made = make_model_folder(name, place, example=example)
+    made = make_model_folder(name, place)
     frame.warn_of_skipped_models(name)
     if as_json:
         frame.facts(made.as_dict())
@@ -115,12 +111,10 @@ def _make(name: str, place: Path | None, example: bool, *, as_json: bool) -> int
 
 
 def _check(name: str, place: Path | None, *, as_json: bool) -> int:
-    from model_profiling.workflow.onboard import check_is_found, check_model, find_model_folder
+    from model_profiling.workflow.onboard import check_model, find_model
 
-    if place is not None:
-        find_model_folder(name, place)
+    find_model(name, place)
     frame.warn_of_skipped_models(name)
-    check_is_found(name)
     with shown_progress(lines=True, quiet=as_json) as progress:
         checked = check_model(name, progress=progress)
     if as_json:

@@ -67,7 +67,7 @@ class CommonSettings(TypedDict, total=False):
     wait: Flag | None
 
 
-class Settings(CommonSettings, total=False):
+class ProfileSettings(CommonSettings, total=False):
     """The options of `sme2prof profile`."""
 
     evidence: SkipValidation[StrPath | None]
@@ -91,7 +91,7 @@ def profile(  # type: ignore[overload-overlap]  # "all" is the one word with ano
     dtype: Literal["all"] | list[str] | tuple[str, ...],
     name: str | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ProfileSettings],
 ) -> DtypesOutcome: ...
 
 
@@ -103,7 +103,7 @@ def profile(
     dtype: str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ProfileSettings],
 ) -> ProfileOutcome: ...
 
 
@@ -114,7 +114,7 @@ def profile(
     dtype: str | list[str] | tuple[str, ...] | None = None,
     name: str | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ProfileSettings],
 ) -> ProfileOutcome | DtypesOutcome:
     """Export `model` if it is not a program yet, run it as this machine can, and analyse what came of it.
 
@@ -143,7 +143,7 @@ def profile(
     if name is not None and isinstance(named, str):
         raise InputError(f"{named} has a name already", "name is for a torch.nn.Module; leave it out")
     dtypes = _asked_dtypes(dtype)
-    given = _checked(settings, Settings, "profile")
+    given = _checked(settings, ProfileSettings, "profile")
     given["lengths"] = {name: (sizes,) for name, sizes in given.pop("lengths", {}).items()}
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)

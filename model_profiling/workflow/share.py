@@ -7,6 +7,7 @@ run can get into it, and no name from the run becomes a path.
 
 from __future__ import annotations
 
+import io
 import tempfile
 import zipfile
 from collections import Counter
@@ -100,12 +101,14 @@ def share_report(
 
 
 def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:
-    with files.writing_to(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
         for name, body in content.items():
             entry = zipfile.ZipInfo(f"{Path(names.SHARED_ARCHIVE).stem}/{name}", _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, body)
+    files.write_out(path, whole.getvalue())
 
 
 class _SharedRun:

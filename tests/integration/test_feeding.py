@@ -30,7 +30,7 @@ from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.language import _cases, profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_cases
-from model_profiling.workflow.python_api import Settings
+from model_profiling.workflow.python_api import ProfileSettings
 
 # Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
 # sees what the first one left. The length of the input may vary.
@@ -180,7 +180,7 @@ def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_pat
 
 
 def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> None:
-    settings: Settings = {"target": "host", "quick": True, "budget_s": 1, "outdir": tmp_path}
+    settings: ProfileSettings = {"target": "host", "quick": True, "budget_s": 1, "outdir": tmp_path}
     with pytest.raises(InputError, match="input tokens can have at most the sizes 1x11"):
         profile(caching, lengths={"tokens": 12}, **settings)
     outcome = profile(caching, method="forward", lengths={"tokens": 3}, values={"input_pos": 2}, **settings)

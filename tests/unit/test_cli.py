@@ -266,7 +266,6 @@ def shell(script: str) -> subprocess.CompletedProcess[str]:
         (f"{KIT} --help >/dev/full", 2, FULL),
         (f"{KIT} models --json >/dev/full", 2, FULL),
         (f"{KIT} models >&- 2>&- <&-", 2, ""),
-        (f"{KIT} nope >&- 2>/dev/full", 2, ""),
         (f"{KIT} models >/dev/null 2>&-", 0, ""),
         (f"{TOOL} --help >/dev/full", 2, FULL),
         (f"{SCRIPT} --help >&-", 2, CLOSED),

@@ -1,7 +1,6 @@
 """A signal ends every entry point as Ctrl-C does, and not before a phone's settings are put back."""
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from model_profiling.compat.scripts import run_tool
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.process import Completed
-from model_profiling.core.stdio import defer_signals
 from model_profiling.runner import __main__ as build_ahead
 from model_profiling.targets.power_mode import NAMES, PowerSettings
 
@@ -66,25 +64,6 @@ def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
     )
     env = {"PYTHONPATH": str(SCRIPTS.parents[1])}
     assert process.run([sys.executable, "-c", code], timeout=20, env=env).stdout == "3\n"
-
-
-def test_a_signal_at_the_end_of_a_delay_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers are put back one by one; a Ctrl-C after the first must not leave the others noting."""
-    interrupt, change, heard = signal.getsignal(signal.SIGINT), signal.signal, list[int]()
-    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-
-    def change_and_be_hit(number: signal.Signals, handler: Callable[..., object]) -> object:
-        old = change(number, handler)
-        if handler is interrupt:
-            os.kill(os.getpid(), signal.SIGINT)
-        return old
-
-    monkeypatch.setattr(signal, "signal", change_and_be_hit)
-    with pytest.raises(KeyboardInterrupt), defer_signals():
-        pass
-    monkeypatch.undo()
-    signal.raise_signal(signal.SIGTERM)
-    assert heard == [signal.SIGTERM]
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
