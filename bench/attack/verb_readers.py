@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from model_profiling.config import names
+from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.records import read_record, record_json
 from model_profiling.doctor.checks import phone_settings
@@ -31,10 +32,7 @@ from model_profiling.report.dtypes import read_on_sme2
 from model_profiling.report.language import Language, LanguageCase, LayerTime, PhaseLatency, ReadPerToken
 from model_profiling.report.language_document import language_document
 from model_profiling.report.text import render_markdown
-from model_profiling.runner import apt, cache, features
-from model_profiling.runner.source_build import build, presets
-from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
-from model_profiling.runner.source_build.stand_ins import build_record
+from model_profiling.runner import apt, features
 from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS
@@ -230,23 +228,6 @@ def _exported(path: Path) -> None:
 
 def _built(folder: Path) -> None:
     build_record(folder / "runner")
-    build._inputs(build._read_record(folder))
-
-
-def _cached(data: bytes, folder: Path) -> None:
-    home = folder / "of" / "own" / "entry"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "runner").write_bytes(b"runner")
-    (home / cache.RECORD).write_bytes(data)
-    cache.damage_of(home)
-
-
-def _entries() -> list[bytes]:
-    home = _home() / "entry"
-    home.mkdir(exist_ok=True)
-    (home / "runner").write_bytes(b"runner")
-    cache.write_record(home, "a runner")
-    return [(home / cache.RECORD).read_bytes()]
 
 
 def _left_set(data: bytes, folder: Path) -> None:
@@ -280,7 +261,6 @@ def _machine(data: bytes, folder: Path) -> None:
 _PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: false\nlow_power=0
 Temperature{mValue=41.5, mType=0, mName=cpu0, mStatus=0}\n1805000\n-350000\n"""
 _FOUND_OF_MACHINES = found("cpuinfo/*.txt", "distributions/*", "macos/*/*.txt")
-_BUILD = [{"file": "a.c", "output": "a.o", "command": "cc -c a.c"}]
 _CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "max_position_embeddings": 64}
 OF_VERBS: tuple[Reader, ...] = (
     Reader("store", "named", 10, lambda: [_whole_store()], _store),
@@ -300,11 +280,7 @@ OF_VERBS: tuple[Reader, ...] = (
            at("config.json", lambda path: choose_folder(str(path.parent)))),
     Reader("skills", "json", 50, lambda: _json({"files": {"sme2prof-a/SKILL.md": "0" * 64}}),
            beside(skills.RECORD, skills._recorded)),
-    Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(BUILD_RECORD, _built)),
-    Reader("commands", "json", 50, lambda: _json(_BUILD), beside("compile_commands.json", build._comparable)),
-    Reader("presets", "json", 50, found("executorch_standin/checkout/CMakePresets.json"),
-           beside(presets.USER_PRESETS, presets.merge_presets)),
-    Reader("cache", "json", 100, _entries, _cached),
+    Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(RECORD, _built)),
     Reader("power mode", "json", 50, lambda: _json(_LEFT), _left_set),
     Reader("machine", "text", 50, lambda: [_PHONE, *_FOUND_OF_MACHINES()], _machine),
 )  # fmt: skip

@@ -22,7 +22,6 @@ from model_profiling.program.records import Method, Program, Tensor
 from model_profiling.runner.result import check_program
 from model_profiling.targets import Target
 from model_profiling.targets.collect import missing_backend, missing_operators
-from model_profiling.targets.protocol import ExtendableTarget, ListingTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +205,9 @@ def find_libraries(fed: Feed, program: str, target: Target) -> tuple[Path, ...]:
     """Return the libraries with the operators that the kit's runner lacks on a prepared target; refuse a
     program if there are none."""
     needed = {step.name for step in fed.method.operators} if fed.method else set()
-    known = target.operators() if needed and isinstance(target, ListingTarget) else None
+    known = target.operators() if needed else None
     lacking = needed - known if known is not None else set()
-    libraries = target.libraries_with(lacking) if lacking and isinstance(target, ExtendableTarget) else ()
+    libraries = target.libraries_with(lacking) if lacking else ()
     if lacking and not libraries:
         missing, fix = missing_operators(lacking)
         raise InputError(f"{program} needs {missing}", fix)

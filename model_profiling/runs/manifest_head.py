@@ -12,7 +12,6 @@ from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.program.graph_file import record_beside
-from model_profiling.runner.build import RunnerBuild
 from model_profiling.runs import Manifest, Result, Run, Times
 from model_profiling.runs.journal import Journal, seconds_of
 from model_profiling.runs.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
@@ -25,8 +24,7 @@ from model_profiling.targets import MachineFacts, Target
 def head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
     """Return what is known before the first process; to continue a run, this must be unchanged."""
     etrecord = record_beside(config.model)
-    build = getattr(target, "build", None)
-    known = build if isinstance(build, RunnerBuild) else None
+    build = target.build
     times = Times.HARDWARE if target.timings_are_latency else Times.EMULATED
     return Manifest(
         kit_version=__version__,
@@ -44,11 +42,11 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         experiments=tuple(experiment.name for experiment in config.experiments),
         target=TargetFacts(target.name, target.platform, times),
         executorch=ExecuTorch(
-            known.executorch_version if known else facts.versions.get("executorch"),
-            known.executorch_sha if known else None,
+            build.executorch_version if build else facts.versions.get("executorch"),
+            build.executorch_sha if build else None,
         ),
         runner=Runner(
-            known.build_id if known else None, known.compiler if known else facts.versions.get("compiler")
+            build.build_id if build else None, build.compiler if build else facts.versions.get("compiler")
         ),
         machine=Machine(before=facts),
         state="running",

@@ -31,8 +31,8 @@ from model_profiling.runs.schedule import TRIAL, Pace, launch_of, plan, plan_kep
 from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
+from model_profiling.targets import Target
 from model_profiling.targets.command import LOG
-from model_profiling.targets.protocol import LockstepTarget
 
 _INTERRUPTED_LOOK = 2
 """Launches after which measuring ends if nothing can be compared because of other programs."""
@@ -174,8 +174,6 @@ class Rounds:
         """Measure a group in one launch; return why that was impossible, or None."""
         first, step = group[0]
         target = first.target
-        if not isinstance(target, LockstepTarget):
-            return f"target {target.name} starts one program at a time"
         programs = _programs(group)
         if programs not in self._fit:
             jobs = [run.job(step) for run, step in group]
@@ -191,7 +189,7 @@ class Rounds:
                 return None
         return reason
 
-    def _launch(self, target: LockstepTarget, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
+    def _launch(self, target: Target, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
         first, step = group[0]
         temperature = first.rest()
         blanks = [run.blank(step, temperature) for run, step in group]
@@ -221,7 +219,7 @@ class Rounds:
             if own:
                 run.journal.append(*own)
 
-    def _planned(self, target: LockstepTarget, group: Sequence[_Asked]) -> TurnPlan:
+    def _planned(self, target: Target, group: Sequence[_Asked]) -> TurnPlan:
         """Return the turns and cycles for a group: as before, or from a trial launch that is not kept."""
         first, step = group[0]
         if kept := plan_kept(first.journal, step.series, step.kind):

@@ -22,7 +22,7 @@ from model_profiling.runs.comparability import CLOCK_STEP_MS
 from model_profiling.runs.journal import Entry, Journal, Kind, Step
 from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.statistics.speedup import EXACT_ROUNDS
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome
 
 TRACED_ROUNDS = 6
 """Rounds with a traced process beside each untraced one: as many as an exact test needs."""

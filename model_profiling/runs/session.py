@@ -18,7 +18,6 @@ from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import listing
 from model_profiling.core.progress import Progress, Silent
-from model_profiling.runner.cache import take_repair_notes
 from model_profiling.runs.begin import Start, begin, check_directory
 from model_profiling.runs.feeding import checked_feed, one_method
 from model_profiling.runs.figures import Measured, compute_figures
@@ -27,9 +26,7 @@ from model_profiling.runs.journal import Step
 from model_profiling.runs.measuring import Measuring
 from model_profiling.runs.rounds import Rounds
 from model_profiling.runs.schedule import make_order
-from model_profiling.targets import Target, TunedTarget
-from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.host import HostTarget
+from model_profiling.targets import Target
 from model_profiling.targets.machine_lock import measuring_alone, working_beside
 
 Wish = tuple[ProfileConfig, Start]
@@ -54,15 +51,14 @@ def measure_runs(
             check_directory(config.output_root)
         progress.stage("preparing the runner")
         target.prepare()
-        tuned = target if isinstance(target, TunedTarget) else None
         try:
-            with tuned.held_ready() if tuned else contextlib.nullcontext():
+            with target.held_ready():
                 remarks = _keep_machine(locks, wishes, target, progress)
                 before = target.facts()
                 for config, (_, start), fed in zip(configs, wishes, feeds, strict=True):
                     runs.append(begin(config, target, before, start, fed=fed, progress=progress))
                 # Only now is there a run to record it in; if `begin` fails, the caller reports it.
-                _remark(runs, [*remarks, *(Diagnostic(None, "cache", note) for note in take_repair_notes())])
+                _remark(runs, remarks)
                 for run in runs:
                     run.gather_evidence()
                 Rounds(tuple(runs), across=len(runs) > 1).measure()
@@ -70,12 +66,12 @@ def measure_runs(
                     sample(run)
                 after = target.facts()
         except BaseException as reason:
-            _remark(runs, _notes(tuned) if runs else ())
+            _remark(runs, _notes(target) if runs else ())
             for run in runs:
                 with contextlib.suppress(InputError):  # on a full disk, what ended the run matters more
                     run.write("interrupted", type(reason).__name__, reason)
             raise
-        _remark(runs, _notes(tuned))
+        _remark(runs, _notes(target))
         for run in runs:
             run.manifest = replace(run.manifest, machine=replace(run.manifest.machine, after=after))
             run.write("analysing", "done")
@@ -86,9 +82,9 @@ def measure_runs(
         )
 
 
-def _notes(tuned: TunedTarget | None) -> list[Diagnostic]:
+def _notes(target: Target) -> list[Diagnostic]:
     """Return what a person should know of settings that were changed and restored."""
-    return [Diagnostic(None, "settings", note) for note in tuned.take_notes()] if tuned else []
+    return [Diagnostic(None, "settings", note) for note in target.take_notes()]
 
 
 def _remark(runs: Sequence[Measuring], remarks: Sequence[Diagnostic]) -> None:
@@ -101,14 +97,14 @@ def _keep_machine(
 ) -> list[Diagnostic]:
     """Wait until nobody else measures on this machine, and let nobody disturb what is measured here; return
     why that cannot be had, if so. Other machines are held by their target."""
-    if not isinstance(target, HostTarget | EmulatedTarget):
+    if not target.is_here:
         return []
     alone, words = target.timings_are_latency, wishes[0][1].command_line
     programs = listing(dict.fromkeys(config.model.stem for config, _ in wishes))
     command = f" ({' '.join(words)})" if words else ""
     what = f"{'measures' if alone else 'emulates'} {programs}{command}"
     lock = measuring_alone if alone else working_beside
-    if problem := until.enter_context(lock(what, waiting=progress.stage, needed=False)):
+    if problem := until.enter_context(lock(what, waiting=progress.stage)):
         seen = f"other measurements on this machine are not noticed: {problem.problem}"
         return [Diagnostic(None, "unlocked", seen, problem.fix)]
     return []

@@ -157,11 +157,10 @@ def measure_job(job: Job, program: bytes, home: Home, versions: str) -> TaskResu
         from model_profiling.runs.begin import Start
         from model_profiling.runs.session import measure_runs
         from model_profiling.targets import open_target
-        from model_profiling.targets.remote.target import RemoteTarget
 
         path = unpack(program, folder / "program") / f"{job.program.name}.pte"
         target, run_dir = open_target(job.choice), folder / "run"
-        with contextlib.closing(target) if isinstance(target, RemoteTarget) else contextlib.nullcontext():
+        with contextlib.closing(target):
             config = job.config(path, run_dir, target)
             measure_runs([(config, Start(command_line=("sme2prof", "sweep")))], target)
         measured = [file for file in files.all_in(run_dir) if not file.name.startswith(".")]

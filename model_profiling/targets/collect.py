@@ -22,7 +22,7 @@ from model_profiling.targets.command import (
     child_files,
     read_own_times,
 )
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 
 # How a runner ended: the problem and its fix.
 

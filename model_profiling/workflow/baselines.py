@@ -48,7 +48,7 @@ _FEWEST_LETTERS = 6
 """Shortest prefix of a run's id that is accepted."""
 _MOST_NAMED = 4
 _VARIANT = ("model", "dtype", "backend")
-_FIRST = "let the first one pass with --add --first-is-good"
+_FIRST = "let the first one pass with --add"
 
 
 class NoBaseline(InputError):
@@ -348,7 +348,6 @@ def _stored_series(run: Row, row: Row, operators: Sequence[Row], kernels: Sequen
         series,
         origin,
         timed,
-        row["median_ms"],
         operators=tuple(map(_operator, operators)),
         kernels=_kernels(
             series,

@@ -126,8 +126,6 @@ class RunOptions(Start):
     nothing."""
 
     analysis_only: bool = False
-    factors: Factors | None = None
-    """How much SME2 is assumed to speed up operators, kept in the run; None keeps the stored factors."""
     evidence: tuple[Path, ...] = ()
     """Runs of the same program that show what runs on SME2, for a CPU without it; `ssh:HOST` is a machine to
     make one."""
@@ -216,8 +214,6 @@ def publish(
     with locked(place.path):
         if proof is None and options.evidence and lacks_sme2(manifest):
             proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method)
-        if options.factors is not None:
-            keep_factors(place.path, options.factors)
         progress.stage(f"analysing {place.model_stem}")
         if manifest.config_file is None:
             files.write_json(place.path / names.CONFIG, manifest.settings)

@@ -93,7 +93,7 @@ def find_or_export(
         progress.stage(f"using {found}")
         return found
     what = f"exports {model if isinstance(model, str) else model.name}"
-    with working_beside(what, waiting=progress.stage, needed=False):
+    with working_beside(what, waiting=progress.stage):
         return export_model(
             model,
             dtype=dtype,
@@ -502,7 +502,7 @@ def compare_programs(
     if not place.timings_are_latency and (limit is not None or not gates):
         raise InputError(
             f"times on target {place.name} are not latencies: they cannot be compared",
-            "compare kernels or structure instead (--fail-on-kernel-change, --fail-on-structure-change), or "
+            "compare kernels or structure instead (--fail-on-change), or "
             "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
         )
     case_words = names.with_method(f"{a.stem}_vs_{b.stem}", method, cases[0].inputs.file_words)

@@ -183,7 +183,7 @@ def _unchanged(rewrites: Sequence[Rewrite], root: Path) -> set[tuple[Path, tuple
 
 
 def _export(source: ModelSource, outdir: Path, progress: Progress) -> ExportResult:
-    with working_beside(f"exports {source.source}", waiting=progress.stage, needed=False):
+    with working_beside(f"exports {source.source}", waiting=progress.stage):
         return export_model(
             source.source,
             dtype=source.dtype,

@@ -98,7 +98,7 @@ def test_kernels_and_structure_are_gated_without_arm_hardware(job: Job) -> None:
 def test_latency_is_judged_against_the_store_that_main_left(job: Job) -> None:
     (job.place / "my_model.py").write_text(MODEL.format(after="nn.ReLU()"))
     *_, (command, pushed) = job.run("latency-gate.yml", "push")
-    assert "--first-is-good" in command and pushed.returncode == 0, pushed.stdout + pushed.stderr
+    assert "--add" in command and pushed.returncode == 0, pushed.stdout + pushed.stderr
     assert "The first run" in pushed.stdout and (job.place / "sme2prof.db").is_file()
     run = job.place / "out_my_model_make" / "runs" / "xnnpack_fp16" / "linux"
 

@@ -454,7 +454,7 @@ def test_a_run_that_is_ended_from_outside(bench: Bench, number: signal.Signals, 
             said = sme2prof("run", tmp_path / "c.json", "--resume").stderr
             assert "cannot be continued" in said
             assert bench.phone.settings() == USED
-        said += sme2prof("clean", "--device", bench.phone.serial).stdout
+        said += sme2prof("clean", "--target", f"android:{bench.phone.serial}").stdout
         assert said.count("in power mode boost was cut short: what it had set on") == 1
     else:
         assert "interrupted" in said and bench.manifest.state == "interrupted"

@@ -223,7 +223,7 @@ def test_two_programs_are_compared_in_the_same_launches(exported, sme2prof: Run,
         (("{pte}", "{pte}", "--times", "hardware"), "--times"),
         (("{pte}", "{pte}", "--target", "emulated"), "target emulated are not latencies"),
         (("{pte}", "gone.pte"), "no program gone.pte"),
-        (("{pte}", "{pte}", "--resume", "--force"), "give one of them"),
+        (("{folder}", "{folder}", "--out", "x.txt"), ".html, .md or .xml"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(exported, sme2prof, tmp_path, words, said) -> None:

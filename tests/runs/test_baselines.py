@@ -187,7 +187,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     ]
     slow_down(made[1][1][0], 1.5)
     a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], (homes[1] / "at7", 7))
-    done = sme2prof("compare", a, b.parent, *GATE, "--junit", tmp_path / "j.xml")
+    done = sme2prof("compare", a, b.parent, *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 1, done.stderr
     says(done.stdout, "only B has answer after 7 tokens", "wrote comparison.html")
     last = done.stdout.splitlines()[-1]
@@ -196,7 +196,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
     told = json.loads(sme2prof("compare", a, a, *GATE, "--json").stdout)
     assert told["answer"] == "passed" and told["headline"] == "2 cases: No regression beyond 5.0%."
-    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--junit", tmp_path / "j.xml")
+    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 2 and done.stdout.splitlines()[-1].endswith("only A has answer after 6 tokens.")
     says(done.stderr, "answer after 6 tokens cannot be compared: A has it, B has not")
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("errors") == "1"
@@ -300,7 +300,7 @@ def test_an_emulator_is_no_other_machine_to_be_judged_by(runs: dict[str, Path], 
     store.add([runs["emulated"], runs["one"]], Labels(commit=""))
     with pytest.raises(NoBaseline, match=r"no other run .*emulated QEMU") as refused:
         find_baseline(store, "last-good", judged_run(runs["one"]))
-    assert "--across-machines" not in refused.value.fix and "--first-is-good" in refused.value.fix
+    assert "--across-machines" not in refused.value.fix and "--add" in refused.value.fix
 
 
 def test_a_named_machine_has_baselines_of_its_own(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_regression_is_kept_as_bad_and_is_no_baseline(
     junit, page = tmp_path / "j.xml", tmp_path / "s.md"
     done = sme2prof(
         "compare", b, "--against", "store:last-good", "--store", store.address, *GATE, "--add",
-        "--junit", junit, "--markdown", page,
+        "--out", junit, "--out", page,
     )  # fmt: skip
     assert done.returncode == 1 and "Regression" in done.stdout, done.stderr
     assert "store:last-good" in page.read_text() and f"as bad: {id_of(b)}" in done.stdout
@@ -362,18 +362,18 @@ def test_the_first_run_passes_only_where_that_was_said(
     words = ("compare", runs["one"], "--against", "store:last-good", "--store", place, *GATE)
     none = sme2prof(*words)
     assert none.returncode == 2 and "there is no store" in none.stderr and not place.exists()
-    first = sme2prof(*words, "--add", "--first-is-good", "--junit", junit)
+    first = sme2prof(*words, "--add", "--out", junit)
     assert first.returncode == 0, first.stderr
     assert "The first run" in first.stdout
     (case,) = ElementTree.parse(junit).getroot().iter("testcase")
     assert case.find("skipped") is not None
     # Asked again it is the first still; without the word it has no answer, and says how to give one.
-    assert json.loads(sme2prof(*words, "--add", "--first-is-good", "--json").stdout)["answer"] == "first"
+    assert json.loads(sme2prof(*words, "--add", "--json").stdout)["answer"] == "first"
     alone = sme2prof(*words)
     assert alone.returncode == 2 and "small_cnn" in alone.stderr
-    assert "--first-is-good" in alone.stderr and "store add" in alone.stderr
+    assert "--add" in alone.stderr and "store add" in alone.stderr
     # The next one is judged.
-    second = sme2prof(words[0], runs["two"], *words[2:], "--add", "--first-is-good")
+    second = sme2prof(words[0], runs["two"], *words[2:], "--add")
     assert second.returncode == 0
     says(second.stdout, "No regression", "5.0%")
 
@@ -401,13 +401,11 @@ def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: P
         (("--against", "last-good"), "is not a baseline"),
         (("--against", "store:"), "is not a baseline"),
         (("--against", "store:last-good", "--add"), "--fail-on-..."),
-        (("--against", "store:last-good", *GATE, "--first-is-good"), "--add"),
-        (("--against", "store:x", *GATE, "--add", "--first-is-good"), "store:last-good"),
         (("--against", "store:x", "--times", "hardware"), "--times"),
-        (("--against", "store:x", "--resume"), "--resume"),
+        (("--against", "store:x", "--force"), "--force"),
         (("--store", "x", SME2), "--store"),
-        (("--against", "store:x", SME2), "name one run"),
-        ((), "Missing argument 'B'"),
+        (("--against", "store:x", SME2), "one run and its baseline"),
+        ((), "--against store:last-good"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: tuple[object, ...], said: str, sme2prof) -> None:

@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 from recorded_runs import (
-    ARM,
     EMULATED,
     PROGRAM,
     SME2,
     emulated_experiments,
-    load,
     make_config,
     pair,
 )
@@ -30,9 +28,7 @@ from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.progress import Lines, counted
-from model_profiling.report import html
 from model_profiling.report.data import report_data
-from model_profiling.runner.cache import cached, take_repair_notes
 from model_profiling.runs import Run
 from model_profiling.runs.begin import Start
 from model_profiling.runs.feeding import checked_feed
@@ -212,41 +208,3 @@ def test_a_failed_evidence_is_tried_again_by_the_next_session_only(tmp_path: Pat
     measure(config, ReplayTarget(SME2, before=crash))
     assert concluded(measure(config, target := ReplayTarget(SME2), resume=True)).state == "finished"
     assert [job.kernels for job in target.jobs] == [True]
-
-
-class HealingTarget(ReplayTarget):
-    """Its runner lies damaged in the cache when it is prepared."""
-
-    def prepare(self) -> None:
-        home = self.cache / "runners" / "0123456789abcdef"
-        for _ in range(2):
-            cached(home, lambda into: into.mkdir(), "the runner", fetch=True)
-            (home / "more").touch()
-        super().prepare()
-
-    cache = Path()
-
-
-def test_a_run_keeps_that_its_runner_was_made_again(tmp_path: Path) -> None:
-    target = HealingTarget(ARM)
-    target.cache = tmp_path / "cache"
-    measure(make_config(tmp_path / "run"), target)
-    kept = load(tmp_path / "run" / names.MANIFEST)["warnings"]
-    (remark,) = (remark for remark in kept if remark["code"] == "cache")
-    says(remark["seen"], "the runner", "(more has changed since it was created)")
-    assert take_repair_notes() == ()
-
-
-def test_a_command_without_a_run_warns_of_it(tmp_path: Path, sme2prof, monkeypatch) -> None:
-    """A page needs the script that draws charts, which the cache keeps."""
-    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(html, "_put_together", lambda: "draw()")  # takes seconds
-    assert html.vega_script() == "draw()"
-    (kept,) = (tmp_path / "cache/vega").glob("*/vega.js")
-    kept.write_text("steal()")
-    assert html.vega_script() == kept.read_text() == "draw()"
-    told = sme2prof("models")
-    assert re.search(r"^warning: .*cache.*\(vega\.js .*\).*created again$", told.stderr, re.MULTILINE)
-    (tmp_path / "cache").chmod(0o777)
-    kept.write_text("steal()")
-    assert html.vega_script() == "draw()", "a page is made without the cache, too"

@@ -27,7 +27,7 @@ from recorded_runs import (
 )
 from replay import ReplayTarget
 
-from model_profiling.cli.script import run_pipeline
+from model_profiling.compat.scripts import run_pipeline
 from model_profiling.core.errors import SetupError
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import run_document

@@ -27,7 +27,7 @@ from model_profiling.runner.machine import (
 from model_profiling.runs.manifest import Between, Machine
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
-from model_profiling.targets.host import cpu_name_from_proc
+from model_profiling.targets.facts import cpu_name_from_proc
 from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
@@ -84,7 +84,6 @@ def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]]) 
 @pytest.mark.parametrize("junk", ["", "nan", "-1", "99999999999999999999", "5; reboot", "0x10", "٣"])
 def test_what_is_no_number_is_not_told(junk: str) -> None:
     assert find_clusters({"highest_khz": {CPU.format(0, "cpufreq/cpuinfo_max_freq"): junk}}) == ()
-    assert (phone.amperes(junk), phone.volts(junk)) == (None, None)
 
 
 BATTERY = """\

@@ -1,14 +1,12 @@
-"""The interface of a target: jobs that go in, outcomes that come out."""
+"""What goes into a target and what comes out: jobs and outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
-from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import LaunchFacts, LaunchMachine, RunnerResult, Turns
 
 if TYPE_CHECKING:
@@ -112,72 +110,3 @@ class LockstepOutcome:
     @property
     def results(self) -> tuple[RunnerResult, ...]:
         return tuple(outcome.result for outcome in self.outcomes)
-
-
-class Target(Protocol):
-    @property
-    def name(self) -> str:
-        """The name that the user gave it."""
-
-    @property
-    def choice(self) -> TargetChoice:
-        """The choice that opens it again."""
-
-    @property
-    def platform(self) -> PlatformName:
-        """The kind of machine."""
-
-    @property
-    def place(self) -> str:
-        """The folder for its runs; two machines of one kind have different ones."""
-
-    @property
-    def timings_are_latency(self) -> bool:
-        """False if times there differ from those of the hardware described."""
-
-    def prepare(self) -> None:
-        """Prepare everything that a job needs, or raise an error. Safe to repeat."""
-
-    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        """Run `job`; its files are `into`/`stem` plus a suffix."""
-
-    def facts(self) -> MachineFacts:
-        """Return the current facts of the machine."""
-
-
-@runtime_checkable
-class TunedTarget(Protocol):
-    """A target that one run holds alone, sets up for measuring, and restores."""
-
-    def held_ready(self) -> AbstractContextManager[None]:
-        """Apply the requested settings during the block, and always restore them."""
-
-    def take_notes(self) -> tuple[str, ...]:
-        """Return, once, what a person should know of settings that were changed and restored."""
-
-
-@runtime_checkable
-class ListingTarget(Protocol):
-    """A target with a runner that lists its operators."""
-
-    def operators(self) -> frozenset[str] | None:
-        """Return the operators that the kit's runner has there; None if it was not prepared."""
-
-
-@runtime_checkable
-class ExtendableTarget(Protocol):
-    """A target whose runner can open libraries with operators of their own."""
-
-    def libraries_with(self, operators: Iterable[str]) -> tuple[Path, ...]:
-        """Return the libraries that have all `operators`; empty if none are known."""
-
-
-@runtime_checkable
-class LockstepTarget(Target, Protocol):
-    """A target where programs can also take turns."""
-
-    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        """Run the launch; its files are `into`/`stem` plus a suffix, those of job N `stem_childN`."""
-
-    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        """Return why these jobs cannot take turns here, or None; `peaks` is the peak memory of programs."""

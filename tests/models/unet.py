@@ -8,20 +8,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from model_profiling.core.errors import InputError
 from model_profiling.models.base import EagerModelBase, settle
+from model_profiling.models.squeeze_sam.model import double_convolution
 
 WIDTHS = (32, 64, 128, 256, 512)
-SMALLEST = 2 ** (len(WIDTHS) - 1)
-
-
-def double_convolution(inside: int, out: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inside, out, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(out, out, 3, padding=1),
-        nn.ReLU(),
-    )
 
 
 class Up(nn.Module):
@@ -64,8 +54,6 @@ class UNet(nn.Module):
 
 class UNetModel(EagerModelBase):
     def __init__(self, size: int = 256) -> None:
-        if size % SMALLEST:
-            raise InputError(f"unet does not take images of {size}x{size}", f"give a multiple of {SMALLEST}")
         self.size = size
 
     def get_eager_model(self) -> nn.Module:
@@ -75,3 +63,7 @@ class UNetModel(EagerModelBase):
 
     def get_example_inputs(self) -> tuple[object, ...]:
         return (torch.randn(1, 3, self.size, self.size),)
+
+
+def small() -> UNetModel:
+    return UNetModel(size=32)

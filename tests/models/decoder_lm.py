@@ -2,7 +2,7 @@
 gated feed-forward layers, RMS norm; with learned positions, as in GPT-2.
 
 The cache is passed as inputs, and only the new tokens' keys and values come out: the caller writes them into
-its cache (`remember`), a few kilobytes per step. The alternative, buffers inside the program, is worse:
+its cache, a few kilobytes per step. The alternative, buffers inside the program, is worse:
 XNNPACK has no operator that writes into a buffer, so each layer would be cut in two, and a program with a
 memory may answer differently each time it is measured.
 
@@ -16,7 +16,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model_profiling.core.errors import InputError
 from model_profiling.models.base import EagerModelBase
 
 VOCABULARY = 8192
@@ -142,19 +141,8 @@ def empty_cache(context: int, layers: int) -> list[Tensor]:
     return [torch.zeros(SHARED, context, SIZE) for _ in range(2 * layers)]
 
 
-def remember(cache: list[Tensor], made: tuple[Tensor, ...], place: int) -> None:
-    """Write the new keys and values into the cache, as the caller must after each call."""
-    for held, new in zip(cache, made, strict=True):
-        held[:, place : place + new.shape[1]] = new
-
-
 class DecoderModel(EagerModelBase):
     def __init__(self, tokens: int = 1, context: int = 256, layers: int = 6) -> None:
-        if tokens >= context:
-            raise InputError(
-                f"decoder_lm does not take {tokens} tokens with a cache for {context}",
-                "give fewer tokens than context",
-            )
         self.tokens, self.context, self.layers = tokens, context, layers
 
     def get_eager_model(self) -> nn.Module:
@@ -167,3 +155,11 @@ class DecoderModel(EagerModelBase):
         for held in cache:
             held[:, :place] = torch.randn(SHARED, place, SIZE)
         return (torch.randint(0, VOCABULARY, (1, self.tokens)), torch.tensor([place]), *cache)
+
+
+def step() -> DecoderModel:
+    return DecoderModel(context=32, layers=1)
+
+
+def prompt() -> DecoderModel:
+    return DecoderModel(tokens=8, context=32, layers=1)

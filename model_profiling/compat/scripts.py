@@ -1,20 +1,26 @@
-"""The documented scripts: each is a command of `sme2prof` with an option in place of the argument."""
+"""The documented scripts: most are a command of `sme2prof` with an option in place of the argument."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import run_reporting_failures
+from model_profiling.cli.progress import shown_progress
+from model_profiling.core import files
 from model_profiling.core.errors import ArgumentParser, InputError
 from model_profiling.core.stdio import checked_output
+from model_profiling.runner.machine import target_kinds
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -55,21 +61,12 @@ def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse
 
 
 @checked_output
-def run_script(
-    command: str,
-    option: str,
-    description: str | None,
-    *,
-    several: bool = False,
-    defaults: Sequence[str] = (),
-    argv: Sequence[str] | None = None,
-) -> int:
-    """Run `command` on what `option` names, a list of names separated by `|`; other options are the
-    command's. `several` allows more than one value; `defaults` apply unless the user gives that option."""
+def run_script(command: str, option: str, description: str | None) -> int:
+    """Run `command` on what `option` names; other options are the command's."""
     parser = _parser_of(command, description)
-    parser.add_argument(*option.split("|"), dest="named", required=True, nargs="+" if several else 1)
-    options, rest = parser.parse_known_args(argv)
-    return sme2prof([command, *options.named, *_with(defaults, rest)])
+    parser.add_argument(option, dest="run_dir", required=True)
+    options, rest = parser.parse_known_args()
+    return sme2prof([command, options.run_dir, *rest])
 
 
 @checked_output
@@ -153,37 +150,61 @@ def _parser_of(command: str, description: str | None) -> argparse.ArgumentParser
 
 def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
     """`rest`, plus `defaults` if it lacks that option."""
-    given = any(word.partition("=")[0] == defaults[0] for word in rest) if defaults else True
+    given = any(word.partition("=")[0] == defaults[0] for word in rest)
     return [*rest, *(() if given else defaults)]
 
 
 @checked_output
-def main(description: str | None, argv: Sequence[str] | None = None) -> int:
-    """perf_runner.py: measures nothing (one run of one binary says nothing about SME2), names the command."""
+def validate_pipeline(description: str | None) -> int:
     parser = tool_parser(description)
-    parser.add_argument("--model", required=True, help="the .pte")
-    parser.add_argument("--quiet-runner", default="", help="the runner of timing runs")
-    parser.add_argument("--verbose-runner", default="", help="the runner of runs that trace kernels")
-    parser.add_argument("--exp", default="base", help="the experiment's name")
-    parser.add_argument("--outdir", default="", help="where the results go")
-    parser.add_argument("--mode", choices=("timing", "xnntrace", "xtrace"), default="timing")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--warmup", type=int, default=10)
-    parser.add_argument("--timing-runs", type=int, default=100)
-    parser.add_argument("--output", action="store_true", help="results are always written")
-    parser.add_argument("--no-output", action="store_true", help="results are always written")
-    for name in ("template", "target-sec", "min-exec", "max-exec", "execs"):
-        parser.add_argument(f"--xtrace-{name}", help="of Apple's xctrace, which this kit does not call")
-    options = parser.parse_args(argv)
-    words = ["sme2prof", "config", "new", "--model", options.model, "--threads", str(options.threads)]
-    words += ["--warmup", str(options.warmup), "--runs", str(options.timing_runs)]
-    words += ["--output-root", options.outdir] if options.outdir else []
-    words += ["--trace"] if options.mode == "xnntrace" else []
-    if options.quiet_runner:
-        words += ["--runner-on", options.quiet_runner, "--runner-off", "RUNNER_BUILT_WITHOUT_SME2"]
-    sampled = "sme2prof profile MODEL.pte --sample looks inside operators" if options.mode == "xtrace" else ""
-    own = "without --runner-on and --runner-off it is the kit's own, which switches SME2 itself"
-    notes = [text for text in (own if options.quiet_runner else "", sampled) if text]
-    command = f"{shlex.join([*words, '--output', 'my_run.json'])} && sme2prof run my_run.json"
-    fail("; ".join([f"perf_runner.py is no part of this kit; make a config and run it: {command}", *notes]))
-    return 2
+    parser.add_argument("--config", type=Path, required=True, help="the config to check")
+    parser.add_argument("--json", action="store_true", help="print the facts as JSON")
+    return run_tool(_validate_pipeline, parser.parse_args())
+
+
+def _validate_pipeline(options: argparse.Namespace) -> int:
+    from model_profiling.validation import validate
+
+    with shown_progress() as progress:
+        validation = validate.validate_pipeline(options.config, progress=progress)
+    if options.json:
+        frame.facts(validation.as_dict())
+    else:
+        frame.say(validation.as_text())
+    return 0 if validation.ok else 1
+
+
+@checked_output
+def generate_config(description: str | None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--model", type=Path, help="the exported program (.pte); asked for if it is missing")
+    parser.add_argument("--output", type=output_file, help="file or folder to write (default: config.json)")
+    parser.add_argument("--target", help=f"where to measure: {', '.join(target_kinds())} (default: auto)")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    return run_tool(_generate_config, parser.parse_args())
+
+
+def _generate_config(options: argparse.Namespace) -> None:
+    from model_profiling.config.new_config import config_template, free_path
+    from model_profiling.config.problems import require
+    from model_profiling.config.reading import parse_config
+
+    model, output, target = options.model, options.output, options.target or "auto"
+    further: dict[str, Any] = {}
+    if model is None:
+        if not sys.stdin.isatty():
+            raise InputError("no model is named", "give --model FILE.pte")
+        ask = functools.partial(click.prompt, err=output is not None and files.is_stdout(output))
+        model = Path(ask("Exported program to measure (.pte, from sme2prof export)"))
+        target = options.target or ask(f"Where: {', '.join(target_kinds())}", default="auto")
+        suggested = config_template(model, target, Path.cwd())["output_root"]
+        further["output_root"] = Path(ask("Folder for the results", default=suggested))
+        further["threads"] = ask("Thread counts, such as 1,2,4", type=frame.Counts(), default="1")
+        further["trace"] = ask("Add experiments that list the kernels?", type=bool, default=False)
+        output = output or Path(ask("Config file to write", default="config.json"))
+    path, folder = free_path(output or Path("config.json"), "config.json", force=options.force)
+    content = config_template(model, target, folder, **further)
+    require(*parse_config(content, folder=folder))
+    files.write_out(path, files.json_text(content))
+    if not files.is_stream(path):
+        frame.say(f"wrote {path}\nnext: sme2prof run {path}")

@@ -1,5 +1,5 @@
 """Runs a program as ExecuTorch's executor_runner would, with the kit's own runner: the programs that
-`build_runners.sh` writes call `python -m model_profiling.targets.stand_in PRESET --model_path=...`."""
+`build_runners.sh` writes call `python -m model_profiling.compat.stand_in PRESET --model_path=...`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from model_profiling.core.formatting import printable
 from model_profiling.core.stdio import checked_output
 from model_profiling.runner.__main__ import run_program
 from model_profiling.runner.machine import TargetChoice
-from model_profiling.runner.source_build.presets import RunnerPreset, runner_presets
 from model_profiling.targets import Job, Outcome, open_target
 
 
@@ -25,12 +24,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    preset = runner_presets().get(options.preset)
-    if preset is None:
-        raise InputError(f"there is no preset {options.preset}", "run build_runners.sh again")
-    if preset.is_android:
+    preset, traced = options.preset, options.preset.endswith("-xnnlog")
+    if preset.startswith("android"):
         raise InputError(
-            f"{preset.name} runs on a phone only",
+            f"{preset} runs on a phone only",
             "name it in a config, and run that with android_pipeline.py",
         )
     if not options.model_path.is_file():
@@ -43,29 +40,29 @@ def _run(options: argparse.Namespace) -> int:
         threads=max(options.cpu_threads, 1),
         warmup=0,
         runs=options.num_executions,
-        disable=() if preset.sme2 else ("sme2",),
+        disable=("sme2",) if "-sme2-off" in preset else (),
         inputs=tuple(Path(path).resolve() for path in options.inputs.split(",") if path),
         fill="ones",  # as executor_runner fills inputs
         etdump=options.etdump_path is not None,
-        kernels=preset.xnnlog,
+        kernels=traced,
     )
     with tempfile.TemporaryDirectory(prefix="sme2prof-stand-in-") as folder:
         outcome = target.execute(job, Path(folder), "process")
         if options.etdump_path is not None and outcome.etdump is not None:
             shutil.copyfile(outcome.etdump, options.etdump_path)
-    sys.stdout.write(printable("\n".join(_lines(preset, outcome))) + "\n")
+    sys.stdout.write(printable("\n".join(_lines(outcome, traced))) + "\n")
     return 0
 
 
-def _lines(preset: RunnerPreset, outcome: Outcome) -> list[str]:
+def _lines(outcome: Outcome, traced: bool) -> list[str]:
     times = [ns / 1e6 for ns in outcome.result.iterations_ns]
-    if preset.xnnlog:
+    if traced:
         kernels = [f"kernel {name}: {calls} calls" for name, calls in outcome.kernels.items()]
         return [*kernels, f"Model executed successfully {len(times)} time(s); kernels were counted: no times"]
     if not outcome.timings_are_latency:
         return [f"Model executed successfully {len(times)} time(s) under emulation: no times"]
-    each = [f"Iteration {number} of {len(times)}: {ms:f} ms" for number, ms in enumerate(times, 1)]
-    return [*each, f"Model executed successfully {len(times)} time(s) in {sum(times):f} ms."]
+    lines = [f"Iteration {number} of {len(times)}: {ms:f} ms" for number, ms in enumerate(times, 1)]
+    return [*lines, f"Model executed successfully {len(times)} time(s) in {sum(times):f} ms."]
 
 
 def _parser() -> argparse.ArgumentParser:

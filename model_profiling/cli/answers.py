@@ -1,12 +1,10 @@
-"""The end of a command's output: answers, warnings, files for other tools, and the GitHub Actions summary."""
+"""The end of a command's output: answers, warnings, pages, and the GitHub Actions summary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import click
 
 from model_profiling.cli import frame
 from model_profiling.config import names
@@ -20,55 +18,6 @@ from model_profiling.report.verdict import RunAnswers
 if TYPE_CHECKING:
     from model_profiling.report.data import ReportData
     from model_profiling.report.document import Block
-    from model_profiling.workflow.report import ToolFiles
-
-
-def _as_tools(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    from model_profiling.workflow.report import parse_tools
-
-    return parse_tools(text)
-
-
-tools_option = click.option(
-    "--for",
-    "tools",
-    metavar="TOOL,...",
-    callback=_as_tools,
-    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, parquet, "
-    "model-explorer, badge; several with commas, or all.",
-)
-
-
-def write_asked(runs: Iterable[ReportData], tools: Sequence[str]) -> list[ToolFiles]:
-    if not tools:
-        return []
-    from model_profiling.workflow.report import write_for_tools
-
-    return [made for data in runs for made in write_for_tools(data, tools)]
-
-
-def tool_facts(made: Sequence[ToolFiles]) -> dict[str, object]:
-    listed = [
-        {
-            "tool": found.tool,
-            "files": [str(path) for path in found.files],
-            "open": found.opens,
-            "left_out": found.left_out,
-        }
-        for found in made
-    ]
-    return {"for_tools": listed} if made else {}
-
-
-def print_made(made: Sequence[ToolFiles]) -> None:
-    for found in made:
-        if found.left_out:
-            frame.warn(f"nothing for {found.tool}: {found.left_out}")
-            continue
-        place = found.files[0] if len(found.files) == 1 else found.files[0].parent
-        frame.say(f"{found.tool}: {place} ({found.opens})")
 
 
 def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
@@ -79,10 +28,10 @@ def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] 
         frame.warn(problem)
 
 
-def print_answers(found: RunAnswers, *, quiet: bool = False) -> None:
+def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
     """Print the notes and what terms mean (unless `quiet`), then the three answers."""
-    answers, *terms = with_terms([found.block])
-    if not quiet and (before := [*make_list(found.notes), *terms]):
+    answers, *terms = with_terms([run_answers.block])
+    if not quiet and (before := [*make_list(run_answers.notes), *terms]):
         frame.say(render_terminal(before) + "\n")
     frame.say(render_terminal([answers]))
 

@@ -1,24 +1,36 @@
-"""Facts of a machine behind a shell, from its kernel's files, and the files that the runner needs there."""
+"""Facts of a Linux or Android machine from its kernel's files, read here or through a shell."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from model_profiling.core.errors import SetupError
-from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.elf import AARCH64, read_elf
-from model_profiling.runner.features import AARCH64_LINUX, from_proc_cpuinfo, is_arm, this_platform
+from model_profiling.runner.features import from_proc_cpuinfo, is_arm
 from model_profiling.runner.machine import CPU_FILES, MachineFacts, find_clusters
-from model_profiling.targets.emulated import build_cross_runner, library_folders
-from model_profiling.targets.host import cpu_name_from_proc, cpu_names_from_proc
-from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.folder import LOADER
-from model_profiling.targets.remote.shell import Shell
 
-_FILES = {
+# Arm's part numbers of common cores; others are shown as numbers.
+_ARM_PARTS = {
+    0xD03: "Cortex-A53",
+    0xD05: "Cortex-A55",
+    0xD07: "Cortex-A57",
+    0xD08: "Cortex-A72",
+    0xD0B: "Cortex-A76",
+    0xD0C: "Neoverse-N1",
+    0xD40: "Neoverse-V1",
+    0xD49: "Neoverse-N2",
+    0xD4F: "Neoverse-V2",
+    0xD80: "Cortex-A520",
+    0xD81: "Cortex-A720",
+    0xD82: "Cortex-X4",
+    0xD83: "Neoverse-V3AE",
+    0xD84: "Neoverse-V3",
+    0xD85: "Cortex-X925",
+    0xD87: "Cortex-A725",
+    0xD8E: "Neoverse-N3",
+}
+
+FILES = {
     **CPU_FILES,
     "cpuinfo": "/proc/cpuinfo",
     "loadavg": "/proc/loadavg",
@@ -26,7 +38,9 @@ _FILES = {
     "os": "/etc/os-release",
     "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "temperature": "/sys/class/thermal/thermal_zone*/temp",
-    "battery": "/sys/class/power_supply/*/status",
+    "supply_type": "/sys/class/power_supply/*/type",
+    "supply_scope": "/sys/class/power_supply/*/scope",
+    "supply_status": "/sys/class/power_supply/*/status",
     "arch": "/proc/sys/kernel/arch",
     "modalias": "/sys/devices/system/cpu/modalias",
     "boot": "/proc/sys/kernel/random/boot_id",
@@ -34,14 +48,6 @@ _FILES = {
 }
 # The runner's cpuinfo library infers these from some CPUs' ids, where an old kernel lists neither.
 _GUESSED = frozenset({"dotprod", "fp16"})
-_COMMANDS = {
-    "machine": "uname -m",
-    "system": "uname -sr",
-    "home": 'echo "${XDG_CACHE_HOME:-$HOME/.cache}"',
-    "emulator": 'echo "$QEMU_CPU$QEMU_LD_PREFIX$(getprop ro.boot.qemu)$(getprop ro.kernel.qemu)"',
-    "product": "getprop ro.product.manufacturer; getprop ro.product.model; getprop ro.build.version.release",
-    "tools": "for t in setsid sha256sum taskset; do command -v $t >/dev/null || echo $t; done",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,12 @@ class Machine:
         features = from_proc_cpuinfo(cpuinfo) if is_arm(self.name) else frozenset()
         readings = [text.strip() for text in self.texts.get("temperature", {}).values()]
         degrees = [int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)]
-        batteries = [text.strip() for text in self.texts.get("battery", {}).values()]
         load = re.match(r"[0-9]{1,7}(\.[0-9]{1,7})?(?!\S)", self.text("loadavg"))
         return MachineFacts(
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
             machine=self.name,
             features=tuple(sorted(features)),
-            features_source="/proc/cpuinfo there",
+            features_source="/proc/cpuinfo",
             cores=self.cores,
             os=self._system(),
             governor=self.text("governor") or None,
@@ -104,7 +109,7 @@ class Machine:
             memory_bytes=self._memory("MemTotal"),
             temperature_c=max(degrees, default=None),
             versions=dict(versions),
-            on_battery="Discharging" in batteries if batteries else None,
+            on_battery=self.on_battery,
             clusters=find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
         )
 
@@ -115,6 +120,21 @@ class Machine:
         if last:
             return int(last[1]) + 1
         return len(re.findall(r"(?m)^processor[ \t]*:", self.text("cpuinfo"))) or None
+
+    @property
+    def on_battery(self) -> bool | None:
+        """Whether a battery is discharging; None without a battery. Batteries of a mouse or a keyboard (scope
+        Device) do not power the machine."""
+        kinds, scopes = (
+            {_folder(path): text.strip() for path, text in self.texts.get(name, {}).items()}
+            for name in ("supply_type", "supply_scope")
+        )
+        states = [
+            text.strip()
+            for path, text in self.texts.get("supply_status", {}).items()
+            if kinds.get(_folder(path)) == "Battery" and scopes.get(_folder(path)) != "Device"
+        ]
+        return "Discharging" in states if states else None
 
     @property
     def available_bytes(self) -> int | None:
@@ -133,84 +153,25 @@ class Machine:
         return f"{pretty[1]}, kernel {kernel}" if pretty else kernel
 
 
-def ask_machine(
-    shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
-) -> Machine:
-    """Ask everything at once, with the additional files and commands of a kind of machine."""
-    question = scripts.machine_facts({**_FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
-    answer = shell.repeat(lambda: shell.script(question))
-    texts: dict[str, dict[str, str]] = {}
-    parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
-    for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        texts.setdefault(name, {})[path] = content
-    return Machine(texts)
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
-# What a runner brings to a machine that may have no C library, or an older one: the dynamic loader, the C and
-# C++ libraries and ExecuTorch's, from this machine or the emulated one. Started through that loader it uses
-# only the other machine's kernel, so a phone needs no NDK.
-
-RUNNER = "sme2prof-runner"
-# The runner opens this one itself, after it has switched features off.
-OPENED = ("libexecutorch_backend_xnnpack.so",)
+def cpu_name_from_proc(text: str) -> str | None:
+    """Return the CPU's name from `/proc/cpuinfo`, with big and little cores together."""
+    if named := re.search(r"(?m)^(?:model name|Hardware)[ \t]*:[ \t]*(.+)$", text):
+        return named.group(1).strip()
+    return " + ".join(dict.fromkeys(cpu_names_from_proc(text).values())) or None
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """A built runner and every file it needs, by its name there."""
-
-    build: RunnerBuild
-    files: dict[str, Path]
-
-    def loader(self, folder: str) -> tuple[str, ...]:
-        """Return what starts a program linked to the C library in `folder`; empty if the bundle has none."""
-        return (f"{folder}/{LOADER}", "--library-path", folder) if LOADER in self.files else ()
-
-    def runner(self, folder: str) -> tuple[str, ...]:
-        start = self.loader(folder) or ("env", f"LD_LIBRARY_PATH={folder}")
-        return (*start, f"{folder}/{RUNNER}")
-
-
-def make_bundle(*, fetch: bool = True) -> Bundle:
-    if this_platform() == AARCH64_LINUX:
-        build, root = build_runner(fetch=fetch), Path("/")
-    else:
-        build, root = build_cross_runner(fetch=fetch)
-    return Bundle(
-        build, gather(build.path, [build.library_path, *library_folders(root)], opened=(LOADER, *OPENED))
-    )
-
-
-def gather(
-    program: Path,
-    folders: Sequence[Path],
-    *,
-    opened: Iterable[str],
-    not_sent: Collection[str] = (),
-) -> dict[str, Path]:
-    """Find `program`, all libraries it needs and those `opened` in `folders`, except those `not_sent`."""
-    found = {RUNNER: program}
-    waiting = [*opened, *_needs(program)]
-    while waiting:
-        name = waiting.pop()
-        if name in found or name in not_sent:
-            continue
-        place = next((folder / name for folder in folders if _fits(folder / name)), None)
-        if place is None:
-            raise SetupError(
-                f"the runner needs {name} for aarch64, which is in none of {', '.join(map(str, folders))}",
-                "install it, or name a folder with an aarch64 C and C++ library in SME2PROF_SYSROOT",
-            )
-        found[name] = place.resolve()
-        waiting += _needs(place)
-    return found
-
-
-def _needs(path: Path) -> tuple[str, ...]:
-    facts = read_elf(path)
-    return facts.needed if facts else ()
-
-
-def _fits(path: Path) -> bool:
-    facts = read_elf(path) if path.is_file() else None
-    return facts is not None and facts.machine == AARCH64
+def cpu_names_from_proc(text: str) -> dict[int, str]:
+    """Return each CPU's name from `/proc/cpuinfo`; only Arm CPUs list implementer and part."""
+    names = {}
+    for block in re.split(r"\n[ \t]*\n", text):
+        number = re.search(r"(?m)^processor[ \t]*:[ \t]*(\d{1,4})[ \t]*$", block)
+        maker = re.search(r"(?m)^CPU implementer[ \t]*:[ \t]*(0x[0-9a-fA-F]{1,8})[ \t]*$", block)
+        part = re.search(r"(?m)^CPU part[ \t]*:[ \t]*(0x[0-9a-fA-F]{1,8})[ \t]*$", block)
+        if number and maker and part:
+            arm = _ARM_PARTS.get(int(part[1], 16)) if int(maker[1], 16) == 0x41 else None
+            names[int(number[1])] = arm or f"implementer {maker[1]} part {part[1]}"
+    return names
