@@ -12,8 +12,7 @@ from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.records import record_json
+from model_profiling.core.errors import InputError
 from model_profiling.report.comparison_document import (
     Comparison,
     comparison_document,
@@ -32,7 +31,6 @@ from model_profiling.workflow.report import tell_of_comparison, write_page
 
 if TYPE_CHECKING:
     from model_profiling.report.language_comparison import LanguageComparison
-    from model_profiling.workflow.baselines import KeptVerdict
 
 
 @frame.command(
@@ -53,12 +51,6 @@ if TYPE_CHECKING:
 )
 @frame.store_option
 @click.option("--device", metavar="NAME", help="With --against: this machine's name in the store.")
-@click.option("--add", is_flag=True, help="With --against: add the run to the store, tagged good or bad.")
-@click.option(
-    "--first-is-good",
-    is_flag=True,
-    help="With --add: pass if the store has no run of this model on this device yet.",
-)
 @click.option(
     "--fail-on-regression",
     "limit",
@@ -128,10 +120,8 @@ def compare_command(
         "limit": None if limit is None else limit / 100,
         "fail_on": tuple(aspect for aspect, wanted in aspects.items() if wanted),
     }
-    stored = {name: asked.pop(name) for name in ("store", "device", "add", "first_is_good")}
+    stored = {name: asked.pop(name) for name in ("store", "device")}
     given = [_OPTIONS.get(name, name) for name, value in asked.items() if value]
-    kept: KeptVerdict | None = None
-    unkept: ProfilingError | None = None
     comparison: Comparison | LanguageComparison
     failed, folder = 0, Path()
     if against is not None:
@@ -139,12 +129,21 @@ def compare_command(
             raise click.UsageError("--against compares one run with a stored one: name one run")
         if given or times is not None:
             raise click.UsageError(f"--{[*given, 'times'][0]} has no effect with --against: leave it out")
-        comparison, kept, unkept = _judged(a, against, gates, across_machines=across_machines, **stored)
+        from model_profiling.store.store import Store
+        from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
+
+        comparison = compare_with_baseline(
+            a,
+            baseline_word(against),
+            store=Store.open(stored["store"]),
+            device=stored["device"],
+            **gates,
+            across_machines=across_machines,
+        )
     elif b is None:
         raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
     elif about_store := [name for name, value in stored.items() if value]:
-        option = about_store[0].replace("_", "-")
-        raise click.UsageError(f"--{option} needs a store's baseline: name one with --against")
+        raise click.UsageError(f"--{about_store[0]} needs a store's baseline: name one with --against")
     elif are_programs(a, b):
         if across_machines or times is not None:
             raise click.UsageError(
@@ -162,11 +161,10 @@ def compare_command(
     wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
     page = _written(told, wanted, asked=out is not None) if wanted else None
     if as_json:
-        about = {"report": str(page) if page else None, "kept": record_json(kept) if kept else None}
-        frame.facts({**told.facts, **about})
+        frame.facts({**told.facts, "report": str(page) if page else None})
     else:
-        _print(told, kept, page, quiet=quiet)
-    return _exit_code(comparison, unkept) or failed
+        _print(told, page, quiet=quiet)
+    return _exit_code(comparison) or failed
 
 
 class _Told(NamedTuple):
@@ -216,51 +214,6 @@ class Gates(TypedDict):
     fail_on: tuple[Aspect, ...]
 
 
-def _judged(
-    run_dir: Path,
-    against: str,
-    gates: Gates,
-    *,
-    across_machines: bool,
-    store: str | None,
-    device: str | None,
-    add: bool,
-    first_is_good: bool,
-) -> tuple[Comparison, KeptVerdict | None, ProfilingError | None]:
-    """Compare a run with one from a store; with `add`, keep the verdict there. A failure to keep it is
-    returned, not raised, so that the verdict is printed first."""
-    from model_profiling.store.store import Store
-    from model_profiling.workflow.baselines import (
-        LAST_GOOD,
-        baseline_word,
-        compare_with_baseline,
-        keep_verdict,
-    )
-
-    word = baseline_word(against)
-    if add and gates["limit"] is None and not gates["fail_on"]:
-        raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate, too")
-    if first_is_good and not add:
-        raise click.UsageError("--first-is-good needs --add: if nothing is kept, every run passes")
-    if first_is_good and word != LAST_GOOD:
-        raise click.UsageError(f"--first-is-good is about store:{LAST_GOOD}")
-    comparison = compare_with_baseline(
-        run_dir,
-        word,
-        **gates,
-        store=Store.open(store, make=first_is_good),
-        across_machines=across_machines,
-        device=device,
-        first_is_good=first_is_good,
-    )
-    if not add:
-        return comparison, None, None
-    try:
-        return comparison, keep_verdict(Store.open(store), run_dir, comparison, device=device), None
-    except ProfilingError as problem:
-        return comparison, None, problem
-
-
 def _measured(
     a: Path,
     b: Path,
@@ -307,28 +260,20 @@ def _written(told: _Told, page: Path, *, asked: bool) -> Path | None:
         return None
 
 
-def _print(told: _Told, kept: KeptVerdict | None, page: Path | None, *, quiet: bool) -> None:
+def _print(told: _Told, page: Path | None, *, quiet: bool) -> None:
     """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
         shown = [block for block in told.blocks[1:] if not isinstance(block, Folded)]
         frame.say(render_terminal(shown).strip())
-        if kept is not None:
-            noisy = "without the tag good, because noise could hide a slowdown above the limit"
-            frame.say(f"Kept in {kept.store} {f'as {kept.tag}' if kept.tag else noisy}: {kept.run_id}.")
         for written in for_tools.pages(page) if page else ():
             frame.say_wrote(written)
     frame.say(told.headline)
 
 
-def _exit_code(comparison: Comparison | LanguageComparison, unkept: ProfilingError | None) -> int:
-    """A failed gate takes precedence over a failure to keep the run."""
+def _exit_code(comparison: Comparison | LanguageComparison) -> int:
     if comparison.answer == "failed":
-        if unkept is not None:
-            frame.warn(f"the run is not kept in the store: {unkept}")
         return 1
     if comparison.answer == "no answer":
         what, why = comparison.unanswered[0]
         raise InputError(f"{what} cannot be compared: {why}", "a gate without an answer does not pass")
-    if unkept is not None:
-        raise unkept
     return 0
