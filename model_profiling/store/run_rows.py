@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -131,13 +130,10 @@ _KINDS = {
 
 def _checked(table: Table, row: Row) -> Row:
     """Return the columns of `table`; refuse values that a damaged file put there."""
-    checked = {}
+    checked = {name: row.get(name) for name, _ in _KINDS[table.name]}
     for name, kind in _KINDS[table.name]:
-        checked[name] = value = row.get(name)
-        odd = (
-            not math.isfinite(value) if isinstance(value, float) else isinstance(value, str) and "\0" in value
-        )
-        if odd or not (value is None or isinstance(value, kind)):
+        value = checked[name]
+        if value is not None and (not isinstance(value, kind) or (kind is str and "\0" in value)):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     return checked
 
@@ -285,14 +281,14 @@ def _analysis_of(run: Run) -> tuple[_Operators, Sequence[str]]:
 
 
 _EMPTY: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}
+_OF_OPERATOR = [(fact.name, _EMPTY.get(fact.kind)) for fact in facts_for("json")]
+_AS_TEXT = [fact for fact in facts_for("json") if fact.kind != fact.column_kind]
 
 
 def _operator_rows(series: Series, operators: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    facts = facts_for("json")
-    rows = [
-        {fact.name: fact.as_cell(operator.get(fact.name, _EMPTY.get(fact.kind))) for fact in facts}
-        for operator in operators
-    ]
+    rows = [{name: operator.get(name, empty) for name, empty in _OF_OPERATOR} for operator in operators]
+    for row in rows:
+        row |= {fact.name: fact.as_cell(row[fact.name]) for fact in _AS_TEXT}
     timed = sorted((row for row in rows if row["ms"] is not None), key=lambda row: -row["ms"])
     for place, row in enumerate(timed, start=1):
         row["place"] = place
