@@ -13,8 +13,7 @@ from model_profiling.cli.answers import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.records import record_json
+from model_profiling.core.errors import InputError
 from model_profiling.report.comparison_document import (
     Comparison,
     comparison_document,
@@ -32,7 +31,6 @@ from model_profiling.workflow.report import tell_of_comparison, write_page
 
 if TYPE_CHECKING:
     from model_profiling.report.language_comparison import LanguageComparison
-    from model_profiling.workflow.baselines import KeptVerdict
 
 
 @frame.command(
@@ -53,12 +51,6 @@ if TYPE_CHECKING:
 )
 @frame.store_option
 @click.option("--device", metavar="NAME", help="With --against: this machine's name in the store.")
-@click.option(
-    "--add",
-    is_flag=True,
-    help="With --against: add the run to the store, tagged good or bad. With last-good, the first run of a "
-    "model on a device is good.",
-)
 @click.option(
     "--fail-on-regression",
     "limit",
@@ -124,15 +116,11 @@ def compare_command(
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
     gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
     times, across_machines = given.pop("times"), given.pop("across_machines")
-    stored = {name: given.pop(name) for name in ("store", "device", "add")}
-    verdict: KeptVerdict | None = None
-    unkept: ProfilingError | None = None
+    stored = {name: given.pop(name) for name in ("store", "device")}
     comparison: Comparison | LanguageComparison
     failed, folder = 0, Path()
     if b is None:
-        comparison, verdict, unkept = _judge(
-            a, str(against), gates, across_machines=across_machines, **stored
-        )
+        comparison = _judge(a, str(against), gates, across_machines=across_machines, **stored)
     elif programs:
         comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
     elif times is None and (homes := language_folders(a, b)) is not None:
@@ -142,15 +130,14 @@ def compare_command(
     answer = _Answer.of(comparison)
     page = _write(answer, out, None if quiet or as_json else folder / names.COMPARISON)
     if as_json:
-        about = {"report": str(page) if page else None, "kept": record_json(verdict) if verdict else None}
-        frame.facts({**answer.facts, **about})
+        frame.facts({**answer.facts, "report": str(page) if page else None})
     else:
-        _print(answer, verdict, page, quiet=quiet)
-    return _exit_code(comparison, unkept) or failed
+        _print(answer, page, quiet=quiet)
+    return _exit_code(comparison) or failed
 
 
 _USED_BY: dict[str, set[str]] = {
-    "a baseline": {"store", "device", "add", "across_machines"},
+    "a baseline": {"store", "device", "across_machines"},
     "measurements": {"times", "across_machines"},
     "programs": {
         *("target", "method", "lengths", "values", "threads"),
@@ -204,44 +191,20 @@ class Gates(TypedDict):
 
 
 def _judge(
-    run_dir: Path,
-    against: str,
-    gates: Gates,
-    *,
-    across_machines: bool,
-    store: str | None,
-    device: str | None,
-    add: bool,
-) -> tuple[Comparison, KeptVerdict | None, ProfilingError | None]:
-    """Compare a run with one from a store; with `add`, keep the verdict there. A failure to keep it is
-    returned, not raised, so that the verdict is printed first."""
+    run_dir: Path, against: str, gates: Gates, *, across_machines: bool, store: str | None, device: str | None
+) -> Comparison:
+    """Compare a run with one from a store, which stays as it is."""
     from model_profiling.store.store import Store
-    from model_profiling.workflow.baselines import (
-        LAST_GOOD,
-        baseline_word,
-        compare_with_baseline,
-        keep_verdict,
-    )
+    from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
 
-    word = baseline_word(against)
-    if add and gates["limit"] is None and not gates["fail_on"]:
-        raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate, too")
-    first_is_good = add and word == LAST_GOOD
-    comparison = compare_with_baseline(
+    return compare_with_baseline(
         run_dir,
-        word,
+        baseline_word(against),
         **gates,
-        store=Store.open(store, make=first_is_good),
+        store=Store.open(store),
         across_machines=across_machines,
         device=device,
-        first_is_good=first_is_good,
     )
-    if not add:
-        return comparison, None, None
-    try:
-        return comparison, keep_verdict(Store.open(store), run_dir, comparison, device=device), None
-    except ProfilingError as problem:
-        return comparison, None, problem
 
 
 def _measure(
@@ -299,31 +262,21 @@ def _write(answer: _Answer, out: tuple[Path, ...], usual: Path | None) -> Path |
     return page
 
 
-def _print(answer: _Answer, verdict: KeptVerdict | None, page: Path | None, *, quiet: bool) -> None:
+def _print(answer: _Answer, page: Path | None, *, quiet: bool) -> None:
     """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
         frame.say(
             render_terminal([block for block in answer.blocks[1:] if not isinstance(block, Folded)]).strip()
         )
-        if verdict is not None:
-            noisy = "without the tag good, because noise could hide a slowdown above the limit"
-            frame.say(
-                f"Kept in {verdict.store} {f'as {verdict.tag}' if verdict.tag else noisy}: {verdict.run_id}."
-            )
         if page:
             frame.say_wrote(page)
     frame.say(answer.headline)
 
 
-def _exit_code(comparison: Comparison | LanguageComparison, unkept: ProfilingError | None) -> int:
-    """A failed gate takes precedence over a failure to keep the run."""
+def _exit_code(comparison: Comparison | LanguageComparison) -> int:
     if comparison.answer == "failed":
-        if unkept is not None:
-            frame.warn(f"the run is not kept in the store: {unkept}")
         return 1
     if comparison.answer == "no answer":
         what, why = comparison.unanswered[0]
         raise InputError(f"{what} cannot be compared: {why}", "a gate without an answer does not pass")
-    if unkept is not None:
-        raise unkept
     return 0

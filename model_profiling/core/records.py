@@ -50,13 +50,16 @@ def read_record(
     return parse_record(kind, content, str(path), fix)
 
 
-def parse_record(kind: type[Record], content: object, where: str, fix: str) -> Record:
-    """Return `content` as a record; raise an error that names the first field that does not fit."""
+def parse_record(
+    kind: type[Record], content: object, where: str, fix: str, text: bytes | None = None
+) -> Record:
+    """Return `content` as a record; raise an error that names the first field that does not fit. `text` is its
+    JSON, if that is at hand."""
     from pydantic import ValidationError
 
     try:
         # Strict mode, through JSON: only there does a list become a tuple and a word an enum value.
-        return cast("Record", _adapter(kind).validate_json(json.dumps(content), strict=True))
+        return cast("Record", _adapter(kind).validate_json(text or json.dumps(content), strict=True))
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "content"
