@@ -126,19 +126,6 @@ def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
         yield Diagnostic(None, "rounds", seen)
-    for experiment in timing:
-        whose = Series(experiment.name)
-        if experiment.runs < 5:
-            few = f"only {plural(experiment.runs, 'run')} in each process"
-            yield Diagnostic(whose, "runs", few, "10 or more are better")
-        if experiment.warmup == 0:
-            yield Diagnostic(whose, "warmup", "without warm-up the first, slow inferences are measured")
-    for experiment in config.experiments:
-        most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
-        by_number = all(isinstance(cpu, int) for cpu in experiment.cpu_affinity)
-        if 0 < cpus < most and by_number:
-            seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
-            yield Diagnostic(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):
         seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
         yield Diagnostic(None, "no_pair", seen)
