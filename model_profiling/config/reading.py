@@ -256,9 +256,9 @@ def _starts(folder: Path) -> tuple[Path, ...]:
 
 def _runner(path: Path, folder: Path) -> Path:
     """A runner's path may also start in the ExecuTorch checkout, as in the earlier kit."""
-    found = found_path(path, folder)
-    inside = found if found.exists() else found_path(Path("executorch") / path, folder)
-    return inside if inside.exists() else found
+    here = found_path(path, folder)
+    inside = here if here.exists() else found_path(Path("executorch") / path, folder)
+    return inside if inside.exists() else here
 
 
 def _absolute(path: Path) -> Path:
@@ -307,10 +307,10 @@ def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
     for field, text in (("runner_path", experiment.runner_path), ("name", experiment.name)):
-        said = switch_in_name(text)
-        if experiment.sme2 and said and said != experiment.sme2:
-            what = f'is "{experiment.sme2}", but {field} {text!r} says {said}'
-            yield Problem(f"{where}.sme2", what, f'set sme2 to "{said}" or change {field}')
+        switch = switch_in_name(text)
+        if experiment.sme2 and switch and switch != experiment.sme2:
+            what = f'is "{experiment.sme2}", but {field} {text!r} says {switch}'
+            yield Problem(f"{where}.sme2", what, f'set sme2 to "{switch}" or change {field}')
     if experiment.sme2 == "on" and {"sme2", "sme"} & set(experiment.disable):
         fix = 'set sme2 to "off" or disable less'
         yield Problem(f"{where}.disable", 'switches SME2 off while sme2 is "on"', fix)
@@ -336,12 +336,12 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
     labels: set[str] = set()
     for place, pair in enumerate(config.analysis.compare_pairs):
         where = f"analysis.compare_pairs[{place}]"
-        found = [
+        problems = [
             *_side_problems(pair.baseline, by_name, f"{where}.baseline"),
             *_side_problems(pair.candidate, by_name, f"{where}.candidate"),
         ]
-        yield from found
-        if not found and pair.baseline == pair.candidate:
+        yield from problems
+        if not problems and pair.baseline == pair.candidate:
             yield Problem(where, "compares an experiment with itself", "name two different ones")
         if pair.label is not None and pair.label in labels:
             again = f"is {pair.label!r}, which another pair has, too"
@@ -350,18 +350,18 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 
 def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) -> Iterator[Problem]:
-    known = by_name.get(side.experiment)
-    if known is None:
+    experiment = by_name.get(side.experiment)
+    if experiment is None:
         fix = did_you_mean(side.experiment, by_name) or f"choose from {', '.join(by_name)}"
         yield Problem(f"{where}.experiment", f"is {side.experiment!r}, but there is no such experiment", fix)
         return
-    choices = f"choose from {', '.join(map(str, known.threads))}"
-    if known.mode != "timing":
-        what = f"is {side.experiment!r}, whose mode is {known.mode}: it measures no latency"
+    choices = f"choose from {', '.join(map(str, experiment.threads))}"
+    if experiment.mode != "timing":
+        what = f"is {side.experiment!r}, whose mode is {experiment.mode}: it measures no latency"
         yield Problem(f"{where}.experiment", what, "name a timing experiment")
-    elif side.threads is None and len(known.threads) > 1:
+    elif side.threads is None and len(experiment.threads) > 1:
         yield Problem(f"{where}.threads", f"is missing; {side.experiment} has several", choices)
-    elif side.threads is not None and side.threads not in known.threads:
+    elif side.threads is not None and side.threads not in experiment.threads:
         what = f"is {side.threads}, which {side.experiment} does not run with"
         yield Problem(f"{where}.threads", what, choices)
 
@@ -419,13 +419,13 @@ _CURES = {
 }
 
 
-def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[Problem]:
+def _missing(where: str, written: Path, path: Path, folder: Path) -> Iterator[Problem]:
     cure = next(cure for key, cure in _CURES.items() if key in where)
-    if not found.exists():
+    if not path.exists():
         places = f"not in {folder}" if folder == Path.cwd() else f"neither in {folder} nor in {Path.cwd()}"
-        absent = f"{found} does not exist" if written.is_absolute() else f"{written} is {places}"
+        absent = f"{path} does not exist" if written.is_absolute() else f"{written} is {places}"
         yield Problem(where, absent, cure)
-    elif not found.is_file():
-        yield Problem(where, f"{found} is a folder", cure)
-    elif found.stat().st_size == 0:
-        yield Problem(where, f"{found} is empty", cure)
+    elif not path.is_file():
+        yield Problem(where, f"{path} is a folder", cure)
+    elif path.stat().st_size == 0:
+        yield Problem(where, f"{path} is empty", cure)

@@ -154,8 +154,8 @@ class Measuring:
                 # A crash must not cost others their results; without evidence, timings still count.
                 if step.kind in TIMED:
                     self.failed.add(step.series)
-                log, kept = scratch / "process.log", self.place.of_series(step.series, "_failed.log")
-                log_name = self._move(log, kept) if log.exists() else None
+                log, failed_log = scratch / "process.log", self.place.of_series(step.series, "_failed.log")
+                log_name = self._move(log, failed_log) if log.exists() else None
                 entry = replace(blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
@@ -268,9 +268,9 @@ class Measuring:
     def drop_untold(self) -> None:
         """Remove the runner's output for launches that do not count: killed too early, or repeated."""
         folder = self.place.path / LAUNCHES
-        told = {entry.told for entry in self.journal.entries()}
+        counted = {entry.told for entry in self.journal.entries()}
         for path in folder.glob(f"*{RUNNER_JSON}"):
-            if self.place.relative(path) not in told:
+            if self.place.relative(path) not in counted:
                 path.unlink()
 
     def _log_name(self, step: Step) -> str | None:
@@ -334,6 +334,6 @@ _SAID_BY_TARGET = (
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:
     result = outcome.result
-    said = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
-    said |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
-    return replace(blank, **said, features_verified=result.features_verified if result.build_id else None)
+    facts = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
+    facts |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
+    return replace(blank, **facts, features_verified=result.features_verified if result.build_id else None)

@@ -163,7 +163,7 @@ class Rounds:
             if self._in_turns and any(_kits_own(*each) for each in alone):
                 self._measure_round(number)
             return
-        for (run, step), reason in sorted(alone.items(), key=lambda found: found[0][1].key):
+        for (run, step), reason in sorted(alone.items(), key=lambda item: item[0][1].key):
             seen = f"measured alone, one process after another, not in turns: {reason}"
             run.warn(Diagnostic(step.series, "no_lockstep", seen))
         # If each program runs alone, taking turns is what failed, and it would fail again.

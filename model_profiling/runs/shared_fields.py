@@ -73,8 +73,8 @@ def _instead(words: str) -> Rule:
 
 
 def _version(_: SharedFields, text: str, __: object) -> str:
-    found = _VERSION.search(text)
-    return found[0] if found else ""
+    version = _VERSION.search(text)
+    return version[0] if version else ""
 
 
 def _compiler(_: SharedFields, text: str, __: object) -> str:
@@ -88,8 +88,8 @@ def _system(_: SharedFields, text: str, __: object) -> str:
 
 def _class(_: SharedFields, text: str, __: object) -> str:
     """A class of PyTorch in full; of others the name alone, because their modules are named after folders."""
-    shown = text if text.startswith("torch.") else text.rpartition(".")[2]
-    return shown if _NAME.fullmatch(shown) else ""
+    name = text if text.startswith("torch.") else text.rpartition(".")[2]
+    return name if _NAME.fullmatch(name) else ""
 
 
 def _method(fields: SharedFields, text: str, _: object) -> str:
@@ -101,8 +101,8 @@ def _label(fields: SharedFields, _: str, pair: Any) -> str:
     return default_label(fields.of(pair.baseline), fields.of(pair.candidate))
 
 
-def _reason(_: SharedFields, __: str, found: Speedup) -> str:
-    return found.in_short if found.ratio is not None else NOT_SHARED
+def _reason(_: SharedFields, __: str, speedup: Speedup) -> str:
+    return speedup.in_short if speedup.ratio is not None else NOT_SHARED
 
 
 def _remark(_: SharedFields, __: str, remark: Any) -> str:
@@ -254,11 +254,11 @@ class SharedFields:
         kind: type = type(value)
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"nobody has decided whether a {kind.__name__} may be shared")
-        kept = {
+        fields_shared = {
             name: getattr(value, name) if fixed else self._value(getattr(value, name), named, value)
             for name, fixed, named in _fields(kind)
         }
-        return kind(**kept)
+        return kind(**fields_shared)
 
     def _mapping(self, value: Mapping[Any, Any], fields: tuple[str, ...], record: object) -> dict[Any, Any]:
         rule = next((_KEYS[name] for name in fields if name in _KEYS), None)

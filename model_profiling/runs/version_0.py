@@ -75,12 +75,12 @@ def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
     experiment = row.get("experiment")
     threads, runs = (_whole(metrics.get(key, row.get(key))) for key in ("threads", "runs"))
     mode = _text(row.get("mode")) or _TIMING
-    told = {**metrics, **paths}
-    dump = _here(run_dir, (told.get("etdump_rel"), told.get("etdump")))
+    facts = {**metrics, **paths}
+    dump = _here(run_dir, (facts.get("etdump_rel"), facts.get("etdump")))
     if threads is None and dump is not None:
         threads = names.series_of_dump(run_dir / dump, run_dir)[0].threads
     stems = [f"{experiment}/{prefix}{experiment}_t{threads}" for prefix in (f"{Path(model).stem}_", "")]
-    found: JsonObject = {
+    result: JsonObject = {
         "experiment": experiment,
         "threads": threads,
         "mode": mode,
@@ -89,23 +89,23 @@ def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
         "warmup": _whole(row.get("warmup")),
         "processes": 1,
         "etdump": dump,
-        "log": _here(run_dir, (told.get("log_rel"), told.get("log"), told.get("latency_log"))),
+        "log": _here(run_dir, (facts.get("log_rel"), facts.get("log"), facts.get("latency_log"))),
         "xnntrace_log": _here(
-            run_dir, (told.get("xnntrace_log"), *(f"{stem}{names.XNNTRACE_LOG}" for stem in stems))
+            run_dir, (facts.get("xnntrace_log"), *(f"{stem}{names.XNNTRACE_LOG}" for stem in stems))
         ),
         "kernels": _here(
-            run_dir, (told.get("kernel_csv"), *(f"{stem}{names.KERNELS_CSV}" for stem in stems))
+            run_dir, (facts.get("kernel_csv"), *(f"{stem}{names.KERNELS_CSV}" for stem in stems))
         ),
     }
     if mode == _TIMING and dump is None:
         # Name the missing dump, so that its loss is reported.
-        found["etdump"] = Path(_text(told.get("etdump_rel") or told.get("etdump"))).name or None
-    return found
+        result["etdump"] = Path(_text(facts.get("etdump_rel") or facts.get("etdump"))).name or None
+    return result
 
 
-def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
+def _here(run_dir: Path, named: tuple[object, ...]) -> str | None:
     """Return the first of the files that exists in the run, also if the run was moved."""
-    for name in told:
+    for name in named:
         for place in _places(run_dir, Path(name)) if isinstance(name, str) and name else ():
             if is_regular(place):
                 return place.relative_to(run_dir).as_posix()
@@ -125,8 +125,8 @@ def _objects(content: JsonObject, key: str) -> bool:
 
 
 def _object(content: JsonObject, key: str) -> JsonObject:
-    found = content.get(key)
-    return found if isinstance(found, dict) else {}
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _whole(value: object) -> int | None:
