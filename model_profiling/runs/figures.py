@@ -13,13 +13,13 @@ from pathlib import Path
 from model_profiling.config import names
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
-from model_profiling.config.settings import AnalysisSettings, ProfileConfig, Schedule
+from model_profiling.config.settings import AnalysisSettings, ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
 from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run, Times
-from model_profiling.runs.begin import fit_to_machine, with_earlier
+from model_profiling.runs.begin import fit_to_machine, stored_config
 from model_profiling.runs.comparability import compare_timed, timed
 from model_profiling.runs.folders import refuse_links_out
 from model_profiling.runs.journal import Entry, Journal
@@ -309,7 +309,7 @@ def _final_state(manifest: Manifest, journal: Journal) -> State:
 
 def reopen(config: ProfileConfig) -> Measured:
     """Reopen the run directory of an earlier session, and compute its figures again for `config`. The model
-    may be gone; then the manifest's record of it counts. The schedule stays as it was measured."""
+    may be gone; then the manifest's record of it counts. Only what is compared can differ from before."""
     refuse_links_out(config.output_root)
     manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
@@ -323,20 +323,20 @@ def reopen(config: ProfileConfig) -> Measured:
         )
     features = manifest.machine.before.features if manifest.machine.before else ()
     fitted = fit_to_machine(config, features, manifest.target.times is not Times.EMULATED).config
-    fitted = with_earlier(fitted, manifest)
-    here = config.model.is_file()
-    if [each.name for each in fitted.experiments] != list(manifest.experiments) or (
+    stored, here = stored_config(manifest, config.output_root), config.model.is_file()
+    if not {each.name for each in fitted.experiments} <= set(manifest.experiments) or (
         here and files.sha256(config.model) != manifest.model_sha256
     ):
         raise InputError(
             f"{config.output_root} holds a run of other experiments or of another program",
             "run it again, without --analysis-only",
         )
-    fitted = fitted.model_copy(
+    timing = any(each.mode == "timing" for each in fitted.experiments)
+    fitted = stored.model_copy(
         update={
-            "model": config.model if here else Path(manifest.model),
-            "method": config.method or manifest.method,
-            "schedule": Schedule.model_validate(manifest.settings["schedule"]),
+            "model": config.model if here else stored.model,
+            "output_root": config.output_root,
+            "analysis": fitted.analysis if timing else stored.analysis,
         }
     )
     stem = names.with_method(fitted.model.stem, manifest.method, manifest.fed)
