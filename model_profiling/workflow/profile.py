@@ -389,18 +389,20 @@ def profile_programs(
     outcomes: list[ProfileOutcome] = []
     for (program, case), home, each in zip(chosen, homes, measured, strict=True):
         evidence, missing, proof = None, None, None
-        if one_proof and outcomes:
-            proof = read_evidence(outcomes[0].main.run_dir)
-        else:
-            try:
-                _check_duration(program, case, options)
-                config = make_config(prover, program, home / prover.place, options, case)
-                (evidence,) = run_together([config], prover, proving_run, progress=progress)
-            except SetupError as problem:
-                # Latencies are valid without the evidence; the run records that it is missing.
-                missing = problem
-        with working_beside(f"analyses {program.stem}", waiting=progress.stage), locked(each.place.path):
-            main = publish(each, main_run, progress, missing=missing, proof=proof)
+        with contextlib.ExitStack() as held:
+            if one_proof and outcomes:
+                proof = read_evidence(outcomes[0].main.run_dir)
+            else:
+                try:
+                    _check_duration(program, case, options)
+                    config = make_config(prover, program, home / prover.place, options, case)
+                    (proving,) = measure_runs([(config, proving_run)], prover, progress, held)
+                    evidence = publish(proving, proving_run, progress)
+                except SetupError as problem:
+                    # Latencies are valid without the evidence; the run records that it is missing.
+                    missing = problem
+            with locked(each.place.path):
+                main = publish(each, main_run, progress, missing=missing, proof=proof)
         outcomes.append(ProfileOutcome(program, plan, main, evidence, (), case))
     return tuple(outcomes)
 
