@@ -70,7 +70,6 @@ DETAILS_CSV = "_exec_operator_details.csv"
 CATEGORIES_CSV = "_exec_category_summary.csv"
 
 _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
-_EARLIER = re.compile(r"(.+)-(\d{8}-\d{6})(?:-\d+)?")
 _ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
@@ -238,9 +237,3 @@ def earlier_name(run_dir: Path, moment: str) -> Path:
     while free.exists():
         free, number = run_dir.with_name(f"{name}-{number}"), number + 1
     return free
-
-
-def kept_aside(name: str) -> tuple[str, str] | None:
-    """Split a name made by `earlier_name` into run name and time; None for any other name."""
-    found = _EARLIER.fullmatch(name)
-    return (found[1], found[2]) if found else None

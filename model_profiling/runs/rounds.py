@@ -60,8 +60,9 @@ class Rounds:
         measured = [entry for run in self.runs for entry in run.timed_entries]
         self._in_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
-        number = 0
-        while (ended := self._enough(number)) is None:
+        number, ended = 0, None
+        # A round that was begun is always finished.
+        while number < max(run.rounds_begun for run in self.runs) or not (ended := self._enough(number)):
             in_turns = self._in_turns
             if not self._done(number):
                 self._measure_round(number)
@@ -78,11 +79,6 @@ class Rounds:
         for run in self.runs:
             run.ended = ended
 
-    def _enough(self, rounds: int) -> Ended | None:
-        """Return why measuring ends now, if it does. A round that was begun is always finished."""
-        begun = max(run.rounds_begun for run in self.runs)
-        return self._have_ended(rounds) if rounds >= begun else None
-
     @property
     def _settings(self) -> Schedule:
         return self.runs[0].config.schedule
@@ -91,11 +87,6 @@ class Rounds:
     def _most(self) -> int:
         """The most launches, or the number of rounds if every process runs alone."""
         return self._settings.most_rounds if self._in_turns else self._settings.rounds or USUAL_ROUNDS
-
-    @property
-    def _limit(self) -> float | None:
-        """The seconds after which no further round begins."""
-        return self._settings.time_limit_s if self._in_turns else self._settings.budget_s
 
     @property
     def _spent(self) -> float:
@@ -177,7 +168,8 @@ class Rounds:
         programs = _programs(group)
         if programs not in self._fit:
             jobs = [run.job(step) for run, step in group]
-            self._fit[programs] = target.why_not_lockstep(jobs, self._peaks())
+            peaks = {run.config.model: run.peak_memory_bytes for run in self.runs}
+            self._fit[programs] = target.why_not_lockstep(jobs, peaks)
         if reason := self._fit[programs]:
             return reason
         for _ in range(_ATTEMPTS):
@@ -200,7 +192,11 @@ class Rounds:
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
             name = secrets.token_hex(8)
-            told = {run: run.keep_told(outcome.told, name) for run, _ in group}
+            # The runner's own output; each run of the launch gets a copy.
+            told = {
+                run: run.copy(outcome.told, run.place.told_of_launch(name)) if outcome.told else None
+                for run, _ in group
+            }
             entries = [
                 replace(
                     with_turns(run.keep(blank, own), outcome, child, name), told=told[run], told_child=child
@@ -238,14 +234,6 @@ class Rounds:
         limit = self._settings.time_limit_s / len(groups)
         return plan(self._paces[programs], len(group), limit, self._settings.rounds, traced)
 
-    def _peaks(self) -> dict[Path, int]:
-        return {
-            run.config.model: max(
-                (entry.peak_memory_bytes or 0 for entry in run.journal.entries()), default=0
-            )
-            for run in self.runs
-        }
-
     @property
     def _compared(self) -> list[tuple[_Side, _Side]]:
         own = [((run, pair.baseline), (run, pair.candidate)) for run in self.runs for pair in run.pairs]
@@ -260,33 +248,26 @@ class Rounds:
             if ours[0] is not theirs[0] and ours[1].threads == theirs[1].threads
         ]
 
-    def _have_ended(self, rounds: int) -> Ended | None:
+    def _enough(self, rounds: int) -> Ended | None:
         """Return why measuring ends after this many rounds, if it does."""
-        settings = self._settings
         if rounds >= self._most:
             return "rounds"
-        if self._in_turns and rounds >= _INTERRUPTED_LOOK and self._interrupted:
+        settings, pairs = self._settings, self._compared
+        # If other programs make every comparison impossible, more launches tell no more.
+        looked = self._in_turns and rounds >= _INTERRUPTED_LOOK and bool(pairs)
+        if looked and all(_rule(*pair).measure == "wall time, interrupted" for pair in pairs):
             return "busy"
         if rounds < settings.min_rounds:
             return None
-        if self._precise(rounds):
+        if pairs and all(self._precise(*pair, rounds) for pair in pairs):
             return "precision"
-        if (limit := self._limit) is not None and self._spent >= limit:
+        limit = settings.time_limit_s if self._in_turns else settings.budget_s
+        if limit is not None and self._spent >= limit:
             return "budget"
-        uncompared = self._in_turns and settings.rounds is None and not self._compared
+        uncompared = self._in_turns and settings.rounds is None and not pairs
         return "nothing compared" if uncompared else None
 
-    @property
-    def _interrupted(self) -> bool:
-        """Whether other programs make every comparison impossible: then more launches tell no more."""
-        pairs = self._compared
-        return bool(pairs) and all(_rule(*pair).measure == "wall time, interrupted" for pair in pairs)
-
-    def _precise(self, rounds: int) -> bool:
-        pairs = self._compared
-        return bool(pairs) and all(self._precise_pair(*pair, rounds) for pair in pairs)
-
-    def _precise_pair(self, ours: _Side, theirs: _Side, rounds: int) -> bool:
+    def _precise(self, ours: _Side, theirs: _Side, rounds: int) -> bool:
         settings, analysis = self._settings, self.runs[0].config.analysis
         rule = _rule(ours, theirs)
         sides = shared_launches(*(run.journal.turns_ms(series, rule=rule) for run, series in (ours, theirs)))
