@@ -76,22 +76,35 @@ def each_once(entries: _Entries) -> _Entries:
     return entries
 
 
-# Flags that the kit itself passes to the runner, or that the earlier kit's script took: a second value would
-# silently win or lose.
-_OWN_FLAGS = frozenset(
-    (
-        "boundaries", "count-kernels", "cpu_threads", "disable", "etdump", "etdump_path", "executions", "exp",
-        "features-only", "fill", "input", "inputs", "library", "memory-rate", "method", "method_name", "mode",
-        "model", "model_path", "num_executions", "outdir", "output-prefix", "output_file", "quiet-runner",
-        "result", "seed", "sizes", "state", "threads", "time-limit", "timing-runs", "values",
-        "verbose-runner", "warmup",
-    )
-)  # fmt: skip
+# Flags that the kit itself passes to the runner, or that the earlier kit's script took, by the setting for
+# them: a second value would silently win or lose.
+_FLAGS_OF_SETTINGS = {
+    "model": "model model_path",
+    "method": "method method_name",
+    "inputs.files": "input inputs",
+    "inputs.sizes": "sizes",
+    "inputs.values": "values",
+    "inputs.fill": "fill",
+    "inputs.seed": "seed",
+    "threads": "threads cpu_threads",
+    "warmup": "warmup",
+    "runs": "executions num_executions timing-runs",
+    "disable": "disable",
+    "schedule.timeout_s": "time-limit",
+    "mode": "count-kernels mode",
+    "runner_path": "quiet-runner verbose-runner",
+    "name": "exp",
+    "output_root": "outdir",
+    "": "boundaries etdump etdump_path features-only library memory-rate output-prefix output_file result state",
+}
+_OWN_FLAGS = {flag: setting for setting, flags in _FLAGS_OF_SETTINGS.items() for flag in flags.split()}
 
 
 def own_argument(word: str) -> str:
-    if word.startswith("-") and word.partition("=")[0].lstrip("-") in _OWN_FLAGS:
-        raise refuse(f"sets {word!r}, which the kit sets itself", "drop it, or use the setting for it")
+    flag = word.partition("=")[0].lstrip("-")
+    if word.startswith("-") and flag in _OWN_FLAGS:
+        fix = f"use the setting {_OWN_FLAGS[flag]} instead" if _OWN_FLAGS[flag] else "drop it"
+        raise refuse(f"sets {word!r}, which the kit sets itself", fix)
     return word
 
 

@@ -243,7 +243,7 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
     sweep_of(tmp_path, models=[PROGRAM.name], targets=["emulated"], exclude=[])
     shown = sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--outdir", tmp_path / "out")
     assert shown.returncode == 0 and not (tmp_path / "out").exists()
-    says(shown.stdout, "4 cells in 1 run on host", "not known")
+    says(shown.stdout, "4 cells in 1 run on emulated", "not known")
     facts = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert len(facts["cells"]) == 4 and facts["runs"][0]["seconds"] is None
 
