@@ -95,7 +95,8 @@ _FLAGS_OF_SETTINGS = {
     "runner_path": "quiet-runner verbose-runner",
     "name": "exp",
     "output_root": "outdir",
-    "": "boundaries etdump etdump_path features-only library memory-rate output-prefix output_file result state",
+    "": "boundaries etdump etdump_path features-only library memory-rate output-prefix output_file result "
+    "state",
 }
 _OWN_FLAGS = {flag: setting for setting, flags in _FLAGS_OF_SETTINGS.items() for flag in flags.split()}
 
