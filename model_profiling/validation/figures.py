@@ -102,13 +102,13 @@ def comparisons_hold(checked: CheckedRun, wrong: list[str]) -> str:
 @question("kernels", f"SME2 was not switched off; {MEASURE_AGAIN}")
 def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether no SME kernel ran where SME2 was off."""
-    listed = [found for found in own_kernels(checked.run, ()) if found.uses or found.counted]
+    listed = [series for series in own_kernels(checked.run, ()) if series.uses or series.counted]
     if not listed:
         raise NoVerdict("no kernel was listed")
     wrong += [
-        f"{found.series} had SME2 off, but {found.sme.text}"
-        for found in listed
-        if found.sme2 is False and found.sme.proves_sme
+        f"{evidence.series} had SME2 off, but {evidence.sme.text}"
+        for evidence in listed
+        if evidence.sme2 is False and evidence.sme.proves_sme
     ]
     return f"{plural(len(listed), 'list')} of kernels checked"
 
@@ -116,34 +116,34 @@ def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
 @question("sampling", MEASURE_AGAIN)
 def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether threads were sampled in the counted kernels, and in no other."""
-    said = []
-    listed = {found.series: found for found in own_kernels(checked.run, ()) if found.counted}
+    agreements = []
+    listed = {kernels.series: kernels for kernels in own_kernels(checked.run, ()) if kernels.counted}
     for series in checked.run.series:
         samples = read_samples(checked.run.path, checked.run.result(series))
         if samples is None or samples.unavailable or series not in listed:
             continue
-        seen, uses = sampled_entries(samples), listed[series].uses
-        wrong += [f"{series}: {each}" for each in disagreements(seen, uses)]
-        said.append(f"{series}: {agreement(seen, samples.kept, uses)}")
-    if not said:
+        sampled, uses = sampled_entries(samples), listed[series].uses
+        wrong += [f"{series}: {text}" for text in disagreements(sampled, uses)]
+        agreements.append(f"{series}: {agreement(sampled, samples.kept, uses)}")
+    if not agreements:
         raise NoVerdict("no experiment was both sampled and counted")
-    return "; ".join(said)
+    return "; ".join(agreements)
 
 
 @question("outputs", "find out which one is right before you rely on its speed")
 def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether outputs are complete, and all experiments compute the same."""
-    kept = [result for result in checked.run.results if result.outputs]
+    results = [result for result in checked.run.results if result.outputs]
     manifest = checked.manifest
-    if not kept or manifest is None:
+    if not results or manifest is None:
         raise NoVerdict("no outputs were kept")
     quantized, half = bool(manifest.was_quantized), manifest.was_half
-    first = output_files(kept[0], checked.path)
-    for result in kept:
+    first = output_files(results[0], checked.path)
+    for result in results:
         others = output_files(result, checked.path)
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
-            wrong.append(f"the outputs of {result.series} differ from those of {kept[0].series}")
-    return f"{plural(len(kept), 'experiment')} with the same outputs, except for rounding"
+            wrong.append(f"the outputs of {result.series} differ from those of {results[0].series}")
+    return f"{plural(len(results), 'experiment')} with the same outputs, except for rounding"
 
 
 @question("analysis", ANALYSE_AGAIN)
@@ -203,9 +203,9 @@ def _first_difference(ours: Path, theirs: Path) -> str:
     """Where a CSV file differs from what it should be; empty if nowhere."""
     if not is_there(ours):
         return f"{ours.name} is missing"
-    with open_regular(ours) as found, open_regular(theirs) as made:
+    with open_regular(ours) as stored, open_regular(theirs) as computed:
         # A line of `ours` may be endless: read no more of it than is compared.
-        for number, line in enumerate(made, start=1):
-            if found.readline(len(line) + 1) != line:
+        for number, line in enumerate(computed, start=1):
+            if stored.readline(len(line) + 1) != line:
                 return f"{ours.name}, line {number} differs from the dump"
-        return f"{ours.name} ends differently from the dump" if found.read(1) else ""
+        return f"{ours.name} ends differently from the dump" if stored.read(1) else ""

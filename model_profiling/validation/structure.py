@@ -51,8 +51,8 @@ class CheckedRun:
         except ProfilingError:
             return None  # another check reports the damage
         listed = entries if isinstance(entries, list) else []
-        said = [entry.get("times") for entry in listed if isinstance(entry, dict)]
-        return Times.HARDWARE if Times.HARDWARE.value in said else None
+        times = [entry.get("times") for entry in listed if isinstance(entry, dict)]
+        return Times.HARDWARE if Times.HARDWARE.value in times else None
 
     @property
     def manifest(self) -> Manifest | None:
@@ -135,10 +135,10 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
         raise NoVerdict("there is none: only the dumps can be checked")
     experiments = plural(len(run.manifest.results), "experiment")
     if run.manifest.version_0:
-        told = f"{experiments}, written by the earlier kit without a schema_version"
+        earlier = f"{experiments}, written by the earlier kit without a schema_version"
         if not is_there(run.path / names.MANIFEST):
-            raise NoVerdict(f"there is none, only a pipeline summary: {told}")
-        return f"{told}: fewer checks are possible"
+            raise NoVerdict(f"there is none, only a pipeline summary: {earlier}")
+        return f"{earlier}: fewer checks are possible"
     parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
     return f"{experiments} ({run.manifest.target.platform}){parts}"
 
@@ -321,9 +321,9 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
     if not entries:
         raise NoVerdict("nothing was timed")
     wrong += [*_uneven(entries), *chain.from_iterable(map(_impossible, entries))]
-    kept = [entry for entry in entries if entry.told]
+    written = [entry for entry in entries if entry.told]
     launches = cache(read_lockstep_result)
-    for entry in kept:
+    for entry in written:
         path = inside(checked.path, entry.told or "", f"{names.JOURNAL}: told")
         try:
             every = _written(entry, path, launches(path) if entry.launch else None)
@@ -333,12 +333,12 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
                 wrong += _unlike_column(entry, *columns)
         except ProfilingError as problem:
             wrong.append(f"{entry.told}: {problem.problem}")
-    said = f"the latencies of {plural(len(kept), 'process')} match what the runner wrote"
-    if not wrong and len(kept) < len(entries):
-        without = plural(len(entries) - len(kept), "process")
+    answer = f"the latencies of {plural(len(written), 'process')} match what the runner wrote"
+    if not wrong and len(written) < len(entries):
+        without = plural(len(entries) - len(written), "process")
         lacking = f"for {without} the runner's file was not kept, so only plausibility was checked"
-        raise NoVerdict(f"{said}, {lacking}" if kept else f"{lacking}", "optional")
-    return said
+        raise NoVerdict(f"{answer}, {lacking}" if written else lacking, "optional")
+    return answer
 
 
 _UNITS = ("ns", "ns of CPU time", "interruptions")
@@ -403,7 +403,7 @@ def _uneven(entries: Sequence[Entry]) -> Iterator[str]:
         if not entry.launch:
             continue
         other = seen.setdefault(entry.launch, entry)
-        ours, theirs = ([len(turn) for turn in each.turns_ns] for each in (entry, other))
+        ours, theirs = ([len(turn) for turn in one.turns_ns] for one in (entry, other))
         if any(one != two for one, two in zip_longest(ours, theirs)):
             counts = f"{sum(ours)} of {entry.series} and {sum(theirs)} of {other.series}"
             yield f"{names.JOURNAL}: {entry.kind} round {entry.round} has {counts} inferences"
