@@ -1,4 +1,4 @@
-"""`sme2prof skills install|list` and `mcp`: the kit for coding assistants."""
+"""`sme2prof skills install` and `mcp`: the kit for coding assistants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model_profiling.cli import frame
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import install_extra
-from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills, list_skills
+from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
 
 
 @frame.command(
@@ -53,24 +53,10 @@ def install(assistant: str | None, folder: Path | None, force: bool, as_json: bo
     )
 
 
-@frame.command("list", example="sme2prof skills list\nsme2prof skills list --json", facts=True)
-def list_(as_json: bool) -> None:
-    """List the kit's skills, in the order in which they are used."""
-    skills = list_skills()
-    if as_json:
-        listed = [
-            {"name": skill.name, "description": skill.description, "files": list(skill.files)}
-            for skill in skills
-        ]
-        frame.facts({"schema_version": 1, "skills": listed})
-        return
-    frame.table(("NAME", "DOES"), [(skill.name, skill.description.partition(". ")[0]) for skill in skills])
-
-
 skills_command = frame.group(
     "skills",
     "Install the kit's skills for a coding assistant.",
-    [install, list_],
+    [install],
     example="sme2prof skills install --for claude",
 )
 

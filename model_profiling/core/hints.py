@@ -68,7 +68,7 @@ def build_runners() -> str:
     """A command that builds runners from ExecuTorch's source, from a clone or from an installed wheel."""
     if (_SCRIPTS / "build_runners.sh").is_file():
         return shlex.join(["bash", str(_SCRIPTS / "build_runners.sh")])
-    return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "build"])
+    return shlex.join([sys.executable, "-m", "model_profiling.compat.source_build"])
 
 
 def document(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -42,16 +43,23 @@ def read_record(
         content = upgrade(content)
     if "schema_version" not in content:
         raise FormatError(f"{path}: schema_version: required", fix)
+    known = {each.name: each.default for each in dataclasses.fields(cast("Any", kind))}.get("schema_version")
+    if known is not None and content["schema_version"] != known:
+        version = json.dumps(content["schema_version"])
+        raise FormatError(f"{path} has schema_version {version}, and this kit reads {known}", fix)
     return parse_record(kind, content, str(path), fix)
 
 
-def parse_record(kind: type[Record], content: object, where: str, fix: str) -> Record:
-    """Return `content` as a record; raise an error that names the first field that does not fit."""
+def parse_record(
+    kind: type[Record], content: object, where: str, fix: str, text: bytes | None = None
+) -> Record:
+    """Return `content` as a record; raise an error that names the first field that does not fit. `text` is
+    its JSON, if that is at hand."""
     from pydantic import ValidationError
 
     try:
         # Strict mode, through JSON: only there does a list become a tuple and a word an enum value.
-        return cast("Record", _adapter(kind).validate_json(json.dumps(content), strict=True))
+        return cast("Record", _adapter(kind).validate_json(text or json.dumps(content), strict=True))
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "content"

@@ -12,7 +12,7 @@ from model_profiling.core.hints import sme2prof, with_another_python
 from model_profiling.doctor import checks
 from model_profiling.doctor.checks import DEVICES, KnownDevice
 from model_profiling.runner.build import runner_check
-from model_profiling.runner.compilers import prospect
+from model_profiling.runner.compilers import can_be_fetched
 from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
 from model_profiling.targets.emulated import EmulatedTarget, can_be_had
 
@@ -139,7 +139,7 @@ def _emulator() -> tuple[Check, TargetState]:
     try:
         target.prepare()
     except ProfilingError as problem:
-        fetchable = checks.cache().status == "pass" and can_be_had() and prospect(AARCH64_LINUX).possible
+        fetchable = checks.cache().status == "pass" and can_be_had() and can_be_fetched(AARCH64_LINUX)
         fix = sme2prof("doctor", "--fetch") if fetchable else problem.fix
         check = Check("SME2 emulation", "optional", problem.problem, fix)
         state = "not yet: its first run downloads what is missing" if fetchable else problem.problem

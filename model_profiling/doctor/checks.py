@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import sys
@@ -25,10 +26,10 @@ from model_profiling.core.hints import (
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache
-from model_profiling.runner.compilers import prospect
-from model_profiling.runner.source_build import toolchain
+from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
+from model_profiling.runner.features import this_platform
 from model_profiling.targets import power_mode
-from model_profiling.targets.machine_lock import MachineLock, holders
+from model_profiling.targets.machine_lock import MachineLock, holder
 from model_profiling.targets.power_mode import unfinished_work
 from model_profiling.targets.remote import shell
 from model_profiling.targets.remote.android import AdbLink, find_adb
@@ -43,13 +44,12 @@ NEEDED_GB = 1.0
 INSTALL_GB = 4.0
 
 
-def _found(name: str, find: Callable[[], str], only: str = "") -> Check:
-    """A check that passes with what `find` returns; `only` names the work that alone needs the thing."""
+def _found(name: str, find: Callable[[], str]) -> Check:
+    """A check that passes with what `find` returns."""
     try:
         return Check(name, "pass", find())
     except SetupError as problem:
-        lacking = f"{problem.problem}; only {only}" if only else problem.problem
-        return Check(name, "optional" if only else "fail", lacking, problem.fix)
+        return Check(name, "fail", problem.problem, problem.fix)
 
 
 def python_version() -> Check:
@@ -69,15 +69,12 @@ def virtual_environments() -> Check:
 
 def compiler() -> Check:
     """Whether a C++17 program can be built, with a compiler that is there or that the first build fetches."""
-    found = prospect()
-    if found.compiler is not None:
-        return Check("C++ compiler", "pass", found.compiler.identity)
-    problems = "; ".join(found.refused)
-    if found.sources:
-        return Check(
-            "C++ compiler", "pass", (f"{problems}; the first build downloads one ({found.sources[0]})")
-        )
-    return Check("C++ compiler", "fail", problems, found.fix)
+    try:
+        return Check("C++ compiler", "pass", find_compiler(fetch=False).identity)
+    except SetupError as problem:
+        if can_be_fetched(this_platform()):
+            return Check("C++ compiler", "pass", f"{problem.problem}; the first build downloads one ({ZIG})")
+        return Check("C++ compiler", "fail", problem.problem, problem.fix)
 
 
 def cache() -> Check:
@@ -109,25 +106,27 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
 
 
 def cmake() -> Check:
-    def find() -> str:
-        found = toolchain.find_cmake()
-        return f"{found.version} at {found.path}, with Ninja"
-
-    return _found("CMake", find, "needed only for runners built from source")
+    lacking = [name for name in ("cmake", "ninja") if shutil.which(name) is None]
+    if lacking:
+        missing = f"no {lacking[0]}; needed only for runners built from source"
+        return Check("CMake", "optional", missing, install_extra("source-build"))
+    return Check("CMake", "pass", f"{shutil.which('cmake')}, with Ninja")
 
 
 def ndk() -> Check:
-    def find() -> str:
-        found = toolchain.find_ndk()
-        return f"r{found.revision} at {found.root}"
-
-    return _found("Android NDK", find, "needed only for Android runners built from source")
+    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+    folder = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if folder and Path(folder, "build/cmake/android.toolchain.cmake").is_file():
+        return Check("Android NDK", "pass", folder)
+    what = f"{folder} is not an NDK" if folder else "ANDROID_NDK is not set"
+    fix = "unpack an Android NDK, r27 or newer, and set ANDROID_NDK to its folder"
+    return Check("Android NDK", "optional", f"{what}; needed only for Android runners built from source", fix)
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
     """Check adb, and return the serials of the devices that are ready."""
     try:
-        found = find_adb(fetch=False)
+        found = find_adb()
         devices = found.devices()
     except SetupError as problem:
         return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
@@ -159,8 +158,9 @@ def phone_settings() -> tuple[Check, ...]:
 
 
 def in_use() -> tuple[Check, ...]:
-    """One check per process that measures here, or works beside others, now."""
-    return tuple(Check("in use", "pass", f"{who}: measurements wait for it") for who in holders())
+    """Who measures or works here now, if anybody does."""
+    name = holder()
+    return (Check("in use", "pass", f"{name}: measurements wait for it"),) if name else ()
 
 
 def program_checks(pte: Path) -> tuple[Check, ...]:

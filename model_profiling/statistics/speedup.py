@@ -55,8 +55,8 @@ FEWEST_ROUNDS = 3
 # With three to five launches, one program may by chance get the better memory layout each time, or come first
 # in every round. The interval is stretched by this much on both sides.
 _FEW_ALLOWANCE = 0.10
-# Where programs lie in memory and when their turn comes changes a ratio by less than this; launches do not show
-# it (`bench/lockstep_bias.py`). The interval is stretched by this much on both sides.
+# Where programs lie in memory and when their turn comes changes a ratio by less than this; launches do not
+# show it (`bench/lockstep_bias.py`). The interval is stretched by this much on both sides.
 _TURNS_ALLOWANCE = 0.003
 # Runs made at different times also differ by what the machine was doing then, which rounds cannot show.
 _SEPARATE_RUNS_ALLOWANCE = 0.03

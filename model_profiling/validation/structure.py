@@ -21,8 +21,7 @@ from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
 from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
-from model_profiling.runs import Manifest, Metrics, Run, Times
-from model_profiling.runs.figures import compute_metrics, latencies
+from model_profiling.runs import Manifest, Run, Times
 from model_profiling.runs.folders import refuse_links_out
 from model_profiling.runs.journal import TIMED, Entry
 from model_profiling.runs.manifest import MEASURE_AGAIN
@@ -62,14 +61,6 @@ class CheckedRun:
     def promises_little(self) -> bool:
         """Whether the run has no manifest, or one of the earlier kit (version 0)."""
         return self.manifest is None or self.manifest.version_0
-
-    @cached_property
-    def computed_metrics(self) -> Metrics | None:
-        """The content of `metrics.json`, computed again; None if there is no journal to compute it from."""
-        journal = self.run.journal
-        if self.manifest is None or journal is None:
-            return None
-        return compute_metrics(self.manifest, journal, self.path, latencies(self.manifest, journal))
 
     @cached_property
     def analysis(self) -> RunAnalysis | FormatError | None:
@@ -139,8 +130,7 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
         if not is_there(run.path / names.MANIFEST):
             raise NoVerdict(f"there is none, only a pipeline summary: {earlier}")
         return f"{earlier}: fewer checks are possible"
-    parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
-    return f"{experiments} ({run.manifest.target.platform}){parts}"
+    return f"{experiments} ({run.manifest.target.platform})"
 
 
 @question("JSON files", COMPUTE_AGAIN)
@@ -255,11 +245,10 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
 
 def _uneven_launches(run: CheckedRun) -> Iterator[str]:
     """Experiments of one launch have one turn each in every cycle; otherwise their turns cannot be paired."""
-    seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
+    seen: dict[str, DumpAnalysis] = {}
     for result in run.run.results:
-        together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
         for dump in run.dumps_of.get(result.series, ()) if result.etdump_turn_length else ():
-            first = seen.setdefault((together, dump.dump.met), dump)
+            first = seen.setdefault(dump.dump.met, dump)
             if dump.turns[-1] != first.turns[-1]:
                 counts = (
                     f"{one.path.name} has {plural(int(one.turns[-1]) + 1, 'turn')}" for one in (first, dump)

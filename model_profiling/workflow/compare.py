@@ -138,7 +138,6 @@ def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
         executorch=(manifest.executorch.version or "") if manifest else "",
         runner_build=(manifest.runner.build_id or "") if manifest else "",
         times=run.times,
-        cores=before.cores if before else None,
         is_arm=manifest.is_arm if manifest else None,
         machine=before.machine if before else "",
         tokens=manifest.tokens if manifest else None,

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from model_profiling.core import files, process
@@ -229,7 +229,7 @@ def check_model(model: str, *, outdir: Path | None = None, progress: Progress | 
     checks += [Check(f"{'/'.join(dtypes)} export", "fail", *why) for why, dtypes in alike.items()]
     runs: list[RunOutcome] = []
     if programs:
-        short, again = replace(SHORT, outdir=outdir), RunOptions(force=True)
+        short, again = SHORT.model_copy(update={"outdir": outdir}), RunOptions(force=True)
         outcomes = profile_programs(list(programs.values()), short, again, progress=progress)
         runs = [outcome.main for outcome in outcomes]
     results = []

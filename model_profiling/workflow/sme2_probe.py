@@ -29,7 +29,7 @@ from model_profiling.program.delegates.reach import ProbedLayer, Reach, probe_fi
 from model_profiling.runner.__main__ import make_ready
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.protocol import Outcome
+from model_profiling.targets.job import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -15,7 +15,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.models import register_model, registry
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import Job
+from model_profiling.targets.job import Job
 from model_profiling.workflow.profile import find_or_export
 
 MODELS = Path(__file__).parents[1] / "models"

@@ -111,7 +111,7 @@ def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
     steady(b)
     slow_down(b, 1.25, only=f"*{ON}*")
     summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
-    done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--markdown", summary, "--junit", junit)
+    done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--out", summary, "--out", junit)
     found = compare(a, b, limit=0.05)
     assert done.returncode == 1 and headline(found) in done.stdout
     (worst,) = found.regressions
@@ -184,8 +184,8 @@ def test_a_page_is_written_where_the_command_says(
     says(
         page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time goes"
     )
-    facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.md").stdout)
-    assert facts["report"] == str(tmp_path / "own.md") and (tmp_path / "own.html").is_file()
+    facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.html").stdout)
+    assert facts["report"] == str(tmp_path / "own.html") and (tmp_path / "own.html").is_file()
     # A page that nobody asked for is no reason to fail; one that was asked for is.
     (elsewhere / "comparison.html").unlink()
     (elsewhere / "comparison.html").mkdir()
@@ -222,7 +222,7 @@ def test_emulated_times_are_never_compared(emulated: Path, tmp_path: Path, sme2p
     assert verdicts(compare(emulated, emulated)) == {Verdict.NOT_COMPARABLE}
     assert sme2prof("compare", emulated, emulated).returncode == 0
     junit, summary = tmp_path / "j.xml", tmp_path / "s.md"
-    gate = ("--fail-on-regression", 5, "--junit", junit, "--markdown", summary)
+    gate = ("--fail-on-regression", 5, "--out", junit, "--out", summary)
     done = sme2prof("compare", emulated, emulated, *gate)
     assert done.returncode == 2 and done.stderr.count("error:") == 1
     (suite,) = ElementTree.parse(junit).getroot()
@@ -314,7 +314,6 @@ def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: P
         (lambda folder: folder / "none", "none"),
         (lambda folder: folder, "contains no run"),
         (lambda folder: _written(folder / "x.txt", "1"), "x.txt"),
-        (lambda folder: _written(folder / "x.json", "{"), "not JSON(?!.*pipeline).*; .*run directory"),
         (lambda folder: _written(folder / "x.json", "[1, 2]"), "x.json(?!.*pipeline).*; .*run directory"),
         (lambda folder: _written(folder / "x.etdump", "junk"), "x.etdump"),
     ],

@@ -182,10 +182,3 @@ def test_for_and_dir_together_and_unknown_assistants_are_refused(tmp_path, sme2p
     assert wrong.returncode == 2 and "is a file" in wrong.stderr
     alone = sme2prof("skills")
     assert alone.returncode == 0 and alone.stdout.startswith("Usage: sme2prof skills ")
-
-
-def test_list_tells_what_each_is_for(sme2prof: Callable[..., process.Completed]) -> None:
-    listed = json.loads(sme2prof("skills", "list", "--json").stdout)["skills"]
-    shown = sme2prof("skills", "list").stdout
-    for entry in listed:
-        assert entry["name"] in shown and "SKILL.md" in entry["files"]
