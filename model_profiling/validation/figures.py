@@ -68,9 +68,8 @@ def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
         # In a finished run every experiment has every round; only then are its ratios of side-by-side runs.
         rounds = manifest.schedule.rounds_done
         if manifest.state == "finished" and result.rounds != rounds:
-            wrong.append(
-                f"{place} has {plural(result.rounds, stats.counted_in)}, but the whole run has {rounds}"
-            )
+            own = plural(result.rounds, stats.counted_in)
+            wrong.append(f"{place} has {own}, but the whole run has {rounds}")
     for stored_latency in run.metrics.latencies if run.metrics else ():
         place = f"{names.METRICS}: {stored_latency.series}"
         if (latency := computed.get(stored_latency.series)) is None:
