@@ -13,7 +13,7 @@ from model_profiling.analysis import operators
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
-from model_profiling.config.series import Series, first_of_each
+from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import Check, FormatError, ProfilingError, Status, check_unless
 from model_profiling.core.formatting import plural
@@ -82,10 +82,6 @@ class CheckedRun:
         if self.analysis is None or isinstance(self.analysis, FormatError):
             return {}
         return {series.series: series.rounds for series in self.analysis.series}
-
-    @cached_property
-    def dump_at(self) -> dict[Path, DumpAnalysis]:
-        return first_of_each((dump.path.resolve(), dump) for dump in self.whole_dumps)
 
 
 class NoVerdict(Exception):
