@@ -92,10 +92,10 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
 
 def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
     """Write the kernels in which operators were sampled, for each sampled series."""
-    for found in gather_inside(analysis.run, analysis.series):
+    for sampled in gather_inside(analysis.run, analysis.series):
         place = names.RunFiles(home, analysis.run.model_name)
-        path = place.of_series(found.series, names.INSIDE_CSV)
-        write_inside_csv(path, found)
+        path = place.of_series(sampled.series, names.INSIDE_CSV)
+        write_inside_csv(path, sampled)
         yield path
 
 
@@ -208,7 +208,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
 
 
 def _sections(run: Run) -> tuple[KernelSection, ...]:
-    sides = {found.series: found for found in own_kernels(run, ()) if found.uses or found.counted}
+    sides = {one.series: one for one in own_kernels(run, ()) if one.uses or one.counted}
     return tuple(
         KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline])
         for pair in run.pairs
