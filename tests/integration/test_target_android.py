@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, missing
-from model_profiling.targets.remote.target import _fits
 from said import says
 from stand_ins import command, linked
 from virtual_phone import AdbServer, VirtualPhone
@@ -23,6 +22,7 @@ from model_profiling.runs import Run, Times
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
+from model_profiling.targets.remote.target import _fits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"

@@ -190,9 +190,7 @@ ODD = "/data/it's $HOME/`x`"
 RENDERED = {
     "make_home": scripts.make_home(ODD),
     "state_of": scripts.state_of([ODD, "/b"]),
-    "receive": scripts.receive(
-        f"{ODD}/file", f"{ODD}/file.part", 12, "0" * 64, executable=True
-    ),
+    "receive": scripts.receive(f"{ODD}/file", f"{ODD}/file.part", 12, "0" * 64, executable=True),
     "list_files": scripts.list_files(
         ODD, [ExpectedFile("out'put", ".bin", 9, several=True), ExpectedFile("log", "", 1)]
     ),

@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_profiling.targets.facts import Machine
 from said import refused, says
 from stand_ins import command, long_sleep
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
-from model_profiling.core.process import Completed
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import ExpectedFile
+from model_profiling.targets.facts import Machine
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote import shell as client
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
