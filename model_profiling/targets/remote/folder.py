@@ -66,6 +66,7 @@ class RemoteFolder(Transport):
     _contents: dict[tuple[Path, int, int], Content] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _seen_at: int = 0
+    _left_behind: set[str] = field(default_factory=set)
 
     @property
     def path(self) -> str:
@@ -138,6 +139,8 @@ class RemoteFolder(Transport):
         """Make an empty folder for the files of one job; raise LinkLost if the kit's folder is gone."""
         del into
         self._look_again()
+        for left in list(self._left_behind):
+            self.remove(left)
         folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
         answer = self.shell.script(f"umask 077; mkdir {scripts.quoted(folder)}")
         if "No such file" in answer.stderr:
@@ -208,9 +211,11 @@ class RemoteFolder(Transport):
                 raise LinkLost(f"{to.name} arrived damaged from {self.shell.title}", "check the connection")
 
     def remove(self, folder: str) -> None:
-        """End what is left of a job and remove its folder; if the machine is away, a later run does it."""
+        """End what is left of a job and remove its folder; if the machine is away, the next job does it."""
+        self._left_behind.add(folder)
         with contextlib.suppress(ProfilingError):
             self.shell.script(scripts.remove_job(folder), timeout=30)
+            self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
         listed = self._done(scripts.inventory(self.path), _COPY_S)

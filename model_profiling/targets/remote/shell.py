@@ -212,7 +212,7 @@ class Shell:
 
     link: Link
     patience_s: float = 120.0
-    attempts: int = 3
+    attempts: int = 5
     silence_s: float = 30.0
     """After this much silence during a command the machine is asked whether it is still there."""
     probe_s: float = 20.0
