@@ -39,7 +39,6 @@ from model_profiling.store.tables import TABLES_AND_VIEWS
 from model_profiling.sweep.cells import (
     SweepRecord,
     all_cells,
-    job_seconds,
     jobs,
     read_sweep_record,
     write_sweep_record,
@@ -63,7 +62,7 @@ _SWEEP = {
     "rungs": ["on", {"name": "own", "disable": ["sme2"]}],
     "cases": {"tiny_llama": [{"method": "prefill", "sizes": {"tokens": [1, 4]}}]},
     "exclude": [{"dtype": "int8", "target": "emulated", "why": "known"}],
-    "schedule": {"mode": "rounds", "rounds": 2},
+    "schedule": {"rounds": 2},
 }
 
 
@@ -88,8 +87,7 @@ def _home() -> Path:
 def _whole_store() -> bytes:
     store = Store.open(_home() / "store.db", make=True)
     store.add([RUN, DATA / "runs" / "x86_64"])
-    assert store.path is not None
-    return store.path.read_bytes()
+    return Path(store.address).read_bytes()
 
 
 def _store(data: bytes, folder: Path) -> None:
@@ -131,8 +129,7 @@ def _sweep_files() -> list[bytes]:
 
 def _sweep_file(path: Path) -> None:
     sweep = load_sweep(path)
-    for job in jobs(sweep):
-        job_seconds(job, path.parent)
+    jobs(sweep)
 
 
 def _sweep_folder(data: bytes, folder: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import click
 
@@ -63,8 +63,6 @@ _FILES = {
     "worker": "sweep",
 }
 """The file of each command that has no file of its own name."""
-
-_REGISTRATIONS = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
 
 _NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """Raised since click 8.2 for a group without a command; its message is the whole help text."""
@@ -170,26 +168,16 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
 
 
 def _unexpected(problem: Exception) -> str:
-    """Describe a refusal by the system, an error in the file that registers models, or a defect of ours."""
+    """Describe a refusal by the system, or a defect: of the kit, or of the file that registers models."""
     if isinstance(problem, OSError) and problem.errno is not None:
         return refused_by_system(problem)
-    said = f"{type(problem).__name__}: {problem}"
-    trace, line = problem.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(_REGISTRATIONS):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    if isinstance(problem, SyntaxError) and problem.filename == str(_REGISTRATIONS):
-        line = problem.lineno
-    if line is None:
-        return f"unexpected {said}; run it with --debug and report it"
-    return f"{_REGISTRATIONS} cannot be imported: {said}; correct line {line} there, or what it imports"
+    place = traceback.extract_tb(problem.__traceback__)[-1]
+    where = f"{place.filename}, line {place.lineno}"
+    return f"unexpected {type(problem).__name__}: {problem} ({where}); run it with --debug and report it"
 
 
 def _reported(problem: Exception, text: str) -> int:
     if debugging():
-        import traceback
-
         say("".join(traceback.format_exception(problem)), err=True)
     fail(text)
     return 2

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from model_profiling.core import process
 from model_profiling.core.errors import Check, CheckList, ProfilingError, SetupError, check_unless
@@ -221,32 +221,26 @@ def _fits(requirement: Requirement) -> Check:
 
 # Hardware known to have SME2, with sources; other devices may have it, too.
 
-Kind = Literal["CPU", "Mac", "phone", "phone or tablet"]
-
 _LLVM = "LLVM's AArch64Processors.td"
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class KnownDevice:
     """A kind of device and the source for its SME2; `seen` is when the source said so or was looked up."""
 
-    kind: Kind
+    kind: str
     name: str
     source: str
     seen: str
 
 
-DEVICES: tuple[Device, ...] = (
-    Device("Mac", "Apple M4 and M5 families", f"{_LLVM} (apple-m4, apple-m5)", "2026-11"),
-    Device(
-        "phone or tablet", "Apple A18 and A19 families, M4, M5", f"{_LLVM} (apple-a18, apple-a19)", "2026-11"
-    ),
-    Device("CPU", "Arm C1-Ultra, -Premium, -Pro, -Nano", f"{_LLVM} (c1-ultra and so on)", "2026-11"),
-    Device(
-        *("phone", "MediaTek Dimensity 9500 (vivo X300)"),
-        *("MediaTek's announcement and the phone's, in Android Authority", "2025-10"),
-    ),
-    Device("phone", "Samsung Exynos 2600 (some Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
+_ANNOUNCED = "MediaTek's announcement and the phone's, in Android Authority"
+DEVICES = (
+    KnownDevice("Mac", "Apple M4 and M5 families", f"{_LLVM} (apple-m4, apple-m5)", "2026-11"),
+    KnownDevice("phone or tablet", "Apple A18 and A19, M4, M5", f"{_LLVM} (apple-a18, apple-a19)", "2026-11"),
+    KnownDevice("CPU", "Arm C1-Ultra, -Premium, -Pro, -Nano", f"{_LLVM} (c1-ultra and so on)", "2026-11"),
+    KnownDevice("phone", "MediaTek Dimensity 9500 (vivo X300)", _ANNOUNCED, "2025-10"),
+    KnownDevice("phone", "Samsung Exynos 2600 (Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
 )
 NO_SERVER = (
     f"Servers: none known; {_LLVM} lists SME2 for none of Neoverse (up to V3), Grace, Olympus, Ampere1 and "

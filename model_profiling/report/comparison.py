@@ -15,8 +15,7 @@ from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
-Answer = Literal["passed", "failed", "no answer", "first"]
-"""`first`: there is no baseline yet, and the user allows that."""
+Answer = Literal["passed", "failed", "no answer"]
 NOT_MEASURED = "A has it, B has not"
 
 
@@ -35,7 +34,6 @@ class SideFacts:
     executorch: str
     runner_build: str
     times: Times
-    cores: int | None = None
     is_arm: bool | None = None
     """Whether its CPU is an Arm CPU; None if unknown."""
     machine: str = ""
@@ -133,8 +131,6 @@ class ComparisonFacts:
     """Differences apart from time, per experiment; also in what emulation proved for each side."""
     gated: tuple[Aspect, ...] = ()
     """The kinds of difference that fail."""
-    first: str = ""
-    """Why there is no baseline, if the user allows that; else empty."""
 
     @property
     def tokens(self) -> int | None:
@@ -207,8 +203,6 @@ class ComparisonFacts:
         """The result for a build; None if nothing is gated. A failure outweighs missing answers."""
         if not self.is_gated:
             return None
-        if self.first:
-            return "first"
         if self.regressions or self.changed:
             return "failed"
         return "no answer" if self.unanswered else "passed"

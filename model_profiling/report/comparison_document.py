@@ -139,7 +139,7 @@ def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
         left = max(0, left - len(rows))
     if more:
         every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
-        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
+        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json lists all.")
         yield doc.Folded("more differences", tuple(more))
     if comparison.gated:
         yield from doc.make_list(_unknown_lines(comparison))
@@ -182,8 +182,6 @@ _OPERATORS_SHOWN = 10
 
 def headline(comparison: ComparisonFacts) -> str:
     """Return one line: the result of each gate, failures first; without gates, the largest change."""
-    if comparison.first:
-        return f"The first run: {comparison.first}."
     if comparison.answer is None:
         return _largest(comparison)
     said = list(sentences(comparison))
@@ -284,9 +282,6 @@ def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
 
 
 def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
-    if comparison.first:
-        told = ("The next runs are compared with B ", doc.Code(comparison.b.name), ".")
-        return [doc.Heading(headline(comparison)), doc.Paragraph(told)]
     blocks: list[doc.Block] = [
         doc.Heading(headline(comparison)),
         doc.Paragraph(("A is ", doc.Code(comparison.a.name), ", B is ", doc.Code(comparison.b.name), ".")),
@@ -437,8 +432,6 @@ def _cases(comparison: ComparisonFacts) -> list[TestCase]:
     """Return one test case per experiment, listing the categories that became slower, and one per
     experiment for each gate that is not about time."""
     group = _group(comparison)
-    if comparison.first:
-        return [TestCase(group, "the first run", "skipped", comparison.first)]
     cases = [_case(comparison, found, group) for found in comparison.series]
     lost = (_lost(comparison, str(series)) for series in comparison.only_a)
     return [*cases, *lost, *structure_cases(comparison, group)]
@@ -484,7 +477,6 @@ def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
             }
             for found in comparison.differences
         ],
-        "first": comparison.first,
         "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
         "warnings": list(warnings(comparison)),
         "series": [

@@ -34,7 +34,7 @@ from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.cells import module_cell, series_columns
 from model_profiling.report.data import ReportData
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.runs.manifest import Part
+from model_profiling.runs.manifest import ScheduleFacts
 from model_profiling.runs.metrics import Latency, MachineUse
 from model_profiling.statistics.speedup import Speedup
 
@@ -62,8 +62,8 @@ def unit_header(latencies: Sequence[Latency]) -> str:
     return " or ".join(sorted(units)) or "rounds"
 
 
-def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
-    ours = [found for found in latencies if found.experiment in part.experiments and found.rounds]
+def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:
+    ours = [found for found in latencies if found.rounds]
     if not ours:
         return ""
     in_turns = [found for found in ours if found.way == "lockstep"]
@@ -81,11 +81,10 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
         who = f" ({listing(dict.fromkeys(str(found.series) for found in alone))})" if in_turns else ""
         rounds = plural(max(found.rounds for found in alone), "round")
         said.append(f"{'measured' if said else 'Measured'} in {rounds} of one process after another{who}")
-    return f"{'; '.join(said)}.{_ending(part)}"
+    return f"{'; '.join(said)}.{_ending(schedule)}"
 
 
-def _ending(part: Part) -> str:
-    facts = part.schedule
+def _ending(facts: ScheduleFacts) -> str:
     took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
     if facts.ended == "precision" and facts.precision is not None:
         return f" It ended{took} because every speedup was known to plus or minus {percent(facts.precision)}."

@@ -294,7 +294,7 @@ def _whole_lines(path: Path) -> bytes:
 
 def _parse(path: Path, number: int, line: bytes) -> Entry:
     where = f"{path}, line {number} is damaged"
-    entry = parse_record(Entry, parse_json(line, f"{where}: it", _FIX), where, _FIX)
+    entry = parse_record(Entry, parse_json(line, f"{where}: it", _FIX), where, _FIX, line)
     for field_name, name in entry.named_files:
         stays_inside(name, f"{where}: {field_name}", folder=field_name == "experiment")
     if not 0 <= entry.round < _MOST_ROUNDS:

@@ -87,7 +87,7 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         if not can_emulate:
             raise InputError(
                 f"{what}, and {NO_EMULATION}",
-                "use an Arm or a Linux machine; --target host (config new: --platform mac) measures this "
+                "use an Arm or a Linux machine; --target host measures this "
                 "CPU, which says nothing about Arm",
             )
         return TargetPlan(

@@ -144,7 +144,7 @@ def try_change(
         sizes, values = ran.asked_inputs if ran else ({}, {})
         measured = compare_programs(
             before.pte, after.pte, target=target, threads=threads, budget_s=budget_s,
-            method=(ran.method_run if ran else "") or None,
+            method=(ran.method if ran else "") or None,
             lengths={name: (tuple(given),) for name, given in sizes.items()},
             values={name: tuple(given) for name, given in values.items()},
             outdir=home / "runs", run=run, progress=progress,

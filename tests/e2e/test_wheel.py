@@ -62,8 +62,7 @@ def test_the_wheel_holds_the_package_and_all_that_it_reads(built: Built) -> None
     assert shipped - own == set()
     assert {name for name in own - shipped if not name.startswith("model_profiling/skills/")} == set()
     assert {name.partition("/")[0] for name in inside} == {"model_profiling"}
-    # `onboard` copies a model's folder, and that has a test of its own.
-    tests = {name for name in inside if "/test" in name and "/workflow/new_model/" not in name}
+    tests = {name for name in inside if "/test" in name}
     assert tests | {name for name in inside if name.endswith(".sh")} == set()
     for kind in ("runner/runner.cpp", "runner/json.h", "configs/schema.json", "py.typed"):
         assert f"model_profiling/{kind}" in inside

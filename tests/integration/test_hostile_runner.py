@@ -29,7 +29,7 @@ def _start(folder: Path, runner: str, *, memory_kib: int | str = "unlimited") ->
         "output_root": str(folder / "run"),
         "target": {"name": "host"},
         "experiments": [{"name": "own", "runner_path": str(script)}],
-        "schedule": {"mode": "rounds", "rounds": 3, "timeout_s": 2},
+        "schedule": {"rounds": 3, "timeout_s": 2},
     }
     (folder / "c.json").write_text(json.dumps(config))
     words = [sys.executable, "-m", "model_profiling", "run", "c.json"]

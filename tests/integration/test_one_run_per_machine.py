@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 @pytest.mark.usefixtures("own_state")
 def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn").pte
-    brief = ("profile", pte, "--target", "host", "--quick", "--rounds", "3", "--budget", "2", "--outdir")
+    brief = ("profile", pte, "--target", "host", "--quick", "--budget", "2", "--outdir")
     words = sys.executable, "-m", "model_profiling", *brief
     env, said = {**os.environ, "PYTHONPATH": str(ROOT)}, ["", ""]
     with ExitStack() as started:
@@ -92,7 +92,7 @@ def span_of(home: Path) -> tuple[float, float]:
 def test_without_a_place_for_locks_it_measures_and_says_so(sme2prof, exported, tmp_path, monkeypatch) -> None:
     (tmp_path / "state").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    words = ("--target", "host", "--rounds", 3, "--budget", 1, "--outdir", tmp_path / "o")
+    words = ("--target", "host", "--quick", "--budget", 1, "--outdir", tmp_path / "o")
     done = sme2prof("profile", exported("toy_cnn").pte, *words)
     assert done.returncode == 0
     says_together(done.stderr, "warning", "other measurements", tmp_path / "state")

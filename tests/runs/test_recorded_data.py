@@ -15,7 +15,6 @@ from recorded_runs import (
     ARM,
     DATA,
     EMULATED,
-    OLD,
     SME2,
     X86_64,
     Json,
@@ -95,12 +94,6 @@ def test_a_replay_may_be_another_machine(tmp_path: Path) -> None:
     assert pair.speedup.verdict is Verdict.FASTER
     none = replay(ReplayTarget(SME2, replace(facts, features=())), tmp_path / "none", schedule={"rounds": 3})
     assert not none.data.pairs and none.data.has_sme2 is False
-
-
-def test_the_earlier_kit_s_runs_are_left_as_it_wrote_them() -> None:
-    for name in ("linux", "emulated"):
-        assert load(OLD / name / "manifest.json")["schema_version"] == 1
-        assert "timings_are_latency" in load(OLD / name / "metrics.json")
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
 from model_profiling.core.errors import Check
-from model_profiling.core.hints import document, install_extra, python, reinstall
+from model_profiling.core.hints import document, install_extra, reinstall
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.doctor import (
     Diagnosis,
@@ -323,7 +323,6 @@ def test_devices_are_listed_with_their_sources(cli: Run) -> None:
 def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert own_command("doctor") == f"{sys.executable} -m model_profiling doctor"
-    assert python("-m", "pytest") == f"{sys.executable} -m pytest"
     started = command(tmp_path, "sme2prof", "exit")
     assert own_command("doctor").startswith(sys.executable), "another environment's is first on the PATH"
     monkeypatch.setattr(sys, "argv", [str(started)])
@@ -332,7 +331,6 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
     assert asked.startswith(f"{sys.executable} -m pip install executorch==") and "torch==" in asked
     again = reinstall("executorch", "executorch")
     assert "--force-reinstall" in again and " torch==" not in again
-    assert python("-m", "pytest") == f"{sys.executable} -m pytest"
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
 

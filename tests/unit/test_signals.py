@@ -1,23 +1,19 @@
 """A signal ends every entry point as Ctrl-C does, and not before a phone's settings are put back."""
 
 import argparse
-import importlib.util
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from said import says
 
-from model_profiling.cli.script import run_tool
-from model_profiling.compat import source_build
+from model_profiling.compat import quick_test, source_build, validate_setup
+from model_profiling.compat.scripts import run_tool
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.process import Completed
-from model_profiling.core.stdio import defer_signals
 from model_profiling.runner import __main__ as build_ahead
 from model_profiling.targets.power_mode import NAMES, PowerSettings
 
@@ -34,32 +30,23 @@ def _as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
     def work(*_words: object, **_options: object) -> int:
         signal.raise_signal(number)
         return 0
 
-    quick, setup = _script("run_quick_test"), _script("validate_setup")
     monkeypatch.setattr(build_ahead, "build_runner", work)
-    monkeypatch.setattr(quick, "quick_test", work)
-    monkeypatch.setattr(setup, "examine", work)
+    monkeypatch.setattr(quick_test, "find_or_export", work)
+    monkeypatch.setattr(validate_setup, "examine", work)
     monkeypatch.setattr(source_build, "fetch_source", work)
     fetch = ["--from-source", str(tmp_path / "executorch"), "--fetch-only"]
     mains: dict[str, Callable[[], int]] = {
         "tools": lambda: run_tool(work, argparse.Namespace()),
         "runner": build_ahead.main,
         "source builds": lambda: source_build.main(fetch),
-        "quick test": lambda: quick.main([]),
-        "validate_setup": setup.main,
+        "quick test": lambda: quick_test.run_quick_test(""),
+        "validate_setup": lambda: validate_setup.validate_setup(""),
     }
     monkeypatch.setattr("sys.argv", ["x"])
     assert {name: main() for name, main in mains.items()} == dict.fromkeys(mains, 130)
@@ -77,25 +64,6 @@ def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
     )
     env = {"PYTHONPATH": str(SCRIPTS.parents[1])}
     assert process.run([sys.executable, "-c", code], timeout=20, env=env).stdout == "3\n"
-
-
-def test_a_signal_at_the_end_of_a_delay_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers are put back one by one; a Ctrl-C after the first must not leave the others noting."""
-    interrupt, change, heard = signal.getsignal(signal.SIGINT), signal.signal, list[int]()
-    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-
-    def change_and_be_hit(number: signal.Signals, handler: Callable[..., object]) -> object:
-        old = change(number, handler)
-        if handler is interrupt:
-            os.kill(os.getpid(), signal.SIGINT)
-        return old
-
-    monkeypatch.setattr(signal, "signal", change_and_be_hit)
-    with pytest.raises(KeyboardInterrupt), defer_signals():
-        pass
-    monkeypatch.undo()
-    signal.raise_signal(signal.SIGTERM)
-    assert heard == [signal.SIGTERM]
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
