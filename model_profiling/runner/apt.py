@@ -27,35 +27,43 @@ from model_profiling.runner import fetching
 Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
 
 _OS_RELEASE = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
+_QEMU = "(10.1 or newer), or set SME2PROF_QEMU to its path"
+_WHEEL = "make the package index reachable: the kit gets a compiler from its ziglang wheel"
+_ANY: dict[Need, str] = {
+    "C++ compiler": "install g++ or clang++, or set CXX",
+    "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
+    "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
+    "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
+    "and libstdc++ for aarch64",
+    "QEMU": f"install QEMU's user mode with qemu-aarch64 {_QEMU}",
+    "git": "install git",
+    "adb": "install Android's platform-tools",
+    "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
+}
 _DEBIAN: dict[Need, str] = {
     "C++ compiler": "apt install g++",
     "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
     "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
-    "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or set SME2PROF_QEMU to its path",
+    "QEMU": f"apt install qemu-user from trixie-backports {_QEMU}",
     "git": "apt install git",
     "adb": "apt install adb",
     # Debian packages venv separately for each Python.
     "venv": f"apt install python{sys.version_info.major}.{sys.version_info.minor}-venv",
 }
-_UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or set SME2PROF_QEMU to its path"
 # Fedora's aarch64 compiler has no C++ library for aarch64, so it is not offered.
 _FIXES: dict[str, dict[Need, str]] = {
     "debian": _DEBIAN,
-    "ubuntu": {**_DEBIAN, "QEMU": _UBUNTU},
+    "ubuntu": {**_DEBIAN, "QEMU": f"install QEMU of Ubuntu 25.10 or newer {_QEMU}"},
     "macos": {
         "C++ compiler": "xcode-select --install",
-        "aarch64 compiler": (
-            "make the package index reachable: the kit gets a compiler from its ziglang wheel"
-        ),
+        "aarch64 compiler": _WHEEL,
         "git": "xcode-select --install",
         "adb": "brew install android-platform-tools",
     },
     "fedora": {
         "C++ compiler": "dnf install gcc-c++",
-        "aarch64 compiler": (
-            "make the package index reachable: the kit gets a compiler from its ziglang wheel"
-        ),
-        "QEMU": "dnf install qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
+        "aarch64 compiler": _WHEEL,
+        "QEMU": f"dnf install qemu-user-static {_QEMU}",
         "git": "dnf install git",
         "adb": "dnf install android-tools",
     },
@@ -63,22 +71,10 @@ _FIXES: dict[str, dict[Need, str]] = {
         "C++ compiler": "pacman -S gcc",
         "aarch64 compiler": "pacman -S aarch64-linux-gnu-gcc",
         "aarch64 C library": "pacman -S aarch64-linux-gnu-gcc, which brings aarch64-linux-gnu-glibc",
-        "QEMU": "pacman -S qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
+        "QEMU": f"pacman -S qemu-user-static {_QEMU}",
         "git": "pacman -S git",
         "adb": "pacman -S android-tools",
     },
-}
-_ANY: dict[Need, str] = {
-    "C++ compiler": "install g++ or clang++, or set CXX",
-    "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
-    "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
-    "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
-    "and libstdc++ for aarch64",
-    "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or set SME2PROF_QEMU "
-    "to its path",
-    "git": "install git",
-    "adb": "install Android's platform-tools",
-    "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
 }
 
 
@@ -108,8 +104,8 @@ def read_os_release(text: str) -> Distribution:
     """Return the distribution in an os-release file, by its ID or else its ID_LIKE."""
     fields = {}
     for line in text.splitlines():
-        key, found, value = line.partition("=")
-        if found and not key.startswith("#"):
+        key, sign, value = line.partition("=")
+        if sign and not key.startswith("#"):
             with contextlib.suppress(ValueError):  # a quotation that does not end
                 fields[key.strip()] = next(iter(shlex.split(value)), "")
     families = (fields.get("ID", ""), *fields.get("ID_LIKE", "").split())
@@ -146,10 +142,10 @@ def own_archive(cure: str) -> Archive:
     missing = [tool for tool in ("apt-get", "dpkg") if shutil.which(tool) is None]
     if missing:
         raise SetupError(f"this machine has no {missing[0]}", cure)
-    found = _find_archive(os.environ.get("PATH", ""), os.environ.get("APT_CONFIG", ""))
-    if found is None:
+    archive = _find_archive(os.environ.get("PATH", ""), os.environ.get("APT_CONFIG", ""))
+    if archive is None:
         raise SetupError("apt on this machine has no mirror of Debian or Ubuntu configured", cure)
-    return found
+    return archive
 
 
 @cache
@@ -157,8 +153,8 @@ def _find_archive(path: str, config: str) -> Archive | None:
     """Ask apt, which is slow, once per environment."""
     del path, config
     listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
-    if found := listed_archive(listed):
-        return found
+    if archive := listed_archive(listed):
+        return archive
     # Before the first `apt update` apt lists nothing, but knows where it would look.
     update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
     return configured_archive(update, this_distribution())
@@ -180,10 +176,10 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
     origin = distribution.family.capitalize()
     if origin not in _KEYRINGS:
         return None
-    found = re.findall(r"^'(\S+?/)dists/([^/\s']+)/InRelease'", print_uris, re.MULTILINE)
+    addresses = re.findall(r"^'(\S+?/)dists/([^/\s']+)/InRelease'", print_uris, re.MULTILINE)
     releases = [
         Archive(origin, suite, mirror)
-        for mirror, suite in found
+        for mirror, suite in addresses
         if "-" not in suite and "security" not in mirror
     ]
     # Other vendors' repositories have the same suites; the distribution's own is at the top of its mirror.

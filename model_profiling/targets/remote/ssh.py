@@ -98,9 +98,9 @@ class SshLink:
             raise SetupError(problem.problem, cure) from problem
         if b"ready\n" in ended.stdout:  # a login script may write before it
             return
-        said = ended.stderr.decode("utf-8", "replace")
-        raise self.complaint(said) or SetupError(
-            f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
+        complaints = ended.stderr.decode("utf-8", "replace")
+        raise self.complaint(complaints) or SetupError(
+            f"{self.host} cannot be reached: {last_line(complaints) or 'it did not answer in time'}",
             f"make this work without a password: {shlex.join(self.shown)} true",
         )
 
