@@ -50,7 +50,7 @@ def parse_target(text: str) -> TargetChoice:
 
 
 def place_of(name: str) -> str:
-    """Return the folder for the runs of a machine that the user calls `name`."""
+    """Return the name of a machine as a valid file name, as of the folder for its runs."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 

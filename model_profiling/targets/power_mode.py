@@ -18,8 +18,7 @@ from model_profiling.core.formatting import listing
 from model_profiling.core.records import read_record, write_record
 from model_profiling.core.stdio import defer_signals
 from model_profiling.runner.cache import state_root
-from model_profiling.runner.machine import PowerMode
-from model_profiling.targets.machine_lock import file_name
+from model_profiling.runner.machine import PowerMode, place_of
 from model_profiling.targets.remote.shell import Shell
 
 # Android settings of the namespace `global`: battery saver, screen sleep and animations. Clock frequencies
@@ -103,7 +102,7 @@ class PowerSettings:
 
     @property
     def _record(self) -> Path:
-        return state_root() / "devices" / f"{file_name(self.device)}.json"
+        return state_root() / "devices" / f"{place_of(self.device)}.json"
 
     @contextlib.contextmanager
     def held(self, mode: PowerMode) -> Iterator[None]:
