@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -26,7 +27,6 @@ from model_profiling.runner import fetching
 
 Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
 
-_OS_RELEASE = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
 _QEMU = "(10.1 or newer), or set SME2PROF_QEMU to its path"
 _WHEEL = "make the package index reachable: the kit gets a compiler from its ziglang wheel"
 _ANY: dict[Need, str] = {
@@ -90,27 +90,17 @@ class Distribution:
         return _FIXES.get(self.family, {}).get(need, _ANY[need])
 
 
-def this_distribution(root: Path = Path("/")) -> Distribution:
+def this_distribution() -> Distribution:
+    """Return the system by the ID in its os-release, or else by its ID_LIKE."""
     if sys.platform == "darwin":
         return Distribution("macOS", "", "macos")
-    for place in _OS_RELEASE:
-        path = root / place.relative_to("/")
-        if path.is_file():
-            return read_os_release(path.read_text(encoding="utf-8", errors="replace"))
-    return Distribution("Linux", "", "")
-
-
-def read_os_release(text: str) -> Distribution:
-    """Return the distribution in an os-release file, by its ID or else its ID_LIKE."""
-    fields = {}
-    for line in text.splitlines():
-        key, sign, value = line.partition("=")
-        if sign and not key.startswith("#"):
-            with contextlib.suppress(ValueError):  # a quotation that does not end
-                fields[key.strip()] = next(iter(shlex.split(value)), "")
-    families = (fields.get("ID", ""), *fields.get("ID_LIKE", "").split())
+    try:
+        fields = platform.freedesktop_os_release()
+    except OSError:
+        return Distribution("Linux", "", "")
+    families = (fields["ID"], *fields.get("ID_LIKE", "").split())
     family = next((name for name in families if name in _FIXES), "")
-    return Distribution(fields.get("NAME", "Linux"), fields.get("VERSION_ID", ""), family)
+    return Distribution(fields["NAME"], fields.get("VERSION_ID", ""), family)
 
 
 # Packages from the mirror that this machine's apt already uses, with checked signatures. Needs no root and
@@ -122,7 +112,6 @@ _KEYRINGS = {
 }
 _COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
 _TIMEOUT_S = 300
-_INDEX = "$(ORIGIN) $(CODENAME) $(REPO_URI)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,27 +141,13 @@ def own_archive(cure: str) -> Archive:
 def _find_archive(path: str, config: str) -> Archive | None:
     """Ask apt, which is slow, once per environment."""
     del path, config
-    listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
-    if archive := listed_archive(listed):
-        return archive
-    # Before the first `apt update` apt lists nothing, but knows where it would look.
     update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
     return configured_archive(update, this_distribution())
 
 
-def listed_archive(indextargets: str) -> Archive | None:
-    """Return the first repository in the output of `apt-get indextargets` that holds a whole release."""
-    for line in indextargets.splitlines():
-        origin, _, rest = line.partition(" ")
-        suite, _, mirror = rest.partition(" ")
-        # Updates, backports and security are separate suites, not a whole release.
-        if origin in _KEYRINGS and mirror and suite and "-" not in suite and "security" not in mirror:
-            return Archive(origin, suite, mirror)
-    return None
-
-
 def configured_archive(print_uris: str, distribution: Distribution) -> Archive | None:
-    """Return the same from `apt-get --print-uris update`, which does not name the distribution."""
+    """Return the repository with a whole release, from the answer of `apt-get --print-uris update`; updates,
+    backports and security are suites of their own."""
     origin = distribution.family.capitalize()
     if origin not in _KEYRINGS:
         return None
