@@ -116,12 +116,14 @@ def _local_cluster(folder: SweepFolder, jobs: Sequence[Job]) -> Iterator[Any]:
     }
     address = {"host": worker.LOOPBACK, "port": 0, **worker.NO_PAGE}
     scheduler = {"cls": distributed.Scheduler, "options": address}
-    try:
-        cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
-    except (OSError, RuntimeError) as problem:
-        raise SetupError(f"a worker process did not start ({problem})", _RESUME) from problem
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
-        yield client
+    # A cluster gives up a worker that died 15 s ago; to start another one takes longer on a busy machine.
+    with needed("dask", worker.EXTRA).config.set({"distributed.deploy.lost-worker-timeout": "1 day"}):
+        try:
+            cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
+        except (OSError, RuntimeError) as problem:
+            raise SetupError(f"a worker process did not start ({problem})", _RESUME) from problem
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            yield client
 
 
 def _resource_of(task: Job | Program) -> str:
