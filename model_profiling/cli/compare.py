@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import click
 
 from model_profiling.analysis.structure import Aspect
-from model_profiling.cli import for_tools, frame
+from model_profiling.cli import frame
+from model_profiling.cli.answers import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
@@ -24,7 +25,6 @@ from model_profiling.report.comparison_document import (
 from model_profiling.report.document import Block, Folded, Heading
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
-from model_profiling.runs import Times
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.compare_language import compare_language, language_folders
 from model_profiling.workflow.report import tell_of_comparison, write_page
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @frame.command(
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
-    sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml
+    sme2prof compare main.json pr.json --fail-on-regression 5 --out summary.md --out compare.xml
     sme2prof compare before.pte after.pte --budget 60
     sme2prof compare before.pte after.pte --target android:SERIAL
     sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
@@ -59,23 +59,21 @@ if TYPE_CHECKING:
     help="Exit with 1 if an experiment of B is significantly slower, by more than PCT percent.",
 )
 @click.option(
-    "--fail-on-kernel-change",
-    is_flag=True,
-    help="Exit with 1 if other kernels ran, or an operator uses another one. Works with emulated runs.",
-)
-@click.option(
-    "--fail-on-structure-change",
-    is_flag=True,
-    help="Exit with 1 if operators, shapes, types or delegation changed. Works with emulated runs.",
+    "--fail-on-change",
+    "fail_on",
+    multiple=True,
+    type=click.Choice(["kernels", "structure"]),
+    help="Exit with 1 if other kernels ran, or if operators, shapes, types or delegation changed. Works with "
+    "emulated runs; may be given twice.",
 )
 @click.option(
     "--out",
+    multiple=True,
     type=frame.FILE,
     show_default="comparison.html, here or in the programs' --outdir; none with --quiet or --json",
-    help="Page to write: .html, or .md with an .html beside it.",
+    help="File to write: .html is a page, .md a summary for a pull request, .xml JUnit for a CI system; may "
+    "be given several times.",
 )
-@click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request to this file.")
-@click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system to this file.")
 @click.option("--across-machines", is_flag=True, help="Compare even if the CPUs differ.")
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
@@ -86,10 +84,7 @@ if TYPE_CHECKING:
 @click.option(
     "--outdir", type=frame.FOLDER, show_default="out_compare/A_vs_B", help="Programs: folder for their runs."
 )
-@frame.resume_options(
-    "Programs: continue an unfinished measurement.",
-    "Programs: replace an unfinished measurement.",
-)
+@frame.force_option
 @frame.no_wait_option
 def compare_command(
     *,
@@ -97,16 +92,11 @@ def compare_command(
     b: Path | None,
     against: str | None,
     limit: float | None,
-    fail_on_kernel_change: bool,
-    fail_on_structure_change: bool,
-    out: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
-    across_machines: bool,
-    times: Times | None,
+    fail_on: tuple[Aspect, ...],
+    out: tuple[Path, ...],
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # options for a store or for programs, typed by click
+    **given: Any,  # options for a baseline, for measurements or for programs, typed by click
 ) -> int:
     """Say which of A and B is faster, how sure that is, and what else differs.
 
@@ -115,59 +105,65 @@ def compare_command(
     first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be answered, it
     exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
-    aspects: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
-    gates: Gates = {
-        "limit": None if limit is None else limit / 100,
-        "fail_on": tuple(aspect for aspect, wanted in aspects.items() if wanted),
-    }
-    stored = {name: asked.pop(name) for name in ("store", "device")}
-    given = [_OPTIONS.get(name, name) for name, value in asked.items() if value]
+    if (against is None) == (b is None):
+        raise click.UsageError(
+            "name two runs A and B, or one run and its baseline: --against store:last-good"
+        )
+    programs = b is not None and are_programs(a, b)
+    _check_options(given, "a baseline" if against else "programs" if programs else "measurements")
+    for path in out:
+        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stream(path):
+            raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
+    gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
+    times, across_machines = given.pop("times"), given.pop("across_machines")
+    store, device = given.pop("store"), given.pop("device")
     comparison: Comparison | LanguageComparison
     failed, folder = 0, Path()
-    if against is not None:
-        if b is not None:
-            raise click.UsageError("--against compares one run with a stored one: name one run")
-        if given or times is not None:
-            raise click.UsageError(f"--{[*given, 'times'][0]} has no effect with --against: leave it out")
+    if b is None:
         from model_profiling.store.store import Store
         from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
 
+        word = baseline_word(str(against))
         comparison = compare_with_baseline(
-            a,
-            baseline_word(against),
-            store=Store.open(stored["store"]),
-            device=stored["device"],
-            **gates,
-            across_machines=across_machines,
+            a, word, store=Store.open(store), device=device, across_machines=across_machines, **gates
         )
-    elif b is None:
-        raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
-    elif about_store := [name for name, value in stored.items() if value]:
-        raise click.UsageError(f"--{about_store[0]} needs a store's baseline: name one with --against")
-    elif are_programs(a, b):
-        if across_machines or times is not None:
-            raise click.UsageError(
-                "--across-machines and --times are for measurements, not for programs (.pte)"
-            )
-        comparison, failed, folder = _measured(a, b, gates, quiet=quiet, as_json=as_json, **asked)
-    elif given:
-        raise click.UsageError(f"--{given[0]} is for programs (.pte): A and B are measurements")
+    elif programs:
+        comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
     elif times is None and (homes := language_folders(a, b)) is not None:
         comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
-    told = _told(comparison)
-    _write_summaries(told, markdown, junit)
-    wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
-    page = _written(told, wanted, asked=out is not None) if wanted else None
+    answer = _Answer.of(comparison)
+    page = _write(answer, out, None if quiet or as_json else folder / names.COMPARISON)
     if as_json:
-        frame.facts({**told.facts, "report": str(page) if page else None})
+        frame.facts({**answer.facts, "report": str(page) if page else None})
     else:
-        _print(told, page, quiet=quiet)
+        _print(answer, page, quiet=quiet)
     return _exit_code(comparison) or failed
 
 
-class _Told(NamedTuple):
+_USED_BY: dict[str, set[str]] = {
+    "a baseline": {"store", "device", "across_machines"},
+    "measurements": {"times", "across_machines"},
+    "programs": {
+        *("target", "method", "lengths", "values", "threads"),
+        *("budget_s", "outdir", "force", "no_wait"),
+    },
+}
+_SPELLED = {"budget_s": "budget", "lengths": "length", "values": "input"}
+"""Options whose value has another name."""
+
+
+def _check_options(given: dict[str, Any], compared: str) -> None:
+    """Refuse options that have no effect on what is `compared`."""
+    for name, value in given.items():
+        if value and name not in _USED_BY[compared]:
+            users = " or ".join(what for what, used in _USED_BY.items() if name in used)
+            option = _SPELLED.get(name, name).replace("_", "-")
+            raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
+
+
+class _Answer(NamedTuple):
     """What is told of a comparison, of two runs or of two language models."""
 
     headline: str
@@ -180,31 +176,17 @@ class _Told(NamedTuple):
     only_a: tuple[str, ...] = ()
     """Cases of a language model that B lacks."""
 
+    @classmethod
+    def of(cls, comparison: Comparison | LanguageComparison) -> _Answer:
+        if isinstance(comparison, Comparison):
+            blocks, facts = comparison_document(comparison), comparison_facts(comparison)
+            return cls(headline(comparison), blocks, *comparison_page(comparison), facts, (comparison,))
+        from model_profiling.report.language_comparison import language_comparison_document
 
-def _told(found: Comparison | LanguageComparison) -> _Told:
-    if isinstance(found, Comparison):
-        said, page = headline(found), comparison_page(found)
-        return _Told(said, comparison_document(found), *page, comparison_facts(found), (found,))
-    from model_profiling.report.language_comparison import language_comparison_document
-
-    blocks, cases = language_comparison_document(found), tuple(each for _, each in found.cases)
-    title = "Prompt and answer: B compared with A"
-    return _Told(
-        found.headline, blocks, title, [Heading(title, 1), *blocks], found.facts(), cases, found.only_a
-    )
-
-
-def _write_summaries(told: _Told, markdown: Path | None, junit: Path | None) -> None:
-    if problem := tell_of_comparison(told.blocks):
-        frame.warn(problem)
-    if markdown is not None:
-        files.write_out(markdown, render_markdown(told.blocks))
-    if junit is not None:
-        files.write_out(junit, comparison_junit(*told.cases, only_a=told.only_a))
-
-
-_OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input", "no_wait": "no-wait"}
-"""Options whose value has another name."""
+        blocks, cases = language_comparison_document(comparison), tuple(case for _, case in comparison.cases)
+        title = "Prompt and answer: B compared with A"
+        page, facts = [Heading(title, 1), *blocks], comparison.facts()
+        return cls(comparison.headline, blocks, title, page, facts, cases, comparison.only_a)
 
 
 class Gates(TypedDict):
@@ -214,7 +196,7 @@ class Gates(TypedDict):
     fail_on: tuple[Aspect, ...]
 
 
-def _measured(
+def _measure(
     a: Path,
     b: Path,
     gates: Gates,
@@ -223,51 +205,61 @@ def _measured(
     as_json: bool,
     target: str | None,
     threads: tuple[int, ...] | None,
-    resume: bool,
     force: bool,
     no_wait: bool,
-    **asked: Any,
+    **given: Any,
 ) -> tuple[Comparison, int, Path]:
     """Return the comparison, exit code 2 if a program failed, and the folder of the runs."""
     from model_profiling.workflow.measure import RunOptions
     from model_profiling.workflow.profile import compare_programs
 
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
-        found = compare_programs(
+        compared = compare_programs(
             a,
             b,
             **gates,
-            **asked,
+            **given,
             target=parse_target(target or "auto"),
             threads=threads or (1,),
-            run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
+            run=RunOptions(force=force, command_line=frame.command_line()),
             progress=progress,
         )
     if not quiet and not as_json:
-        frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    failed = for_tools.print_warnings(found.warnings, quiet=quiet or as_json)
-    return found.comparison, failed, found.home
+        frame.say(f"A's run: {compared.a}\nB's run: {compared.b}\n")
+    failed = print_warnings(compared.warnings, quiet=quiet or as_json)
+    return compared.comparison, failed, compared.home
 
 
-def _written(told: _Told, page: Path, *, asked: bool) -> Path | None:
-    """Write the page and return its path; a page that was not asked for fails no comparison."""
-    try:
-        return write_page(told.page, page, told.title)
-    except InputError as problem:
-        if asked:
-            raise
-        frame.warn(f"no page was written: {problem}")
-        return None
+def _write(answer: _Answer, out: tuple[Path, ...], usual: Path | None) -> Path | None:
+    """Write the files in `out`, and return the page's path. Without a page among them, `usual` is one; that
+    it cannot be written fails no comparison."""
+    if problem := tell_of_comparison(answer.blocks):
+        frame.warn(problem)
+    page = None
+    for path in out:
+        if path.suffix == names.HTML:
+            page = write_page(answer.page, path, answer.title)
+        elif path.suffix == ".xml":
+            files.write_out(path, comparison_junit(*answer.cases, only_a=answer.only_a))
+        else:
+            files.write_out(path, render_markdown(answer.blocks))
+    if page is None and usual is not None:
+        try:
+            page = write_page(answer.page, usual, answer.title)
+        except InputError as problem:
+            frame.warn(f"no page was written: {problem}")
+    return page
 
 
-def _print(told: _Told, page: Path | None, *, quiet: bool) -> None:
+def _print(answer: _Answer, page: Path | None, *, quiet: bool) -> None:
     """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
-        shown = [block for block in told.blocks[1:] if not isinstance(block, Folded)]
-        frame.say(render_terminal(shown).strip())
-        for written in for_tools.pages(page) if page else ():
-            frame.say_wrote(written)
-    frame.say(told.headline)
+        frame.say(
+            render_terminal([block for block in answer.blocks[1:] if not isinstance(block, Folded)]).strip()
+        )
+        if page:
+            frame.say_wrote(page)
+    frame.say(answer.headline)
 
 
 def _exit_code(comparison: Comparison | LanguageComparison) -> int:

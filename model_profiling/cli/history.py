@@ -27,7 +27,7 @@ _DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 @click.option("--dtype", help="Only this number format.")
 @click.option("--backend", help="Only this backend.")
 @click.option("--device", metavar="NAME", help="Only this device: its name in the store, or a part of it.")
-@click.option("--threads", type=frame.IntRange(1), help="Only this number of threads.")
+@click.option("--threads", type=click.IntRange(1, 512), help="Only this number of threads.")
 @click.option("--experiment", help="Only this experiment.")
 @click.option(
     "--since",

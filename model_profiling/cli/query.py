@@ -32,7 +32,7 @@ _WIDEST = 60
 @click.option("--views", is_flag=True, help="List the tables and views; with a name, its columns.")
 @click.option(
     "--rows",
-    type=frame.IntRange(1),
+    type=click.IntRange(1, 10**9),
     show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in a file",
     help="The most rows.",
 )
@@ -90,8 +90,7 @@ def _write_csv(path: Path, answer: Answer) -> None:
     from model_profiling.core.records import csv_line
 
     lines = [answer.columns, *(tuple(map(_cell, row)) for row in answer.rows)]
-    with files.writing_to(path) as stream:
-        stream.write(files.encoded("".join(f"{csv_line(line)}\n" for line in lines)))
+    files.write_out(path, "".join(f"{csv_line(line)}\n" for line in lines))
     frame.say_wrote(path, f" ({plural(len(answer), 'row')}{', of more' if answer.more else ''})")
 
 

@@ -72,7 +72,7 @@ def add(
 @click.option("--tag", help="Only runs with this tag.")
 @click.option(
     "--last",
-    type=frame.IntRange(1, _MOST_SHOWN),
+    type=click.IntRange(1, _MOST_SHOWN),
     default=50,
     show_default=True,
     help="How many.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.for_tools import page_facts, pages
+from model_profiling.cli.answers import page_facts, pages
 from model_profiling.cli.progress import measuring
 from model_profiling.core.formatting import duration, listing, plural
 
@@ -43,10 +43,9 @@ _MOST_ROWS = 40
     help="Add the runs to this store.",
 )
 @click.option("--no-store", is_flag=True, help="Do not add the runs to a store.")
-@frame.resume_options(
-    "Continue an unfinished sweep; what failed is tried again.",
-    "Start again; an unfinished sweep is kept under its date.",
-    "--restart",  # elsewhere --force replaces, but here nothing is lost
+@click.option("--resume", is_flag=True, help="Continue an unfinished sweep; what failed is tried again.")
+@click.option(  # elsewhere --force replaces, but here nothing is lost
+    "--restart", "force", is_flag=True, help="Start again; an unfinished sweep is kept under its date."
 )
 @frame.quiet_option
 def sweep_command(
@@ -70,6 +69,8 @@ def sweep_command(
     """
     if no_store and store is not None:
         raise click.UsageError("give only one of --store and --no-store")
+    if resume and force:
+        raise click.UsageError("--resume continues, --restart starts again: give one of them")
     from model_profiling.config.sweep import load_sweep
     from model_profiling.sweep.cells import jobs
 
@@ -90,7 +91,7 @@ def sweep_command(
         frame.say(f"{_in_short(planned)}\n")
     opened = None if no_store else Store.open(store or sweep.store, make=True)
     options = SweepOptions(folder, scheduler, resume=resume, force=force, store=opened)
-    words = [word for word in frame.command_line() if word not in ("--restart", "--force", "--resume")]
+    words = [word for word in frame.command_line() if word not in ("--restart", "--resume")]
     kept = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
     with measuring(kept, quiet=quiet) as progress:
         ended = run_sweep(sweep, options, progress)

@@ -139,7 +139,7 @@ def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
         left = max(0, left - len(rows))
     if more:
         every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
-        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
+        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json lists all.")
         yield doc.Folded("more differences", tuple(more))
     if comparison.gated:
         yield from doc.make_list(_unknown_lines(comparison))

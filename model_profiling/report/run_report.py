@@ -186,8 +186,9 @@ def latency(data: ReportData) -> list[Block]:
     measured = [found for found in data.experiments if found.untraced]
     if measured:
         latencies = [found.latency for found in measured if found.latency]
-        parts = data.run.manifest.parts if data.run.manifest else ()
-        blocks += [Paragraph(text) for part in parts if (text := sections.how_measured(part, latencies))]
+        schedule = data.run.manifest.schedule if data.run.manifest else None
+        if schedule and (text := sections.how_measured(schedule, latencies)):
+            blocks.append(Paragraph(text))
         blocks += [
             Paragraph("End to end, without the tracer:"),
             _latency_table(measured, data, sections.unit_header(latencies)),
@@ -201,7 +202,6 @@ def latency(data: ReportData) -> list[Block]:
             ),
             table_of(latencies, (*series_columns(data.run.series), *_COSTS)),
             *sections.machine_table(latencies, data.run.series),
-            *sections.energy_table(latencies, data.run.series),
         ]
     elif rows := _from_dumps(data):
         words = "Only times with the event tracer on are known; the latency without it was not measured."
@@ -350,12 +350,12 @@ def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
     latencies = data.run.metrics.latencies if data.run.metrics else ()
-    measured = [text for part in manifest.parts if (text := sections.how_measured(part, latencies))]
+    measured = sections.how_measured(manifest.schedule, latencies)
     circumstances = (
         f"CPU: {data.cpu}",
         f"ExecuTorch: {manifest.executorch.version}",
         f"state: {manifest.unfinished or 'finished'}",
-        *measured,
+        *([measured] if measured else []),
     )
     noticed = make_list(line.text for line in data.warnings)
     short, left_out = truncate_for_page(data)

@@ -1,4 +1,4 @@
-"""Sections of the report: method, delegates, inside operators, energy."""
+"""Sections of the report: method, delegates, inside operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from model_profiling.report.breakdown import ShownTimes, break_down
 from model_profiling.report.cells import module_cell, series_columns
 from model_profiling.report.data import ReportData
 from model_profiling.report.operator_sections import headline_series
-from model_profiling.runs.manifest import Part
+from model_profiling.runs.manifest import ScheduleFacts
 from model_profiling.runs.metrics import Latency, MachineUse
 from model_profiling.statistics.speedup import Speedup
 
@@ -62,8 +62,8 @@ def unit_header(latencies: Sequence[Latency]) -> str:
     return " or ".join(sorted(units)) or "rounds"
 
 
-def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
-    ours = [found for found in latencies if found.experiment in part.experiments and found.rounds]
+def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:
+    ours = [found for found in latencies if found.rounds]
     if not ours:
         return ""
     in_turns = [found for found in ours if found.way == "lockstep"]
@@ -81,11 +81,10 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
         who = f" ({listing(dict.fromkeys(str(found.series) for found in alone))})" if in_turns else ""
         rounds = plural(max(found.rounds for found in alone), "round")
         said.append(f"{'measured' if said else 'Measured'} in {rounds} of one process after another{who}")
-    return f"{'; '.join(said)}.{_ending(part)}"
+    return f"{'; '.join(said)}.{_ending(schedule)}"
 
 
-def _ending(part: Part) -> str:
-    facts = part.schedule
+def _ending(facts: ScheduleFacts) -> str:
     took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
     if facts.ended == "precision" and facts.precision is not None:
         return f" It ended{took} because every speedup was known to plus or minus {percent(facts.precision)}."
@@ -381,38 +380,3 @@ def _kernel_table(found: InsideSeries) -> Iterator[doc.Block]:
         rest = sum(kernel.samples for kernel in worked[_KERNELS_SHOWN:])
         more = plural(len(worked) - _KERNELS_SHOWN, "function")
         yield doc.Paragraph(f"{more} more, with {plural(rest, 'sample')}.")
-
-
-# Energy per inference, if a phone's fuel gauge was read.
-
-_NOTE = (
-    "Energy of one inference for the whole phone, screen and radio included, from its fuel gauge while the "
-    "program ran alone; the interval (95%) is how much the gauge's readings differed, all of which are in "
-    "the experiment's _gauge.csv. Gauges differ between phones: compare experiments on one phone."
-)
-
-
-def energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
-    """Show known energies, and why others are unknown; nothing if no gauge was read."""
-    named = series_columns(every)
-    asked = [(found, found.energy) for found in latencies if found.energy]
-    rows = [
-        (
-            *(column.cell(found) for column in named),
-            f"{1e3 * energy.joules:.3g}",
-            f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}",
-            f"{energy.watts:.2f}",
-            str(energy.readings),
-        )
-        for found, energy in asked
-        if energy.joules is not None and energy.low is not None
-        if energy.high is not None and energy.watts is not None
-    ]
-    blocks: list[doc.Block] = []
-    if rows:
-        names_of = [column.header for column in named]
-        headers = (*names_of, "mJ for one inference", "interval", "W", "readings")
-        numbers = [place for place, header in enumerate(headers) if header not in ("experiment", "interval")]
-        blocks = [doc.Paragraph(_NOTE), doc.make_table(headers, rows, numbers)]
-    unknown = (f"{found.series.spoken(every)}: {energy.reason}" for found, energy in asked if energy.reason)
-    return [*blocks, *doc.make_list(unknown)]

@@ -87,7 +87,7 @@ def _beginning(run: Run) -> list[object]:
         latencies = [inside(run.path, result.latency) for result in run.results if result.latency]
         return [sorted(files.sha256(path) for path in (*dumps, *filter(is_there, latencies)))]
     return [
-        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.parts[0].schedule.seed,
+        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
         device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
     ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def _checked(table: Table, row: Row) -> Row:
     checked = {name: row.get(name) for name, _ in _KINDS[table.name]}
     for name, kind in _KINDS[table.name]:
         value = checked[name]
-        if value is not None and (not isinstance(value, kind) or (kind is str and "\0" in value)):
+        if value is not None and (not isinstance(value, kind) or (isinstance(value, str) and "\0" in value)):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     return checked
 
@@ -150,8 +150,7 @@ def _moment_of(text: str) -> datetime | None:
 
 def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str]) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
-    parts = manifest.parts if manifest else ()
-    before = next((part.machine.before for part in parts if part.machine.before), None)
+    before = manifest.machine.before if manifest else None
     model, dtype, backend = variant_of(run)
     row: Row = {
         "name": labels.name or f"{_program(run) or _UNKNOWN}/{labels.device or run.platform or _UNKNOWN}",
@@ -181,7 +180,7 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
     if manifest is None:
         unknown = ("method", "inputs", "program_sha256", "executorch", "kit", "runner_build")
         return {**row, **dict.fromkeys(unknown, "")}
-    method, inputs = manifest.case
+    method, inputs = manifest.method, manifest.fed
     return {
         **row,
         "measured_at": _moment_of(manifest.started),
@@ -262,7 +261,7 @@ def _analysis_of(run: Run) -> tuple[_Operators, Sequence[str]]:
     """The operators and warnings in the summary of the run's analysis, which must be of its dumps."""
     path = run.path / names.ANALYSIS
     if not run.dumps and not is_there(path):
-        remarks = (*(run.manifest.all_warnings if run.manifest else ()), *run.warnings)
+        remarks = (*(run.manifest.warnings if run.manifest else ()), *run.warnings)
         return [], [str(line) for line in warning_lines(remarks)]
     content: dict[str, Any] = read_json_object(path, _FIX) if is_there(path) else {}
     dumps: dict[Series, set[Path]] = {}

@@ -193,7 +193,7 @@ _NEWEST = "ORDER BY coalesce(runs.measured_at, runs.added_at) DESC, runs.added_a
 _LATENCIES = [
     *_WHAT,
     *_of("experiments", "experiment threads sme2 disabled median_ms low_ms high_ms p5_ms p95_ms robust_cv"),
-    *_of("experiments", "rounds inferences load_ms first_inference_ms peak_memory_bytes joules"),
+    *_of("experiments", "rounds inferences load_ms first_inference_ms peak_memory_bytes"),
     *_of("tokens", "phase tokens position tokens_per_s"),
     *_VERSION,
 ]

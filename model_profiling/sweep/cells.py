@@ -22,8 +22,7 @@ from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.core.records import read_record, record_json
 from model_profiling.models import registry
 from model_profiling.runner.machine import TargetChoice, place_of
-from model_profiling.runs.begin import one_method
-from model_profiling.runs.feeding import Feed, feed
+from model_profiling.runs.feeding import Feed, feed, one_method
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 

@@ -30,7 +30,7 @@ from model_profiling.store.store import Store
 from model_profiling.sweep import worker
 from model_profiling.sweep.cells import Job, Program, program_path
 from model_profiling.sweep.folder import WORK, SweepFolder, open_sweep
-from model_profiling.targets.machine_lock import holders, working_beside
+from model_profiling.targets.machine_lock import holder, working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
 
 _CONNECT_S = 20
@@ -302,7 +302,7 @@ class _Dispatch:
         manifest = read_manifest(run_dir)
         if manifest is None:
             raise InputError(f"{run_dir} holds no run", _RESUME)
-        with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage, needed=False):
+        with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage):
             run_config(checked_config(manifest.settings, folder=run_dir), RunOptions(analysis_only=True))
         if self.options.store is not None:
             for refused in self.options.store.add([run_dir], self.labels).refused:
@@ -315,8 +315,9 @@ class _Dispatch:
         counts = self.folder.record.counts()
         wanted = sum(counts.values()) - counts.get("left out", 0)
         failed = [f"{counts['failed']} failed"] if counts.get("failed") else []
-        here = holders() if self.options.scheduler is None else ()
-        self.progress.advance(wanted - counts.get("waiting", 0), wanted, "; ".join((*failed, *here)))
+        here = holder() if self.options.scheduler is None else None
+        detail = "; ".join([*failed, *([here] if here else [])])
+        self.progress.advance(wanted - counts.get("waiting", 0), wanted, detail)
 
     def _how_to_offer(self, target: str) -> str:
         if self.options.scheduler is None:

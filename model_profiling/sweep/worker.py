@@ -131,16 +131,14 @@ def measure_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str
 
     def measure(folder: Path) -> bytes:
         from model_profiling.runs.begin import Start
-        from model_profiling.runs.open_run import open_run
+        from model_profiling.runs.session import measure_runs
         from model_profiling.targets import open_target
-        from model_profiling.targets.remote.target import RemoteTarget
 
         path = unpack(program, folder / "program") / f"{job.program.name}.pte"
         target, run_dir = open_target(job.choice), folder / "run"
-        with contextlib.closing(target) if isinstance(target, RemoteTarget) else contextlib.nullcontext():
+        with contextlib.closing(target):
             config = job.config(path, run_dir, target)
-            with open_run(config, target, Start(command_line=("sme2prof", "sweep"))) as run:
-                run.measure()
+            measure_runs([(config, Start(command_line=("sme2prof", "sweep")))], target)
         measured = [file for file in files.all_in(run_dir) if not file.name.startswith(".")]
         return pack(run_dir, measured, dict(zip((run_dir, path), home, strict=True)))
 

@@ -264,7 +264,6 @@ def _stored_series(run: Row, row: Row, operators: Sequence[Row], kernels: Sequen
         series,
         origin,
         timed,
-        row["median_ms"],
         operators=tuple(map(_operator, operators)),
         kernels=_kernels(
             series,

@@ -80,9 +80,9 @@ def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
     return path
 
 
-def combined_page(asked: Sequence[Path]) -> Path:
+def combined_page(folders: Sequence[Path]) -> Path:
     """Return the default path for a page of several runs: in the folder that holds them, or here."""
-    return asked[0] / names.COMBINED if len(asked) == 1 else Path(names.COMBINED)
+    return folders[0] / names.COMBINED if len(folders) == 1 else Path(names.COMBINED)
 
 
 def check_one_page(run_dirs: Sequence[Path], times: Times | None = None) -> None:
@@ -162,10 +162,10 @@ _LARGEST = 900_000
 """GitHub drops a step's summary of more than 1 MiB."""
 
 
-def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> str | None:
+def tell_of_runs(reports: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> str | None:
     """Add runs, each with its report, to the job's summary below the blocks `first`; write their badges.
     Return any problem instead of raising: a job should not fail because of its summary."""
-    runs = tuple(found)
+    runs = tuple(reports)
     problems = []
     for data, _ in runs if os.environ.get("GITHUB_ACTIONS") == "true" else ():
         try:

@@ -175,7 +175,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     ]
     slow_down(made[1][1][0], 1.5)
     a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], (homes[1] / "at7", 7))
-    done = sme2prof("compare", a, b.parent, *GATE, "--junit", tmp_path / "j.xml")
+    done = sme2prof("compare", a, b.parent, *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 1, done.stderr
     says(done.stdout, "only B has answer after 7 tokens", "wrote comparison.html")
     last = done.stdout.splitlines()[-1]
@@ -184,7 +184,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
     told = json.loads(sme2prof("compare", a, a, *GATE, "--json").stdout)
     assert told["answer"] == "passed" and told["headline"] == "2 cases: No regression beyond 5.0%."
-    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--junit", tmp_path / "j.xml")
+    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 2 and done.stdout.splitlines()[-1].endswith("only A has answer after 6 tokens.")
     says(done.stderr, "answer after 6 tokens cannot be compared: A has it, B has not")
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("errors") == "1"
@@ -315,7 +315,7 @@ def test_a_regression_that_is_kept_as_bad_is_no_baseline(
     junit, page = tmp_path / "j.xml", tmp_path / "s.md"
     done = sme2prof(
         "compare", b, "--against", "store:last-good", "--store", store.address, *GATE,
-        "--junit", junit, "--markdown", page,
+        "--out", junit, "--out", page,
     )  # fmt: skip
     assert done.returncode == 1 and "Regression" in done.stdout, done.stderr
     assert "store:last-good" in page.read_text()
@@ -350,10 +350,10 @@ def test_the_first_run_has_no_answer_and_the_command_that_adds_it(
         (("--against", "last-good"), "is not a baseline"),
         (("--against", "store:"), "is not a baseline"),
         (("--against", "store:x", "--times", "hardware"), "--times"),
-        (("--against", "store:x", "--resume"), "--resume"),
+        (("--against", "store:x", "--force"), "--force"),
         (("--store", "x", SME2), "--store"),
-        (("--against", "store:x", SME2), "name one run"),
-        ((), "Missing argument 'B'"),
+        (("--against", "store:x", SME2), "one run and its baseline"),
+        ((), "--against store:last-good"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: tuple[object, ...], said: str, sme2prof) -> None:

@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 from made_runs import MadeRun, make_run, recorded
 from postgres import PASSWORD, Postgres
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
+from recorded_runs import ARM, EMULATED, SME2, X86_64, edit
 from said import refused, says
 
 from model_profiling import Labels, Store
@@ -55,10 +55,8 @@ def counts(store: Store) -> dict[str, int]:
 
 def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
     store = Store.open(address, make=True)
-    added = store.add([*RECORDED, OLD / "linux"], Labels(commit="c0ffee", branch="main"))
-    assert [run.outcome for run in added.runs] == ["added"] * 4
-    (old,) = added.refused
-    assert (old.run_dir, old.fix) == (OLD / "linux", "analyse the run: sme2prof analyze RUN_DIR")
+    added = store.add(RECORDED, Labels(commit="c0ffee", branch="main"))
+    assert [run.outcome for run in added.runs] == ["added"] * 4 and not added.refused
     run = Run.open(SME2)
     assert run.metrics is not None
     experiments = {(row["experiment"], row["threads"]): row for row in rows_of(store, "experiments", SME2)}
@@ -148,6 +146,10 @@ def test_what_cannot_be_read_is_refused_and_the_rest_added(address: str, tmp_pat
     assert [run.run_dir for run in added.runs] == runs[3:]
     assert [left.run_dir for left in added.refused] == runs[:3] and all(left.fix for left in added.refused)
     assert counts(store)["runs"] == 1
+    bare = shutil.copytree(X86_64, tmp_path / "bare")
+    (bare / names.ANALYSIS).unlink()
+    (left,) = store.add([bare], NO_COMMIT).refused
+    assert "no analysis" in left.problem and "sme2prof analyze" in left.fix
     (tmp_path / "note.txt").write_text("")
     (left,) = store.add([tmp_path / "note.txt"], NO_COMMIT).refused
     assert "note.txt" in left.problem

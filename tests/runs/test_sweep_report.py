@@ -17,7 +17,8 @@ from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.report.document import plain
-from model_profiling.runs.open_run import open_run
+from model_profiling.runs.begin import Start
+from model_profiling.runs.session import measure_runs
 from model_profiling.sweep import dispatch, report
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.folder import SweepFolder, cell_outcomes, open_sweep
@@ -168,8 +169,7 @@ def test_a_rung_that_fails_is_one_cell_that_failed(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(raw))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     target = ReplayTarget(SME2, before=broken)
-    with open_run(job.config(PROGRAM, tmp_path / "run", target), target) as run:
-        run.measure()
+    measure_runs([(job.config(PROGRAM, tmp_path / "run", target), Start())], target)
     ended = cell_outcomes(job, tmp_path / "run")
     assert [(record.state, record.reason) for record in ended] == [
         ("done", ""), ("failed", "the program ended with signal 4"),
