@@ -21,8 +21,8 @@ from model_profiling.runs import Run
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker
+from model_profiling.sweep.cells import WORK
 from model_profiling.sweep.dispatch import SweepOptions, run_sweep
-from model_profiling.sweep.folder import WORK
 from model_profiling.validation.validate import validate
 
 dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
