@@ -10,9 +10,9 @@ from pathlib import Path
 from browser.in_chromium import Opened, serious_problems, write_blocks
 from made_programs import deep_page
 from made_series import made_page
+from model_profiling.report.explore_graph import BOXES
 from recorded_runs import EMULATED, PROGRAM, SME2, emulated_experiments, load, replay
 
-from model_profiling.report.explore_graph import BOXES
 from model_profiling.report.run_report import run_document
 from model_profiling.workflow.report import gather_report
 

@@ -13,11 +13,11 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64, copied
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.report.combined import combined_document, combined_title, index_row
+from model_profiling.report.combined import combined_document, combined_title, name_runs
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Answers, Block, Chart, Items, plain
 from model_profiling.report.operator_sections import categories
-from model_profiling.report.pair_text import name_runs
+from model_profiling.report.run_list import index_row
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs, runs_in

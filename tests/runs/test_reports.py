@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from model_profiling.report.tools.badge import make_badge
 from pages import headings, lines, section, table, tables
 from recorded_runs import (
     ARM,
@@ -39,7 +40,6 @@ from model_profiling.report.dtypes_document import dtypes_document
 from model_profiling.report.evidence_sections import advice
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
-from model_profiling.report.tools.badge import make_badge
 from model_profiling.report.verdict import answers, verdict
 from model_profiling.runs import Run, Times
 from model_profiling.statistics.speedup import Verdict
