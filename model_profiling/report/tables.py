@@ -176,7 +176,7 @@ class AnalysedRun(RunAnalysis):
 
     @property
     def categories(self) -> Records:
-        """Where the time goes: `ms` and `pct_of_e2e` of each category and overhead, as in
+        """Where the time goes: `ms` and `share` of each category and overhead, as in
         `analysis_summary.json`. They add up to the end-to-end time of an experiment, traced."""
         return category_table(self.series)
 
