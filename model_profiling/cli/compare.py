@@ -14,8 +14,13 @@ from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
-from model_profiling.report.comparison import Comparison, comparison_facts, headline
-from model_profiling.report.comparison_document import comparison_document, comparison_junit, comparison_page
+from model_profiling.report.comparison import comparison_facts, headline
+from model_profiling.report.comparison_document import (
+    Comparison,
+    comparison_document,
+    comparison_junit,
+    comparison_page,
+)
 from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.report.tools import file_word

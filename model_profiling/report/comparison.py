@@ -140,12 +140,8 @@ class SeriesComparison:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
-    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
-
-    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
-    empty where nothing is slower than `limit` allows.
-    """
+class ComparisonFacts:
+    """Two measurements, B judged against A."""
 
     a: SideFacts
     b: SideFacts
@@ -158,18 +154,6 @@ class Comparison:
     """Differences apart from time, per experiment; also in what emulation proved for each side."""
     gated: tuple[Aspect, ...] = ()
     """The kinds of difference that fail."""
-
-    def __repr__(self) -> str:
-        sides = (self.a, self.b)
-        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
-        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
-        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
-
-    def _repr_html_(self) -> str:
-        from model_profiling.report.comparison_document import comparison_document
-        from model_profiling.report.html import render_fragment
-
-        return render_fragment(comparison_document(self))
 
     @property
     def speedups(self) -> Records:
@@ -258,7 +242,7 @@ class Comparison:
 # The comparison in one line, with the result of every gate.
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: ComparisonFacts) -> str:
     """Return one line: the result of each gate, failures first; without gates, the largest change."""
     if comparison.answer is None:
         return _over_all(comparison) if any(row.case for row in comparison.series) else _largest(comparison)
@@ -270,7 +254,7 @@ def headline(comparison: Comparison) -> str:
     return " ".join(sentence for _, sentence in sorted(said, key=lambda each: each[0]))
 
 
-def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
+def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
     """Return whether the time gate passed, and its sentence."""
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
@@ -283,7 +267,7 @@ def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
     return True, f"No regression beyond {percent(limit)}{about_arm(comparison)}."
 
 
-def _largest(comparison: Comparison) -> str:
+def _largest(comparison: ComparisonFacts) -> str:
     """Say which side is faster, in the experiment that differs most."""
     if comparison.not_comparable and not any(found.faster for found in comparison.series):
         reasons = dict.fromkeys(found.end_to_end.reason for found in comparison.not_comparable)
@@ -302,7 +286,7 @@ def _largest(comparison: Comparison) -> str:
     return said if largest.faster else f"No significant difference: {said}"
 
 
-def _over_all(comparison: Comparison) -> str:
+def _over_all(comparison: ComparisonFacts) -> str:
     """In how many cases B is faster and slower, and where most: the prompt may gain, the answer lose."""
     rows = comparison.series
     sides = {
@@ -335,13 +319,13 @@ def _inverse(ratio: float | None) -> float | None:
     return 1 / ratio if ratio else None
 
 
-def named_sides(comparison: Comparison) -> tuple[str, str]:
+def named_sides(comparison: ComparisonFacts) -> tuple[str, str]:
     """Return `A` and `B`, with their programs if these differ."""
     a, b = comparison.a.program, comparison.b.program
     return (f"A ({a})", f"B ({b})") if a and b and a != b else ("A", "B")
 
 
-def about_arm(comparison: Comparison) -> str:
+def about_arm(comparison: ComparisonFacts) -> str:
     """Return `, on x86_64: says nothing about Arm` if a side was measured on a CPU that is not Arm."""
     sides = {name: side for name, side in (("A", comparison.a), ("B", comparison.b)) if side.is_arm is False}
     if not sides:
@@ -350,7 +334,7 @@ def about_arm(comparison: Comparison) -> str:
     return f", {'' if len(sides) == 2 else f'{next(iter(sides))} '}on {cpus}: says nothing about Arm"
 
 
-def _gate_sentences(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+def _gate_sentences(comparison: ComparisonFacts) -> Iterator[tuple[bool, str]]:
     """Yield the result of each gate not about time, and whether it passed; passed ones share one sentence."""
     unchanged = []
     for aspect in comparison.gated:
@@ -370,16 +354,16 @@ def _where(found: Sequence[Differences]) -> str:
     return found[0].name if len(found) == 1 else plural(len(found), "experiment")
 
 
-def warnings(comparison: Comparison) -> tuple[str, ...]:
+def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
     """Return what a reader must know before trusting the answer, one line for each kind of remark."""
     return tuple(line.text for line in warning_lines(_remarks(comparison), subjects(comparison)))
 
 
-def subjects(comparison: Comparison) -> tuple[Series, ...]:
+def subjects(comparison: ComparisonFacts) -> tuple[Series, ...]:
     return tuple(row.subject for row in comparison.series)
 
 
-def _remarks(comparison: Comparison) -> Iterator[Diagnostic]:
+def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
     for found in comparison.series:
         if comparison.limit is not None and found.could_hide(comparison.limit):
             seen = (
@@ -396,7 +380,7 @@ def _remarks(comparison: Comparison) -> Iterator[Diagnostic]:
             yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
 
 
-def comparison_facts(comparison: Comparison) -> dict[str, object]:
+def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
     return {
         "schema_version": 1,
         "headline": headline(comparison),

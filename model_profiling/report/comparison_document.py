@@ -27,13 +27,14 @@ from model_profiling.report.cells import median_change
 from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.comparison import (
     NOT_MEASURED,
-    Comparison,
+    ComparisonFacts,
     SeriesComparison,
     headline,
     named_sides,
     subjects,
     warnings,
 )
+from model_profiling.report.html import render_fragment
 from model_profiling.report.latency_section import ratio_note
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.terms import with_terms
@@ -45,7 +46,7 @@ _SHOWN = 20
 _OPERATORS_SHOWN = 10
 
 
-def comparison_document(comparison: Comparison) -> list[doc.Block]:
+def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
     blocks: list[doc.Block] = [
         doc.Heading(headline(comparison)),
         doc.Paragraph(("A is ", doc.Code(comparison.a.name), ", B is ", doc.Code(comparison.b.name), ".")),
@@ -75,7 +76,7 @@ def differences_table(differing: Sequence[tuple[str, str, str]]) -> Iterator[doc
         yield doc.make_table(("what", "A", "B"), [(what, *map(doc.Code, of)) for what, *of in differing])
 
 
-def comparison_page(comparison: Comparison) -> tuple[str, list[doc.Block]]:
+def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
     """Return the page of a comparison, with its title."""
     a, b = named_sides(comparison)
     program = f"{comparison.b.program}: " if b == "B" and comparison.b.program else ""
@@ -91,11 +92,11 @@ def comparison_page(comparison: Comparison) -> tuple[str, list[doc.Block]]:
     return title, list(with_terms([*blocks, several_runs(bars, source)] if bars else blocks))
 
 
-def _not_compared(comparison: Comparison) -> tuple[str, ...]:
+def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
     return tuple(line.text for line in warning_lines(_incomparable(comparison), subjects(comparison)))
 
 
-def _incomparable(comparison: Comparison) -> Iterator[Diagnostic]:
+def _incomparable(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
     if _only_apart_from_time(comparison):
         reason = comparison.not_comparable[0].end_to_end.reason
         yield Diagnostic(None, "not_comparable", f"No times are compared: {reason}")
@@ -104,14 +105,14 @@ def _incomparable(comparison: Comparison) -> Iterator[Diagnostic]:
         yield Diagnostic(found.subject, "not_comparable", found.end_to_end.reason)
 
 
-def _only_apart_from_time(comparison: Comparison) -> bool:
+def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
     """Whether times were neither asked for nor measured (emulated runs): their table would be empty."""
     timed = any(found.end_to_end.ratio is not None for found in comparison.series)
     wanted = comparison.limit is not None or not comparison.gated
     return not wanted and not timed and bool(comparison.not_comparable)
 
 
-def end_to_end_table(comparison: Comparison) -> doc.Table:
+def end_to_end_table(comparison: ComparisonFacts) -> doc.Table:
     def verdict(found: SeriesComparison) -> doc.Text:
         word = found.end_to_end.verdict.value
         return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
@@ -172,19 +173,19 @@ def _speedup(found: Speedup) -> str:
     return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
 
 
-def comparison_junit(comparison: Comparison) -> str:
+def comparison_junit(comparison: ComparisonFacts) -> str:
     return junit_xml("sme2prof compare", _cases(comparison))
 
 
-def _group(comparison: Comparison) -> str:
+def _group(comparison: ComparisonFacts) -> str:
     return f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
 
 
-def _lost(comparison: Comparison, name: str) -> TestCase:
+def _lost(comparison: ComparisonFacts, name: str) -> TestCase:
     return TestCase(_group(comparison), name, "error" if comparison.is_gated else "skipped", NOT_MEASURED)
 
 
-def _cases(comparison: Comparison) -> list[TestCase]:
+def _cases(comparison: ComparisonFacts) -> list[TestCase]:
     """Return one test case per experiment, listing the categories that became slower, and one per
     experiment for each gate that is not about time."""
     group = _group(comparison)
@@ -193,7 +194,7 @@ def _cases(comparison: Comparison) -> list[TestCase]:
     return [*cases, *lost, *structure_cases(comparison, group)]
 
 
-def _case(comparison: Comparison, compared: SeriesComparison, group: str) -> TestCase:
+def _case(comparison: ComparisonFacts, compared: SeriesComparison, group: str) -> TestCase:
     found = compared.end_to_end
     slower = [
         f"{part.name}: {milliseconds(part.baseline_ms)} ms to {milliseconds(part.candidate_ms)} ms, slower"
@@ -215,7 +216,7 @@ def _case(comparison: Comparison, compared: SeriesComparison, group: str) -> Tes
 # Changes apart from time.
 
 
-def structure_blocks(comparison: Comparison) -> Iterator[doc.Block]:
+def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
     """Yield every gated change by experiment, and why some could not be checked."""
     left = _SHOWN
     more: list[doc.Block] = []
@@ -243,7 +244,7 @@ def _changes(found: Differences, rows: Sequence[Sequence[doc.Text]]) -> Iterator
     yield doc.make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
 
 
-def _unknown_lines(comparison: Comparison) -> Iterator[str]:
+def _unknown_lines(comparison: ComparisonFacts) -> Iterator[str]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if why := found.unknown(aspect):
@@ -310,7 +311,7 @@ def _text(text: str) -> str:
     return _NOT_XML.sub("?", printable(text))
 
 
-def structure_cases(comparison: Comparison, group: str) -> Iterator[TestCase]:
+def structure_cases(comparison: ComparisonFacts, group: str) -> Iterator[TestCase]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if aspect == "structure" and found.only_kernels:
@@ -326,3 +327,21 @@ def _structure_case(aspect: Aspect, found: Differences, group: str) -> TestCase:
     if why := found.unknown(aspect):
         return TestCase(group, found.name, "error", why)
     return TestCase(group, found.name, "passed", f"{aspect} did not change", "\n".join(found.notes))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(ComparisonFacts):
+    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
+
+    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
+    empty where nothing is slower than `limit` allows.
+    """
+
+    def __repr__(self) -> str:
+        sides = (self.a, self.b)
+        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
+        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
+        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(comparison_document(self))

@@ -29,7 +29,8 @@ from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
-from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.report.comparison import SeriesComparison, SideFacts
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.runs import Run, Times, why_not_comparable
 from model_profiling.runs.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
 from model_profiling.runs.folders import only_run_in

@@ -13,7 +13,8 @@ from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside
-from model_profiling.report.comparison import Comparison, SeriesComparison
+from model_profiling.report.comparison import SeriesComparison
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.language import case_name
 from model_profiling.workflow.compare import compare
 

@@ -27,12 +27,11 @@ from said import says
 from model_profiling.core.errors import InputError
 from model_profiling.report.comparison import (
     NOT_MEASURED,
-    Comparison,
     comparison_facts,
     headline,
     warnings,
 )
-from model_profiling.report.comparison_document import comparison_document, comparison_junit
+from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
 from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
@@ -178,7 +177,7 @@ def test_a_page_is_written_where_the_command_says(
         sme2prof("compare", *two, *words)
     assert not list(elsewhere.iterdir()), "neither asked for nor said"
     done = sme2prof("compare", *two)
-    assert "wrote comparison.html" in done.stdout.splitlines()
+    assert "wrote out_compare/a_vs_b/comparison.html" in done.stdout.splitlines()
     page = (elsewhere / "comparison.html").read_text()
     says(
         page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time goes"

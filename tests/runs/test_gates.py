@@ -17,7 +17,8 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.structure import kernel_changes, operator_changes
 from model_profiling.core.errors import InputError
 from model_profiling.program.category import Category
-from model_profiling.report.comparison import Comparison, headline
+from model_profiling.report.comparison import headline
+from model_profiling.report.comparison_document import Comparison
 from model_profiling.workflow.compare import compare, load_measurement
 
 pytestmark = pytest.mark.usefixtures("elsewhere")

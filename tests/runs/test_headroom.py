@@ -302,7 +302,7 @@ def test_factors_given_to_a_command_are_kept_and_stated_everywhere(arm: Path, ca
     assert f"about {given.low:.2f}x to {given.high:.1f}x" in capsys.readouterr().out
     assert main(["analyze", str(arm), "--sme2-factor", "3:15"]) == 0
     assert outlook(arm).projections[0].low == usual.low
-    assert f"{usual.low:.2f}x to {usual.high:.2f}x" in (arm / "report.md").read_text()
+    assert f"| {usual.low:.2f}x | {usual.high:.2f}x |" in (arm / "report.md").read_text()
 
 
 def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
