@@ -133,7 +133,7 @@ def _checked(table: Table, row: Row) -> Row:
     checked = {name: row.get(name) for name, _ in _KINDS[table.name]}
     for name, kind in _KINDS[table.name]:
         value = checked[name]
-        if value is not None and (not isinstance(value, kind) or (kind is str and "\0" in value)):
+        if value is not None and (not isinstance(value, kind) or (isinstance(value, str) and "\0" in value)):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     return checked
 

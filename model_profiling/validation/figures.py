@@ -68,10 +68,12 @@ def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
         content = read_json_object(run.path / (result.latency or ""), COMPUTE_AGAIN)
         wrong += unlike(content, record_json(stats), f"{names.ROBUST_STATS} of {result.series}")
         # In a finished run every experiment has every round; only then are its ratios of side-by-side runs.
-        part = checked.manifest.part_of(result.experiment)
-        if part.state == "finished" and result.rounds != part.schedule.rounds_done:
+        manifest = checked.manifest
+        if manifest.state == "finished" and result.rounds != manifest.schedule.rounds_done:
             rounds = plural(result.rounds, stats.counted_in)
-            wrong.append(f"{result.series} has {rounds}, but the whole run has {part.schedule.rounds_done}")
+            wrong.append(
+                f"{result.series} has {rounds}, but the whole run has {manifest.schedule.rounds_done}"
+            )
     if not timed and not wrong:
         why = "no latency was measured" if run.times.are_latencies else "times of this run are not latencies"
         raise NoVerdict(why)
