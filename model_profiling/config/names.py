@@ -61,13 +61,9 @@ KERNELS_CSV = "_kernels.csv"
 XNNTRACE_LOG = "_xnntrace.log"
 SAMPLES = "_samples.json"
 RUNNER_JSON = "_runner.json"
-INSIDE_CSV = "_inside_operators.csv"
-E2E_CSV = "_exec_e2e.csv"
 TIMELINE_CSV = "_exec_all_runs_timeline.csv"
 RUN0_TIMELINE_CSV = "_exec_run0_timeline.csv"
 STATS_CSV = "_exec_ops_stats.csv"
-DETAILS_CSV = "_exec_operator_details.csv"
-CATEGORIES_CSV = "_exec_category_summary.csv"
 
 _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d{1,9})$")
