@@ -119,7 +119,7 @@ def _lab(folder: Path) -> Iterator[Live]:
         lab.communicate()
 
 
-RUNS = sorted(path.parent for path in (DATA / "runs").glob("*/manifest.json"))
+RUNS = sorted(path.parent for path in (DATA / "runs").glob("*/analysis_summary.json"))
 
 
 def _runs(made: Path, folder: Path) -> None:
