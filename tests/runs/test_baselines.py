@@ -177,7 +177,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], (homes[1] / "at7", 7))
     done = sme2prof("compare", a, b.parent, *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 1, done.stderr
-    says(done.stdout, "only B has answer after 7 tokens", "wrote comparison.html")
+    says(done.stdout, "only B has answer after 7 tokens", "comparison.html")
     last = done.stdout.splitlines()[-1]
     assert last.startswith("Answer after 6 tokens: Regression: B is 50.0% slower") and "after 5" not in last
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
@@ -207,8 +207,8 @@ def test_a_change_of_a_language_model_is_told_for_all_cases(tmp_path, sme2prof, 
     done = sme2prof("compare", a / "llm.json", b)
     assert done.returncode == 0, done.stderr
     last = done.stdout.splitlines()[-1]
-    says(last, "B is faster in 2 of 6 comparisons (most in answer after 7 tokens", "2.00x")
-    says(last, "slower in 2 of 6 comparisons (most in answer after 6 tokens", "0.67x")
+    says(last, "B is faster in 2 of 6 cases (most in answer after 7 tokens", "2.00x")
+    says(last, "slower in 2 of 6 cases (most in answer after 6 tokens", "0.67x")
     says(done.stdout, "other.pte")
     assert "B is faster in 2 of 6" in (tmp_path / "job.md").read_text()
     same = sme2prof("compare", a, a)
