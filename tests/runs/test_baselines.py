@@ -179,7 +179,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     assert done.returncode == 1, done.stderr
     says(done.stdout, "only B has answer after 7 tokens", "comparison.html")
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("Answer after 6 tokens: Regression: B is 50.0% slower") and "after 5" not in last
+    assert last.startswith("Regression: B is 50.0% slower than A in answer after 6 tokens")
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
     told = json.loads(sme2prof("compare", a, a, *GATE, "--json").stdout)
@@ -212,7 +212,7 @@ def test_a_change_of_a_language_model_is_told_for_all_cases(tmp_path, sme2prof, 
     says(done.stdout, "other.pte")
     assert "B is faster in 2 of 6" in (tmp_path / "job.md").read_text()
     same = sme2prof("compare", a, a)
-    says(same.stdout.splitlines()[-1], "No significant difference in any of 6 comparisons")
+    says(same.stdout.splitlines()[-1], "No significant difference in any of 6 cases")
     shutil.rmtree(made[1][0][0])
     done = sme2prof("compare", a, b)
     assert done.returncode == 2
