@@ -183,7 +183,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
     told = json.loads(sme2prof("compare", a, a, *GATE, "--json").stdout)
-    assert told["answer"] == "passed" and told["headline"] == "2 cases: No regression beyond 5.0%."
+    assert told["answer"] == "passed" and told["headline"] == "No regression beyond 5.0%."
     done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 2 and done.stdout.splitlines()[-1].endswith("only A has answer after 6 tokens.")
     says(done.stderr, "answer after 6 tokens cannot be compared: A has it, B has not")
