@@ -21,7 +21,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from model_profiling.config.trace_runners import RECORD, build_record
+from model_profiling.config.reading import RECORD, build_record
 from model_profiling.core import files
 from model_profiling.core.errors import ArgumentParser, InputError, RunError, SetupError
 from model_profiling.core.hints import install_extra
