@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
-    """In GitHub Actions, write the runs to the job's summary, and their badges."""
+    """In GitHub Actions, write the runs to the job's summary."""
     from model_profiling.workflow.report import tell_of_runs
 
     if problem := tell_of_runs(runs, first):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import click
 
@@ -14,23 +14,20 @@ from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
+from model_profiling.report.comparison import comparison_facts, headline
 from model_profiling.report.comparison_document import (
     Comparison,
     comparison_document,
-    comparison_facts,
     comparison_junit,
     comparison_page,
-    headline,
 )
-from model_profiling.report.document import Block, Folded, Heading
+from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
+from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.compare_language import compare_language, language_folders
 from model_profiling.workflow.report import tell_of_comparison, write_page
-
-if TYPE_CHECKING:
-    from model_profiling.report.language_comparison import LanguageComparison
 
 
 @frame.command(
@@ -70,7 +67,7 @@ if TYPE_CHECKING:
     "--out",
     multiple=True,
     type=frame.FILE,
-    show_default="comparison.html, here or in the programs' --outdir; none with --quiet or --json",
+    show_default="out_compare/A_vs_B/comparison.html; none with --quiet or --json",
     help="File to write: .html is a page, .md a summary for a pull request, .xml JUnit for a CI system; may "
     "be given several times.",
 )
@@ -116,23 +113,27 @@ def compare_command(
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
     gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
     times, across_machines = given.pop("times"), given.pop("across_machines")
-    stored = {name: given.pop(name) for name in ("store", "device")}
-    comparison: Comparison | LanguageComparison
-    failed, folder = 0, Path()
+    store, device = given.pop("store"), given.pop("device")
+    failed, folder = 0, _own_folder(a, b or Path((against or "").removeprefix("store:")))
     if b is None:
-        comparison = _judge(a, str(against), gates, across_machines=across_machines, **stored)
+        from model_profiling.store.store import Store
+        from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
+
+        word = baseline_word(str(against))
+        comparison = compare_with_baseline(
+            a, word, store=Store.open(store), device=device, across_machines=across_machines, **gates
+        )
     elif programs:
         comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
     elif times is None and (homes := language_folders(a, b)) is not None:
         comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
-    answer = _Answer.of(comparison)
-    page = _write(answer, out, None if quiet or as_json else folder / names.COMPARISON)
+    page = _write(comparison, out, None if quiet or as_json else folder / names.COMPARISON)
     if as_json:
-        frame.facts({**answer.facts, "report": str(page) if page else None})
+        frame.facts({**comparison_facts(comparison), "report": str(page) if page else None})
     else:
-        _print(answer, page, quiet=quiet)
+        _print(comparison, page, quiet=quiet)
     return _exit_code(comparison) or failed
 
 
@@ -157,30 +158,11 @@ def _check_options(given: dict[str, Any], compared: str) -> None:
             raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
 
 
-class _Answer(NamedTuple):
-    """What is told of a comparison, of two runs or of two language models."""
-
-    headline: str
-    blocks: list[Block]
-    """The first is the headline."""
-    title: str
-    page: list[Block]
-    facts: dict[str, object]
-    cases: tuple[Comparison, ...]
-    only_a: tuple[str, ...] = ()
-    """Cases of a language model that B lacks."""
-
-    @classmethod
-    def of(cls, comparison: Comparison | LanguageComparison) -> _Answer:
-        if isinstance(comparison, Comparison):
-            blocks, facts = comparison_document(comparison), comparison_facts(comparison)
-            return cls(headline(comparison), blocks, *comparison_page(comparison), facts, (comparison,))
-        from model_profiling.report.language_comparison import language_comparison_document
-
-        blocks, cases = language_comparison_document(comparison), tuple(case for _, case in comparison.cases)
-        title = "Prompt and answer: B compared with A"
-        page, facts = [Heading(title, 1), *blocks], comparison.facts()
-        return cls(comparison.headline, blocks, title, page, facts, cases, comparison.only_a)
+def _own_folder(a: Path, b: Path) -> Path:
+    """The folder of the page: `out_compare/A_vs_B`, by the last parts of the two paths that differ."""
+    sides = zip(reversed(a.resolve().parts), reversed(b.resolve().parts), strict=False)
+    different = next(((one, other) for one, other in sides if one != other), (a.name, b.name))
+    return Path("out_compare") / "_vs_".join(file_word(Path(name).stem) for name in different)
 
 
 class Gates(TypedDict):
@@ -188,23 +170,6 @@ class Gates(TypedDict):
 
     limit: float | None
     fail_on: tuple[Aspect, ...]
-
-
-def _judge(
-    run_dir: Path, against: str, gates: Gates, *, across_machines: bool, store: str | None, device: str | None
-) -> Comparison:
-    """Compare a run with one from a store, which stays as it is."""
-    from model_profiling.store.store import Store
-    from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
-
-    return compare_with_baseline(
-        run_dir,
-        baseline_word(against),
-        **gates,
-        store=Store.open(store),
-        across_machines=across_machines,
-        device=device,
-    )
 
 
 def _measure(
@@ -241,39 +206,39 @@ def _measure(
     return compared.comparison, failed, compared.home
 
 
-def _write(answer: _Answer, out: tuple[Path, ...], usual: Path | None) -> Path | None:
+def _write(comparison: Comparison, out: tuple[Path, ...], usual: Path | None) -> Path | None:
     """Write the files in `out`, and return the page's path. Without a page among them, `usual` is one; that
     it cannot be written fails no comparison."""
-    if problem := tell_of_comparison(answer.blocks):
+    blocks, (title, page_blocks) = comparison_document(comparison), comparison_page(comparison)
+    if problem := tell_of_comparison(blocks):
         frame.warn(problem)
     page = None
     for path in out:
         if path.suffix == names.HTML:
-            page = write_page(answer.page, path, answer.title)
+            page = write_page(page_blocks, path, title)
         elif path.suffix == ".xml":
-            files.write_out(path, comparison_junit(*answer.cases, only_a=answer.only_a))
+            files.write_out(path, comparison_junit(comparison))
         else:
-            files.write_out(path, render_markdown(answer.blocks))
+            files.write_out(path, render_markdown(blocks))
     if page is None and usual is not None:
         try:
-            page = write_page(answer.page, usual, answer.title)
+            page = write_page(page_blocks, usual, title)
         except InputError as problem:
             frame.warn(f"no page was written: {problem}")
     return page
 
 
-def _print(answer: _Answer, page: Path | None, *, quiet: bool) -> None:
+def _print(comparison: Comparison, page: Path | None, *, quiet: bool) -> None:
     """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
-        frame.say(
-            render_terminal([block for block in answer.blocks[1:] if not isinstance(block, Folded)]).strip()
-        )
+        blocks = comparison_document(comparison)[1:]
+        frame.say(render_terminal([block for block in blocks if not isinstance(block, Folded)]).strip())
         if page:
             frame.say_wrote(page)
-    frame.say(answer.headline)
+    frame.say(headline(comparison))
 
 
-def _exit_code(comparison: Comparison | LanguageComparison) -> int:
+def _exit_code(comparison: Comparison) -> int:
     if comparison.answer == "failed":
         return 1
     if comparison.answer == "no answer":

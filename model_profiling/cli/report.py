@@ -50,13 +50,14 @@ if TYPE_CHECKING:
     help="File to write.",
 )
 @click.option("--title", show_default="the model and where it ran", help="The first heading.")
+@click.option("--pictures", is_flag=True, help="Also write the charts as SVG files beside the Markdown page.")
 @click.option(
     "--for",
     "tools",
     metavar="TOOL,...",
     callback=lambda _context, _option, text: parse_tools(text) if text is not None else (),
-    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, parquet, "
-    "model-explorer, badge; several with commas, or all.",
+    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, model-explorer; "
+    "several with commas, or all.",
 )
 @click.option(
     "--share", is_flag=True, help="Write shared_report.html instead: a page to send, without private details."
@@ -78,6 +79,7 @@ def report_command(
     share: bool,
     archive: bool,
     as_json: bool,
+    pictures: bool,
     **heading: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
     """Write the report of RUN_DIR as HTML and Markdown, and print its answers.
@@ -102,11 +104,11 @@ def report_command(
             _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:
-            path, data = write_report(run_dirs[0], out=out, **heading, progress=progress)
+            path, data = write_report(run_dirs[0], out=out, pictures=pictures, **heading, progress=progress)
             runs = [data]
         else:
             path = out or combined_page(folders)
-            runs = write_combined_report(run_dirs, path, **heading, progress=progress)
+            runs = write_combined_report(run_dirs, path, pictures=pictures, **heading, progress=progress)
         tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)

@@ -26,15 +26,7 @@ from model_profiling.core.records import read_table
 from model_profiling.core.stdio import checked_output
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.report.breakdown import pair_table
-from model_profiling.report.csv_files import (
-    E2E_COLUMNS,
-    TEXT_COLUMNS,
-    csv_paths,
-    e2e_row,
-    write_rows,
-    write_stats,
-    write_timeline,
-)
+from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_stats, write_timeline
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks, write_bottlenecks, write_comparison
@@ -81,11 +73,9 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
     name = options.model_id or dump.stem
     number = 0 if options.all_runs else options.run_index
     single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
-    written = [single, paths.stats, paths.e2e]
+    written = [single, paths.stats]
     write_timeline(single, dump, name, run=number)
     write_stats(paths.stats, dump, name)
-    # A timeline cannot say whether its times are latencies; this file beside it does.
-    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
         written.insert(0, paths.timeline)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from model_profiling.core.formatting import milliseconds
+
 Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]
 FactKind = Literal[ColumnKind, "shape", "shapes", "names", "record"]
-Reader = Literal["csv", "python", "store", "json", "assistant", "page", "trace"]
-"""Which outputs include a fact. For operators, Python tables and stores use the `csv` columns."""
-ALL: tuple[Reader, ...] = "csv", "json", "assistant", "page", "trace"
+Reader = Literal["python", "store", "json"]
+"""Which outputs include a fact of a run; facts of an operator are in all that list operators."""
+ALL: tuple[Reader, ...] = "python", "store", "json"
 
 _AS_TEXT: frozenset[FactKind] = frozenset({"shape", "shapes", "names"})
 
@@ -77,7 +79,7 @@ class Fact(Column, Generic[Row_contra]):
             case "shapes":
                 return ", ".join(shape_text(each, " x ") for each in value)
             case "number":
-                return f"{value:.4g}"
+                return milliseconds(value) if self.name.endswith("ms") else f"{value:.4g}"
         return str(value)
 
 

@@ -1,8 +1,7 @@
-"""The CSV files of an analysis: timelines, operator statistics and details, categories, end-to-end times."""
+"""The CSV files of a dump: its events as timelines, and the statistics of its operators."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,13 @@ from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
 from model_profiling.analysis.operators import EXACT_CALL, Operator
-from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
 from model_profiling.facts import Value
-from model_profiling.facts.operators import OperatorRow, cells, facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.program.category import operator_type
 
 # CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.
@@ -118,38 +116,24 @@ TIMELINE_COLUMNS = (
     "node_id", "run_index", "block",
     "self_ms", "level", "call", "position", "category", "kind", "pct_of_e2e",
 )  # fmt: skip
-STATS_COLUMNS = (
-    "model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total",
-    "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
-    "method", "call", "position", "origin", "module_path", "all_runs_ms", "runs", "pct_of_e2e",
-)  # fmt: skip
-DETAIL_COLUMNS = tuple(fact.name for fact in facts_for("csv"))
-CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
-E2E_COLUMNS = (
-    "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
-    "p99_ms", "cv", "times",
-)  # fmt: skip
-TEXT_COLUMNS = frozenset((
-    "model_id", "name", "type", "delegate_backend", "block", "level", "category", "kind", "method", "origin",
-    "module_path", "times",
-))  # fmt: skip
-"""In timelines, statistics and end-to-end files; all other columns there are numbers."""
+_CONTRACT = ("model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total")
+_OF_A_SERIES = ("ms", "share", "sme2")
+FACTS = tuple(fact for fact in OPERATOR_FACTS if fact.name not in (*_CONTRACT, *_OF_A_SERIES))
+STATS_COLUMNS = (*_CONTRACT, "times", "all_runs_ms", "pct_of_e2e", *(fact.name for fact in FACTS))
+TEXT_COLUMNS = frozenset(
+    ("model_id", "name", "type", "delegate_backend", "times", "block", "level", "category", "kind")
+) | {fact.name for fact in FACTS if fact.column_kind in ("text", "flag")}
+"""In timelines and statistics; all other columns there are numbers."""
 
 
 class CsvFiles(NamedTuple):
     timeline: Path
     run0_timeline: Path
     stats: Path
-    operators: Path
-    categories: Path
-    e2e: Path
 
 
 def csv_paths(folder: Path, stem: str) -> CsvFiles:
-    endings = (
-        names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV, names.CATEGORIES_CSV,
-        names.E2E_CSV,
-    )  # fmt: skip
+    endings = (names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV)
     return CsvFiles(*(folder / f"{stem}{ending}" for ending in endings))
 
 
@@ -160,21 +144,18 @@ def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: st
     write_timeline(paths.timeline, dump, name)
     write_timeline(paths.run0_timeline, dump, name, run=0)
     write_stats(paths.stats, dump, name)
-    write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(paths.operators, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
-    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     return paths
 
 
 def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
     """Write one row per operator. The first eight columns mean the same as in other kits: `count` and
-    `total_ms` are per inference, `pct_total` is the share of the summed durations of all events."""
+    `total_ms` are per inference, `pct_total` is the share of the summed durations of all events. `times` says
+    what times mean, here and in the timelines beside it."""
     loading = dump.attribution.outside
     durations = sum(int(group.duration_ns.sum()) for group in dump.attribution.groups)
     together = durations / dump.runs + int(loading.duration_ns[_loading(loading)].sum())
-    write_rows(
-        path, STATS_COLUMNS, (_stats(dump, operator, model_id, together) for operator in dump.operators)
-    )
+    rows = (_stats(dump, operator, model_id, together) for operator in dump.operators)
+    write_rows(path, STATS_COLUMNS, rows)
 
 
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> None:
@@ -323,61 +304,24 @@ def _index(number: int) -> object:
 
 
 def _stats(dump: DumpAnalysis, operator: Operator, model_id: str, together: float) -> tuple[object, ...]:
-    times = operator.times
+    times, share = operator.times, dump.share_of(operator)
     each = times.total_ns / dump.runs
     return (
         model_id, operator.name, operator.type, operator.backend, 1, _ms(each), _ms(times.mean_ns),
-        _number(100 * each / together if together else None),
-        operator.category.value, operator.kind, _ms(times.median_ns), _ms(times.p10_ns), _ms(times.p90_ns),
-        _ms(times.p99_ns), _ms(times.min_ns), _ms(times.max_ns), _number(times.cv),
-        operator.method, operator.call, operator.position, operator.origin, operator.source.module_path,
-        _ms(times.total_ns), times.runs, _number(100 * dump.share_of(operator)),
+        _number(100 * each / together if together else None), dump.times.value, _ms(times.total_ns),
+        _number(100 * share), *fact_cells(dump, operator),
     )  # fmt: skip
 
 
-def details_row(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
-    values = cells(OperatorRow(operator, operator.typical_ms, dump.share_of(operator)))
-    return tuple(_field(name, value) for name, value in zip(DETAIL_COLUMNS, values, strict=True))
+def fact_cells(dump: DumpAnalysis, operator: Operator) -> list[object]:
+    row = OperatorRow(operator, operator.typical_ms, dump.share_of(operator))
+    return [_field(fact.name, fact.cell(row)) for fact in FACTS]
 
 
 def _field(name: str, value: Value) -> object:
     if isinstance(value, float):
         return f"{value:.6f}" if name.endswith("_ms") else _number(value)
     return "" if value is None else value
-
-
-def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
-    """Return a dump's categories and overheads; without rows in brackets, `mean_ms` adds up to end-to-end."""
-    breakdown = dump.breakdown
-    counts = Counter(operator.category for operator in dump.operators)
-    parts = [(category.value, part, counts[category]) for category, part in breakdown.categories.items()]
-    overheads = [
-        (FRAMEWORK, breakdown.framework, ""),
-        *([("(of which tracing)", breakdown.tracing, "")] if breakdown.tracing.any() else []),
-        (UNATTRIBUTED, breakdown.unattributed, ""),
-        ("(of which delegate overhead)", breakdown.delegate_overhead, ""),
-        ("End-to-end", breakdown.e2e, ""),
-    ]
-    return [
-        (
-            name,
-            f"{breakdown.mean_ms(part):.6f}",
-            _ms(float(np.median(part))),
-            _number(100 * breakdown.share(part)),
-            count,
-        )
-        for name, part, count in (*parts, *overheads)
-    ]
-
-
-def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
-    latency = dump.latency
-    return (
-        model_id, latency.count, _number(latency.mean * latency.count), _number(latency.mean),
-        _number(latency.minimum), _number(latency.maximum), _number(latency.median), _number(latency.p10),
-        _number(latency.p90), _number(latency.p99), _number(latency.cv),
-        dump.times.value,
-    )  # fmt: skip
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -19,7 +19,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
 from model_profiling.facts import runs as run_facts
-from model_profiling.facts.operators import OperatorRow, cells, facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow, cells
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.report.data import report_data
 from model_profiling.runs.metrics import PairSpeedup
@@ -133,12 +133,12 @@ def operator_rows(series: SeriesAnalysis, sme2: Mapping[int, str] | None = None)
 
 def operator_table(series: Iterable[SeriesAnalysis]) -> Records:
     rows = (
-        (*row_cells(run_facts.TRACED_FACTS, found), row.ms if timed else None, *cells(row, timed=timed))
+        (*row_cells(run_facts.TRACED_FACTS, found), *cells(row, timed=timed))
         for found in series
         for timed in (found.times.are_shown,)
         for row in operator_rows(found)
     )
-    return Records(_kinds((*run_facts.TRACED_FACTS, run_facts.TYPICAL_MS, *facts_for("csv"))), tuple(rows))
+    return Records(_kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS)), tuple(rows))
 
 
 def run_speedups(analysis: RunAnalysis) -> Records:
@@ -176,14 +176,14 @@ class AnalysedRun(RunAnalysis):
 
     @property
     def categories(self) -> Records:
-        """Where the time goes: `ms` and `pct_of_e2e` of each category and overhead, as in
+        """Where the time goes: `ms` and `share` of each category and overhead, as in
         `analysis_summary.json`. They add up to the end-to-end time of an experiment, traced."""
         return category_table(self.series)
 
     @property
     def operators(self) -> Records:
-        """Every operator: `ms`, which adds up to its category, and the columns of
-        `_exec_operator_details.csv` over all rounds: spread, shapes, cost, module, source line."""
+        """Every operator: `ms`, which adds up to its category, `share`, spread, shapes, cost, module, source
+        line, as in `analysis_summary.json`."""
         return operator_table(self.series)
 
     @property

@@ -25,7 +25,7 @@ from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
-from model_profiling.report.csv_files import DETAIL_COLUMNS, E2E_COLUMNS, details_row, e2e_row, write_rows
+from model_profiling.report.csv_files import FACTS, fact_cells, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
 
 # The CSV files of `analyze_etdump_csv.py`.
@@ -34,28 +34,26 @@ from model_profiling.report.document import Block, Code, Heading, Paragraph, mak
 
 CATEGORY_COLUMNS = ("category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count")
 OPERATOR_COLUMNS = ("operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count")
-LATENCY_COLUMNS = ("model_name", *E2E_COLUMNS[1:6])
+LATENCY_COLUMNS = ("model_name", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms")
 _MOST_OTHERS = 2
 
 
 def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
     """Write categories, operators, the longest operators of category Other, and end-to-end times."""
     operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
+    own = [place for place, fact in enumerate(FACTS) if fact.name not in OPERATOR_COLUMNS]
     rows = [_operator(dump, operator) for operator in operators]
-    own = [place for place, name in enumerate(DETAIL_COLUMNS) if name not in OPERATOR_COLUMNS]
-    details = [tuple(row[place] for place in own) for row in (details_row(dump, one) for one in operators)]
-    others = [
-        row for row, one in zip(rows, operators, strict=True) if one.category is Category.OTHER
-    ][:_MOST_OTHERS]  # fmt: skip
-    e2e = e2e_row(dump, stem)
+    facts = [fact_cells(dump, operator) for operator in operators]
+    others = [row for row in rows if row[1] == Category.OTHER.value][:_MOST_OTHERS]
+    latency = dump.latency
+    e2e = (latency.mean * latency.count, latency.mean, latency.minimum, latency.maximum)
     tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
         "category_summary": (CATEGORY_COLUMNS, _categories(dump)),
         "operator_details": (
-            (*OPERATOR_COLUMNS, *(DETAIL_COLUMNS[place] for place in own)),
-            [(*row, *more) for row, more in zip(rows, details, strict=True)],
+            (*OPERATOR_COLUMNS, *(FACTS[place].name for place in own)),
+            [(*row, *(cells[place] for place in own)) for row, cells in zip(rows, facts, strict=True)],
         ),
-        "e2e": (E2E_COLUMNS, [e2e]),
-        "e2e_latency": (LATENCY_COLUMNS, [e2e[: len(LATENCY_COLUMNS)]]),
+        "e2e_latency": (LATENCY_COLUMNS, [(stem, latency.count, *(f"{ms:.6g}" for ms in e2e))]),
         **({"other_top_ops": (OPERATOR_COLUMNS, others)} if others else {}),
     }
     written = []

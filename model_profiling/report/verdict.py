@@ -6,33 +6,38 @@ its interval, and SME2 only as far as kernels prove it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.config import names
-from model_profiling.config.remarks import Weight
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
-from model_profiling.report.breakdown import break_down, cost_text, why
+from model_profiling.report.breakdown import (
+    break_down,
+    cost_text,
+    largest_parts,
+    shift_text,
+    shown_parts,
+    why,
+)
+from model_profiling.report.cells import interval_text
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
+from model_profiling.report.headline import mismatched, outputs_differ, sme2_pair, sme2_pairs
 from model_profiling.report.headroom import proven_text, range_text
-from model_profiling.report.pair_text import bottleneck_shift, change_text, pair_text
+from model_profiling.report.notes import clause, notes, proof, wrong_outputs
 from model_profiling.runs import Times
-from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
-_WIDE_INTERVAL = 0.10
-"""A speedup with a wider interval than this on either side is called uncertain."""
 _AROUND = "time outside operators"
-_TOLD = 12
-"""The most comparisons in one sentence."""
+_STEPS = 2
+"""The most sentences of the third answer."""
 _WORTH_NAMING = 0.05
 """The share of time that a part or an operator needs to be named beside the largest."""
 
@@ -85,41 +90,32 @@ def verdict(data: ReportData) -> tuple[str, ...]:
     return answers(data).sentences
 
 
-def sme2_pair(data: ReportData) -> PairReport | None:
-    return next((pair for pair in _sme2_pairs(data) if pair.comparable), None)
-
-
-def headline_pair(data: ReportData) -> PairReport | None:
-    """Return the headline comparison: the SME2 one, or else the first."""
-    if not data.timed:
-        return None
-    return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
-
-
-def _sme2_pairs(data: ReportData) -> list[PairReport]:
-    """Return the pairs that differ only in SME2, the headline first."""
-    run = data.run
-    pairs = [pair for pair in data.pairs if run.switches_sme2(pair.pair)]
-    return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     data: ReportData
 
     def answers(self) -> RunAnswers:
-        sme2 = " ".join(self._sme2())
-        told = [question for question in self.data.not_tested if question.because in sme2]
-        todo = " ".join(islice(self._next(told), 2)) or self._nothing_next()
-        low = self.data.outlook.coverage.is_low
-        left = [
+        steps = list(islice(self._next(), _STEPS))
+        todo = " ".join(sentence for sentence, _ in steps) or self._nothing_next()
+        open_questions = [
             question
             for question in self.data.not_tested
-            if question not in told or (question.next not in todo and not low)
+            if question is not self.question
+            or (not self.data.outlook.coverage.is_low and question not in [answers for _, answers in steps])
         ]
-        notes = (*self._notes(), *(f"{question}." for question in left))
+        below = (*notes(self.data), *(f"{question}." for question in open_questions))
         warnings = tuple(line.text for line in self.data.warnings)
-        return RunAnswers(" ".join(self._where()), sme2, todo, notes, self._costs(), warnings)
+        return RunAnswers(
+            " ".join(self._where()), " ".join(self._sme2()), todo, below, self._costs(), warnings
+        )
+
+    @property
+    def question(self) -> NotTested | None:
+        """The open question that the second answer names; none if a pair answers it."""
+        if self.data.timed and self.sme2_pair is not None:
+            return None
+        questions = self.data.not_tested
+        return questions[0] if questions else None
 
     @property
     def sme2_pair(self) -> PairReport | None:
@@ -214,14 +210,14 @@ class _Asked:
     def _sme2(self) -> Iterator[str]:
         pair = self.sme2_pair if self.data.timed else None
         if pair is not None:
-            yield change_text(pair)
+            yield _change_text(pair)
             yield from self._with_more_threads(pair)
             if outputs_differ(self.data, pair):
                 yield "But the outputs differ by more than rounding: do not rely on this speed."
             elif none := self._no_kernel():
                 yield none
             elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
-                yield bottleneck_shift(pair.side_by_side)
+                yield _bottleneck_shift(pair.side_by_side)
             return
         found = self.data.outlook.headline
         if found is not None:
@@ -237,19 +233,18 @@ class _Asked:
             yield f"Nothing: {coverage.reason}."
         elif none := self._no_kernel():
             yield none
-        elif proof := self._proof():
-            yield proof
-        if self.data.not_tested:
-            question = self.data.not_tested[0]
-            yield f"{question.what}: not tested, because {question.because}."
-        elif self.data.timed and (pairs := _sme2_pairs(self.data)):
-            yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
-        elif not coverage.tested and not self._proof():
+        elif proven := proof(self.data):
+            yield proven
+        if self.question:
+            yield f"{self.question.what}: not tested, because {self.question.because}."
+        elif self.data.timed and (pairs := sme2_pairs(self.data)):
+            yield f"Not comparable: {clause(pairs[0].speedup.reason)}."
+        elif not coverage.tested and not proof(self.data):
             yield "Not known: no experiments with SME2 on and off were compared."
 
     def _with_more_threads(self, told: PairReport) -> Iterator[str]:
         """Say what SME2 brings with another thread count, if that was measured too."""
-        pairs = (pair for pair in _sme2_pairs(self.data) if pair.comparable)
+        pairs = (pair for pair in sme2_pairs(self.data) if pair.comparable)
         others = {pair.pair.candidate.threads: pair.speedup.ratio for pair in pairs}
         others.pop(told.pair.candidate.threads)
         for threads, ratio in list(others.items())[:1]:
@@ -266,8 +261,9 @@ class _Asked:
             return f"To reach SME2: {misses[0].action}."
         return "No change is known that would let these operators reach SME2."
 
-    def _next(self, asked: Sequence[NotTested]) -> Iterator[str]:
-        """Yield repairs, then the best saving, then how to answer what the second answer leaves open.
+    def _next(self) -> Iterator[tuple[str, NotTested | None]]:
+        """Yield repairs, then the best saving, then how to answer what the second answer leaves open, each
+        with the question that it answers.
 
         If little of the arithmetic reaches SME2, the cure comes first: hardware with SME2 would not help.
         """
@@ -276,26 +272,27 @@ class _Asked:
             if experiment.problem:
                 fix = experiment.result.fix if experiment.result else None
                 whose = experiment.series.among(data.run.series) or "the run"
-                yield f"Repair {whose}, which failed: {_clause(fix or experiment.problem)}."
+                yield f"Repair {whose}, which failed: {clause(fix or experiment.problem)}.", None
                 break
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
-            yield "Continue the interrupted run with --resume."
-        if any(_mismatched(data)) or self._wrong_outputs():
-            yield "Find out why the outputs differ before you rely on any speed."
+            yield "Continue the interrupted run with --resume.", None
+        if any(mismatched(data)) or wrong_outputs(data):
+            yield "Find out why the outputs differ before you rely on any speed.", None
         on_arm = data.timed and data.is_arm is not False
         # If times show what is worth doing, a finding about no time is not the first advice.
         first = [found for found in data.findings if found.has_cure and (found.could_bring or not on_arm)][:1]
+        question = self.question
         if data.outlook.coverage.is_low:
-            first, asked = [found for found in first if found.id != "misses-sme2"], ()
-            yield self._to_reach_sme2()
-        advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
-        measuring = [_to_answer(one) for one in asked[:1]]
+            first, question = [found for found in first if found.id != "misses-sme2"], None
+            yield self._to_reach_sme2(), None
+        advice = [(finding_text(found), None) for found in first if found.id != "unknown-operators"]
+        measuring = [(_to_answer(question), question)] if question else []
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             others = [found for found in data.findings if found.has_cure]
             check = f"; the list of what to do has {plural(len(others), 'point')} to check" if others else ""
-            yield f"No change that was found would save 2% of the time or more{check}."
+            yield f"No change that was found would save 2% of the time or more{check}.", None
 
     def _nothing_next(self) -> str:
         """Return the advice if times do not show what is worth doing and no question is open."""
@@ -304,65 +301,6 @@ class _Asked:
             return "Nothing: there is no dump that shows where the time goes."
         hint = " If these dumps were measured on real hardware, say so with --times hardware."
         return "No change of the model stands out." + (hint if data.times is Times.UNKNOWN else "")
-
-    def _notes(self) -> Iterator[str]:
-        data = self.data
-        if data.timed:
-            yield from (f"{text}." for text in data.merged)
-            yield from self._doubts()
-            yield from self._other_pairs()
-        yield from self._evidence()
-        yield from _mismatches(data)
-        yield from self._wrong_outputs()
-
-    def _wrong_outputs(self) -> list[str]:
-        """Return other signs that the program computes wrong outputs."""
-        told = {parity.label for _, parity in _mismatched(self.data)}
-        lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
-        new = [_clause(line) for line in lines if not any(line.startswith(one) for one in told)]
-        return [f"{capitalized(line)}." for line in new]
-
-    def _doubts(self) -> Iterator[str]:
-        pair = self.sme2_pair
-        if pair and (width := pair.speedup.half_width) is not None and width > _WIDE_INTERVAL:
-            yield (
-                f"{pair.label}: the times are noisy, so the speedup is known only to within {percent(width)}."
-            )
-
-    def _other_pairs(self) -> Iterator[str]:
-        """Yield one sentence about the comparisons in no answer, then why some have no result."""
-        told = self.sme2_pair
-        others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
-        if others:
-            word = "Also compared" if told else "Compared"
-            yield f"{word}: {_first_of(list(map(pair_text, others[:_TOLD])), len(others))}."
-        reasons: dict[str, list[str]] = {}
-        for pair in self.data.pairs:
-            if not pair.comparable:
-                reasons.setdefault(_clause(pair.speedup.reason), []).append(pair.label)
-        for reason, labels in reasons.items():
-            yield f"{_first_of(labels[:_TOLD], len(labels))}: not comparable, because {reason}."
-
-    def _evidence(self) -> Iterator[str]:
-        coverage = self.data.outlook.coverage
-        if self.sme2_pair is not None and self.data.timed and coverage.tested and coverage.operators:
-            yield f"{proven_text(coverage)}."
-        if proven := self._proof():
-            yield proven
-
-    def _proof(self) -> str:
-        """Return the strongest kernel evidence for SME2, and its source; empty if there is none."""
-        found = [
-            (place, kernels)
-            for place in self.data.evidence
-            for kernels in place.kernels
-            if kernels.sme2 is not False and kernels.sme.proves_sme
-        ]
-        if not found:
-            return ""
-        strength = ("sme2", "sme", "sme-or-sme2")
-        place, kernels = min(found, key=lambda each: strength.index(each[1].sme.answer))
-        return f"In {place.named(kernels.series)}, {kernels.sme.text}."
 
     def _no_kernel(self) -> str:
         """Say that no SME kernel ran although one could have; empty if one did or nothing is known."""
@@ -381,6 +319,39 @@ class _Asked:
         return (
             "No SME or SME2 kernel ran, and it is not recorded whether this CPU has SME2." if tested else ""
         )
+
+
+def _bottleneck_shift(pairing: Pairing) -> str:
+    """Say whether the bottleneck moved or, if it did not, which part's share grew most."""
+    before, after = largest_parts(pairing)
+    if before.name != after.name:
+        return shift_text(before, after, pairing.sides)
+    grown = max(shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
+    if grown.candidate_share - grown.baseline_share < 0.01:
+        return shift_text(before, after, pairing.sides)
+    shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
+    said = f"{before.name} goes from {shares}"
+    if grown.name != before.name:
+        said += f", {grown.name} from {percent(grown.baseline_share)} to {percent(grown.candidate_share)}"
+    return f"{said}."
+
+
+def _change_text(pair: PairReport) -> str:
+    """Return the effect of SME2 on the latency, ratio first."""
+    found = pair.speedup
+    tracer = ", with the event tracer on" if pair.with_tracer else ""
+    times = (
+        f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
+        f"with it{found.mark}{tracer}"
+    )
+    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
+    threads = pair.pair.candidate.threads
+    on = f" on {plural(threads, 'thread')}" if threads else ""
+    if interval := interval_text(found):
+        times += f" ({interval})"
+    if found.verdict is Verdict.NO_CHANGE:
+        return f"No significant change{on} ({ratio}): {times}."
+    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast{on}: {times}."
 
 
 def _to_answer(question: NotTested) -> str:
@@ -453,34 +424,3 @@ def _largest_work(series: SeriesAnalysis) -> str:
     name = max(work, key=lambda each: work[each])
     that_is_known = " that is known" if len(known) < len(series.operators) else ""
     return f"Of the arithmetic{that_is_known}, {percent(work[name] / whole)} is in {name}."
-
-
-def _first_of(told: list[str], count: int) -> str:
-    left = count - len(told)
-    return "; ".join([*told, *([f"and {left} more, all in {names.METRICS}"] if left else [])])
-
-
-def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
-    for place in data.evidence:
-        for found in place.parity:
-            if found.parity is not None and not found.parity.agrees:
-                yield place.source, found
-
-
-def outputs_differ(data: ReportData, pair: PairReport) -> bool:
-    """Whether outputs differ by more than rounding; a speedup then means nothing."""
-    sides = {pair.pair.baseline, pair.pair.candidate}
-    return any({found.baseline, found.candidate} == sides for _, found in _mismatched(data))
-
-
-def _mismatches(data: ReportData) -> Iterator[str]:
-    for source, found in _mismatched(data):
-        top1 = ", in their top-1 too" if found.parity and found.parity.another_top1 else ""
-        yield (
-            f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
-            f"rounding{top1}, in {source}: find out why before you rely on its speed."
-        )
-
-
-def _clause(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")

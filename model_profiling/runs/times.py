@@ -109,7 +109,7 @@ def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
             if word in _NOT_LATENCIES:
                 yield Times(word), names.ANALYSIS
     for folder in folders[:2]:
-        written = folder / f"{stem}{names.E2E_CSV}"
+        written = folder / f"{stem}{names.STATS_CSV}"
         if is_regular(written):
             with open_regular(written) as stream:
                 head = stream.read(_HEAD_BYTES).decode("utf-8", "replace")

@@ -25,7 +25,7 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.facts import FactKind
-from model_profiling.facts.operators import facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS
 from model_profiling.facts.runs import (
     EXPERIMENT_FACTS,
     KERNEL_FACTS,
@@ -280,8 +280,8 @@ def _analysis_of(run: Run) -> tuple[_Operators, Sequence[str]]:
 
 
 _EMPTY: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}
-_OF_OPERATOR = [(fact.name, _EMPTY.get(fact.kind)) for fact in facts_for("json")]
-_AS_TEXT = [fact for fact in facts_for("json") if fact.kind != fact.column_kind]
+_OF_OPERATOR = [(fact.name, _EMPTY.get(fact.kind)) for fact in OPERATOR_FACTS]
+_AS_TEXT = [fact for fact in OPERATOR_FACTS if fact.kind != fact.column_kind]
 
 
 def _operator_rows(series: Series, operators: Iterable[Mapping[str, Any]]) -> Iterator[Row]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.config.problems import Problem
-from model_profiling.config.reading import ProfileConfig, check_config, config_warnings, load_config, pairs
+from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import Check, CheckList, InputError, ProfilingError, check_lines
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.hints import sme2prof

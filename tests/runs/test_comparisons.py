@@ -25,15 +25,13 @@ from recorded_runs import (
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.report.comparison import NOT_MEASURED
-from model_profiling.report.comparison_document import (
-    Comparison,
-    comparison_document,
+from model_profiling.report.comparison import (
+    NOT_MEASURED,
     comparison_facts,
-    comparison_junit,
     headline,
     warnings,
 )
+from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
 from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
@@ -179,19 +177,20 @@ def test_a_page_is_written_where_the_command_says(
         sme2prof("compare", *two, *words)
     assert not list(elsewhere.iterdir()), "neither asked for nor said"
     done = sme2prof("compare", *two)
-    assert "wrote comparison.html" in done.stdout.splitlines()
-    page = (elsewhere / "comparison.html").read_text()
+    assert "wrote out_compare/a_vs_b/comparison.html" in done.stdout.splitlines()
+    written = elsewhere / "out_compare" / "a_vs_b" / "comparison.html"
+    page = written.read_text()
     says(
         page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time goes"
     )
     facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.html").stdout)
     assert facts["report"] == str(tmp_path / "own.html") and (tmp_path / "own.html").is_file()
     # A page that nobody asked for is no reason to fail; one that was asked for is.
-    (elsewhere / "comparison.html").unlink()
-    (elsewhere / "comparison.html").mkdir()
+    written.unlink()
+    written.mkdir()
     done = sme2prof("compare", *two)
     assert done.returncode == 0 and "no page was written" in done.stderr
-    assert sme2prof("compare", *two, "--out", "comparison.html").returncode == 2
+    assert sme2prof("compare", *two, "--out", written).returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ from model_profiling import (
 from model_profiling.config import names
 from model_profiling.core import process
 from model_profiling.facts import Value
-from model_profiling.report.csv_files import DETAIL_COLUMNS
+from model_profiling.facts.operators import OPERATOR_FACTS
+from model_profiling.report.csv_files import FACTS
 from model_profiling.report.data import report_data
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.targets import TargetChoice, TargetPlan
@@ -73,9 +74,7 @@ def test_categories_are_those_of_the_summary_and_add_up(run: AnalysedRun) -> Non
     for series in load(SME2 / names.ANALYSIS)["series"]:
         rows = of(run.categories, experiment=series["experiment"], threads=series["threads"])
         assert {row["category"]: row["ms"] for row in rows} == pytest.approx(series["ms"])
-        assert {row["category"]: row["pct_of_e2e"] for row in rows} == pytest.approx(
-            {name: 100 * share for name, share in series["share"].items()}
-        )
+        assert {row["category"]: row["share"] for row in rows} == pytest.approx(series["share"])
         operators = of(run.operators, experiment=series["experiment"], threads=series["threads"])
         for row in rows:
             members = [operator for operator in operators if operator["category"] == row["category"]]
@@ -87,12 +86,12 @@ def test_categories_are_those_of_the_summary_and_add_up(run: AnalysedRun) -> Non
 def test_operators_of_a_dump_are_its_csv() -> None:
     dump = next(SME2.glob(f"linux_sme2_on/*_t1{names.DUMP}"))
     table = analyse(dump).operators
-    assert table.columns == ("experiment", "threads", "times", "ms", *DETAIL_COLUMNS)
-    with Path(f"{str(dump).removesuffix(names.DUMP)}{names.DETAILS_CSV}").open(newline="") as stream:
+    assert table.columns == ("experiment", "threads", "times", *(fact.name for fact in OPERATOR_FACTS))
+    with Path(f"{str(dump).removesuffix(names.DUMP)}{names.STATS_CSV}").open(newline="") as stream:
         written = list(csv.DictReader(stream))
     assert len(written) == len(table)
     for row, told in zip(written, table, strict=True):
-        for name in set(DETAIL_COLUMNS) - {"pct_of_e2e"}:  # of the typical runs here, of all runs there
+        for name in (fact.name for fact in FACTS):
             value = told[name]
             if isinstance(value, float):
                 assert float(row[name]) == pytest.approx(value, rel=1e-5, abs=1e-6), name
@@ -361,8 +360,8 @@ def test_a_new_fact_of_an_operator_is_one_line(tmp_path: Path) -> None:
     assert "twice_its_place" in said["python"] and "twice its place" in said["trace"]
     assert said["store"] > 0
     assert "twice_its_place" in load(run / names.ANALYSIS)["series"][0]["operators"][0]
-    details = next(run.rglob("*_exec_operator_details.csv"))
-    assert "twice_its_place" in details.read_text().partition("\n")[0].split(",")
+    stats = next(run.rglob("*_exec_ops_stats.csv"))
+    assert "twice_its_place" in stats.read_text().partition("\n")[0].split(",")
     assert "twice its place" in (run / "report.html").read_text()
 
 

@@ -129,8 +129,8 @@ def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tm
     timeline = taken / "alone_exec_all_runs_timeline.csv"
     for path in taken.iterdir():
         path.rename(taken / path.name.replace(dump.stem, "alone"))
-    assert refused(tool("analyze_etdump_csv", "--timeline-csv", timeline), "_exec_e2e.csv")
-    assert refused(tool("robust_latency_analysis", timeline), "_exec_e2e.csv")
+    assert refused(tool("analyze_etdump_csv", "--timeline-csv", timeline), "_exec_ops_stats.csv")
+    assert refused(tool("robust_latency_analysis", timeline), "_exec_ops_stats.csv")
 
 
 def rename_experiments(run_dir: Path) -> None:
@@ -139,9 +139,9 @@ def rename_experiments(run_dir: Path) -> None:
         path.rename(path.with_name(path.name.replace("emulated", "linux")))
 
 
-@pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_e2e.csv"])
+@pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"])
 def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2prof, tool, kept: str) -> None:
-    for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_e2e.csv"):
+    for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"):
         if pattern != kept:
             for path in emulated.rglob(pattern):
                 path.unlink()
