@@ -91,19 +91,19 @@ def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ())
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
-    lines = [_line(found, known) for found in kinds.values()]
+    lines = [_line(of_kind, known) for of_kind in kinds.values()]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 
 def name_series(series: Collection[Series], known: Collection[Series] = ()) -> str:
     """For example `a and b, 1 and 2 threads; c, 4 threads`; without what all of `known` have in common."""
     strange = not set(series) <= set(known)
-    experiments = strange or len({found.experiment for found in known}) > 1
-    counted = strange or len({found.threads for found in known if found.threads}) > 1
+    experiments = strange or len({one.experiment for one in known}) > 1
+    counted = strange or len({one.threads for one in known if one.threads}) > 1
     threads: dict[str, list[int]] = {}
-    for found in series:
-        counts_of = threads.setdefault(found.experiment, [])
-        counts_of += [found.threads] if found.threads and found.threads not in counts_of else []
+    for one in series:
+        counts_of = threads.setdefault(one.experiment, [])
+        counts_of += [one.threads] if one.threads and one.threads not in counts_of else []
     alike: dict[tuple[int, ...], list[str]] = {}
     for experiment, counts in threads.items():
         alike.setdefault(tuple(sorted(counts)), []).append(experiment)
@@ -140,10 +140,10 @@ def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:
         apart.setdefault(remark.said if advice is None else remark.seen, []).append(remark)
     if advice is not None and first.weight is Weight.UNSTABLE and (one := _with_ranges(list(apart))):
         apart = {one: list(remarks)}
-    said = [_named(found, text, known) for text, found in apart.items()]
-    if len(said) > _SHOWN:
-        said[_SHOWN:] = [f"and {len(said) - _SHOWN} more"]
-    return "; ".join([*said, *([advice] if advice else [])])
+    texts = [_named(concerned, text, known) for text, concerned in apart.items()]
+    if len(texts) > _SHOWN:
+        texts[_SHOWN:] = [f"and {len(texts) - _SHOWN} more"]
+    return "; ".join([*texts, *([advice] if advice else [])])
 
 
 def _named(remarks: Sequence[Diagnostic], text: str, known: Collection[Series]) -> str:
