@@ -442,11 +442,7 @@ def test_a_missing_model_names_each_place_once(place: Path, monkeypatch: pytest.
 
 def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
     raw = good() | {"schedule": {"rounds": 3}}
-    raw["experiments"][0] |= {"warmup": 0, "runs": 2, "cpu_affinity": [0]}
-    text = " ".join(config_warnings(load_config(written(place, raw))))
-    says(text, "rounds", "3", "2 runs", "warm-up", "2 threads", "1 CPU")
-    raw["experiments"][0]["runs"] = 1
-    says(" ".join(config_warnings(load_config(written(place, raw)))), "1 run")
+    says(" ".join(config_warnings(load_config(written(place, raw)))), "rounds", "3")
 
 
 @pytest.mark.parametrize(
