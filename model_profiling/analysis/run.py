@@ -36,8 +36,6 @@ from model_profiling.runs.programs import Programs
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Speedup, no_answer
 
-_UNUSUAL = 0.2
-"""Warn when the first dump's mean is this far (relative) from the typical time of all rounds."""
 _TOLD = 2
 _PACKS_WEIGHTS = "kai_run_rhs_pack"
 
@@ -68,11 +66,6 @@ class RunAnalysis:
     """About the run as a whole; each dump has its own."""
     proven: Proven | None = field(default=None, repr=False)
     """What the run's evidence says; None if it was not gathered."""
-
-    @property
-    def dumps(self) -> tuple[DumpAnalysis, ...]:
-        """The first dump of each series; files are written for these."""
-        return tuple(series.first for series in self.series)
 
     @property
     def model(self) -> str | None:
@@ -363,28 +356,7 @@ def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalys
     for series, rounds in members.items():
         latency = run.metrics.latency(series) if run.metrics and rounds[0].times.are_latencies else None
         in_order = sorted(rounds, key=lambda dump: dump.dump.round)
-        yield _with_warning(series_of(in_order, latency, series.among(run.series)))
-
-
-def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
-    """Warn if the first round's means, which files contain, are not typical of all rounds."""
-    first, typical = series.first, series.e2e_ms
-    if (
-        not series.times.are_latencies
-        or series.interrupted
-        or abs(first.e2e_ms - typical) <= _UNUSUAL * typical
-    ):
-        return series
-    unit = "launch" if series.took_turns else "round"
-    pace = "slow" if first.e2e_ms > typical else "fast"
-    said = Diagnostic(
-        series.series,
-        "unusual",
-        f"the CSV files come from the first {unit}, which was {pace}: "
-        f"{first.e2e_ms:.3f} ms, typically {typical:.3f} ms",
-        "use the report's numbers",
-    )
-    return replace(series, rounds=(replace(first, warnings=(*first.warnings, said)), *series.rounds[1:]))
+        yield series_of(in_order, latency, series.among(run.series))
 
 
 def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:

@@ -1,6 +1,6 @@
 """The facts of an operator; to add one, add a line to `OPERATOR_FACTS`.
 
-From there it reaches `_exec_operator_details.csv`, `analysis_summary.json`, Python tables, stores,
+From there it reaches `_exec_ops_stats.csv`, `analysis_summary.json`, Python tables, stores,
 assistants' answers, the report's explorer, Perfetto traces and the tables in documents.
 """
 
@@ -47,15 +47,9 @@ OPERATOR_FACTS: tuple[Fact[OperatorRow], ...] = (
     Fact("origin", "text", "model, or lowering where lowering put it in",
          lambda row: row.operator.origin, ("csv", "json", "assistant", "trace")),
     Fact("runs", "whole", "how many inferences were traced", lambda row: row.operator.times.runs, FILES),
-    Fact("mean_ms", "number", "mean", lambda row: row.operator.times.mean_ns / 1e6, ("csv",)),
     Fact("median_ms", "number", "median", lambda row: row.operator.times.median_ns / 1e6, FILES),
     Fact("p10_ms", "number", "10% were faster", lambda row: row.operator.times.p10_ns / 1e6, FILES),
     Fact("p90_ms", "number", "10% were slower", lambda row: row.operator.times.p90_ns / 1e6, FILES),
-    Fact("p99_ms", "number", "1% were slower", lambda row: row.operator.times.p99_ns / 1e6, FILES),
-    Fact("min_ms", "number", "the fastest", lambda row: row.operator.times.min_ns / 1e6, FILES),
-    Fact("max_ms", "number", "the slowest", lambda row: row.operator.times.max_ns / 1e6, FILES),
-    Fact("cv", "number", "spread over the mean", lambda row: row.operator.times.cv, FILES),
-    Fact("pct_of_e2e", "number", "percent of end-to-end time", lambda row: 100 * row.share, ("csv",)),
     Fact("dtype", "text", "of its tensors", lambda row: row.operator.source.dtype,
          ("csv", "json", "page", "trace"), "data type"),
     Fact("input_shapes", "shapes", "1x3x224x224 and so on",
@@ -94,11 +88,11 @@ OPERATOR_FACTS: tuple[Fact[OperatorRow], ...] = (
     Fact("source", "text", "line of the model that makes it; empty where unknown",
          lambda row: row.operator.source.place.source_line, ("json", "assistant", "trace")),
     Fact("ms", "number", "its time in a typical inference; adds up to its category",
-         lambda row: row.ms, ("json", "assistant")),
-    Fact("share", "number", "of the time with the tracer on", lambda row: row.share,
-         ("json", "assistant")),
+         lambda row: row.ms, ("csv", "json", "assistant")),
+    Fact("share", "number", "of end-to-end time, with the tracer on", lambda row: row.share,
+         ("csv", "json", "assistant")),
     Fact("sme2", "text", "whether SME2 kernels run it: yes, no and why, or not tested",
-         lambda row: row.sme2, ("json", "assistant", "page"), "SME2"),
+         lambda row: row.sme2, ("csv", "json", "assistant", "page"), "SME2"),
 )  # fmt: skip
 
 

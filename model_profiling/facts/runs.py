@@ -48,9 +48,6 @@ TIMES: Fact[_Timed] = Fact(
     lambda row: row.times.value, STORE,
 )  # fmt: skip
 TRACED_FACTS: tuple[Fact[_Timed], ...] = (*SERIES_FACTS, TIMES)
-TYPICAL_MS: Fact[Any] = Fact(
-    "ms", "number", "its time in a typical inference; adds up to its category", lambda row: row.ms, TABLES
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +179,7 @@ CATEGORY_FACTS: tuple[Fact[CategoryRow], ...] = (
     *TRACED_FACTS,
     Fact("category", "text", "the category or overhead", lambda row: row.name),
     Fact("ms", "number", "its time in a typical inference", lambda row: row.ms),
-    Fact("pct_of_e2e", "number", "percent of end-to-end time", lambda row: row.share and 100 * row.share),
+    Fact("share", "number", "of end-to-end time, with the tracer on", lambda row: row.share),
     Fact("operators", "whole", "how many operators; null for overheads", lambda row: row.operators),
 )
 

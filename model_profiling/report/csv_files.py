@@ -1,9 +1,8 @@
-"""The CSV files of an analysis: timelines, operator statistics and details, categories, end-to-end times."""
+"""The CSV files of a series: timelines of its first dump, and the statistics of its operators over all launches."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +12,16 @@ from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
 from model_profiling.analysis.operators import EXACT_CALL, Operator
-from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
-from model_profiling.facts import Value
-from model_profiling.facts.operators import OperatorRow, cells, facts_for
+from model_profiling.facts import row_cells
+from model_profiling.facts.operators import OperatorRow, facts_for
 from model_profiling.program.category import operator_type
+from model_profiling.statistics.latency import summarize
 
 # CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.
 # Rows are built in a byte matrix with a fixed-width field per column; removing the unused zero bytes leaves
@@ -116,22 +116,20 @@ def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[byte
 TIMELINE_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
     "node_id", "run_index", "block",
-    "self_ms", "level", "call", "position", "category", "kind", "pct_of_e2e",
+    "self_ms", "level", "call", "position", "category", "kind",
 )  # fmt: skip
-STATS_COLUMNS = (
+_FIRST_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total",
-    "category", "kind", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms", "cv",
-    "method", "call", "position", "origin", "module_path", "all_runs_ms", "runs", "pct_of_e2e",
 )  # fmt: skip
-DETAIL_COLUMNS = tuple(fact.name for fact in facts_for("csv"))
-CATEGORY_COLUMNS = ("category", "mean_ms", "median_ms", "pct_of_e2e", "operators")
+_MORE_FACTS = tuple(fact for fact in facts_for("csv") if fact.name not in _FIRST_COLUMNS)
+STATS_COLUMNS = (*_FIRST_COLUMNS, *(fact.name for fact in _MORE_FACTS))
 E2E_COLUMNS = (
     "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
     "p99_ms", "cv", "times",
 )  # fmt: skip
 TEXT_COLUMNS = frozenset((
-    "model_id", "name", "type", "delegate_backend", "block", "level", "category", "kind", "method", "origin",
-    "module_path", "times",
+    "model_id", "name", "type", "delegate_backend", "block", "level", "times",
+    *(fact.name for fact in facts_for("csv") if fact.column_kind == "text"),
 ))  # fmt: skip
 """In timelines, statistics and end-to-end files; all other columns there are numbers."""
 
@@ -140,50 +138,51 @@ class CsvFiles(NamedTuple):
     timeline: Path
     run0_timeline: Path
     stats: Path
-    operators: Path
-    categories: Path
-    e2e: Path
 
 
 def csv_paths(folder: Path, stem: str) -> CsvFiles:
-    endings = (
-        names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV, names.DETAILS_CSV, names.CATEGORIES_CSV,
-        names.E2E_CSV,
-    )  # fmt: skip
+    endings = names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV
     return CsvFiles(*(folder / f"{stem}{ending}" for ending in endings))
 
 
-def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: str | None = None) -> CsvFiles:
-    """Write every CSV file of `dump`, beside it unless `folder` is given."""
+def write_csv_files(series: SeriesAnalysis, sme2: Mapping[int, str], folder: Path | None = None) -> CsvFiles:
+    """Write the CSV files of `series`, beside its first dump unless `folder` is given."""
+    dump = series.first
     paths = csv_paths(folder or dump.path.parent, dump.stem)
-    name = model_id or dump.stem
-    write_timeline(paths.timeline, dump, name)
-    write_timeline(paths.run0_timeline, dump, name, run=0)
-    write_stats(paths.stats, dump, name)
-    write_rows(paths.categories, CATEGORY_COLUMNS, category_rows(dump))
-    write_rows(paths.operators, DETAIL_COLUMNS, (details_row(dump, operator) for operator in dump.operators))
-    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
+    write_timeline(paths.timeline, dump, dump.stem)
+    write_timeline(paths.run0_timeline, dump, dump.stem, run=0)
+    write_stats(paths.stats, series, dump.stem, sme2)
     return paths
 
 
-def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
-    """Write one row per operator. The first eight columns mean the same as in other kits: `count` and
-    `total_ms` are per inference, `pct_total` is the share of the summed durations of all events."""
-    loading = dump.attribution.outside
-    durations = sum(int(group.duration_ns.sum()) for group in dump.attribution.groups)
-    together = durations / dump.runs + int(loading.duration_ns[_loading(loading)].sum())
-    write_rows(
-        path, STATS_COLUMNS, (_stats(dump, operator, model_id, together) for operator in dump.operators)
-    )
+def operator_rows(series: SeriesAnalysis, sme2: Mapping[int, str] | None = None) -> Iterator[OperatorRow]:
+    """The one record of each operator's figures, which every output repeats."""
+    for place, operator in enumerate(series.operators):
+        on_sme2 = sme2[place] if sme2 else ""
+        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share, on_sme2)
+
+
+def write_stats(
+    path: Path, series: SeriesAnalysis, model_id: str, sme2: Mapping[int, str] | None = None
+) -> None:
+    """Write one row per operator, over all launches. The first eight columns have the names of other kits:
+    `count`, `total_ms` and `avg_ms` are per inference, `pct_total` is the share of end-to-end time."""
+    lines = (
+        (
+            model_id, row.operator.name, row.operator.type, row.operator.backend, 1, row.ms, row.ms,
+            100 * row.share, *row_cells(_MORE_FACTS, row),
+        )
+        for row in operator_rows(series, sme2)
+    )  # fmt: skip
+    write_rows(path, STATS_COLUMNS, lines)
 
 
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> None:
     """Write every event of all runs, or of one.
 
     Loading comes first, as run 0 with level `outside`; warm-up and unfinished runs are left out. The
-    `self_ms` of a run's other rows add up to its `Method::execute`; `pct_of_e2e` is the share of that
-    duration. The first eleven columns mean the same as in other kits: `pct_total` is the share of the summed
-    durations of all rows of the run, although rows contain each other.
+    `self_ms` of a run's other rows add up to its `Method::execute`; `pct_total` is the share of that
+    duration, and rows contain each other.
     """
     columns = _timeline_columns(dump, model_id, run)
     with files.replacing(path) as part, part.open("wb") as stream:
@@ -219,14 +218,12 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e >= 0))
         rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
     outside = rows.e2e < 0
-    _, of_run = np.unique(rows.run, return_inverse=True)
-    together = np.bincount(of_run, weights=rows.duration)[of_run]
     return [
         TextColumn(rows.head, tuple(heads)),
         NumberColumn(rows.start, 3),
         NumberColumn(rows.start + rows.duration, 3),
         NumberColumn(rows.duration, 6),
-        _percent(rows.duration, together),
+        _percent(rows.duration, rows.e2e),
         NumberColumn(rows.node),
         NumberColumn(rows.run),
         TextColumn(
@@ -234,11 +231,10 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         ),
         NumberColumn(rows.own, 6, empty=outside),
         TextColumn(rows.tail, tuple(tails)),
-        _percent(rows.duration, rows.e2e),
     ]
 
 
-def _percent(part: Int64, whole: Int64 | NDArray[np.float64]) -> NumberColumn:
+def _percent(part: Int64, whole: Int64) -> NumberColumn:
     """Return percentages with four decimals; empty where `whole` is not positive."""
     none = whole <= 0
     # A damaged dump may contain a duration too large for an int64.
@@ -322,56 +318,8 @@ def _index(number: int) -> object:
     return number if number >= 0 else ""
 
 
-def _stats(dump: DumpAnalysis, operator: Operator, model_id: str, together: float) -> tuple[object, ...]:
-    times = operator.times
-    each = times.total_ns / dump.runs
-    return (
-        model_id, operator.name, operator.type, operator.backend, 1, _ms(each), _ms(times.mean_ns),
-        _number(100 * each / together if together else None),
-        operator.category.value, operator.kind, _ms(times.median_ns), _ms(times.p10_ns), _ms(times.p90_ns),
-        _ms(times.p99_ns), _ms(times.min_ns), _ms(times.max_ns), _number(times.cv),
-        operator.method, operator.call, operator.position, operator.origin, operator.source.module_path,
-        _ms(times.total_ns), times.runs, _number(100 * dump.share_of(operator)),
-    )  # fmt: skip
-
-
-def details_row(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
-    values = cells(OperatorRow(operator, operator.typical_ms, dump.share_of(operator)))
-    return tuple(_field(name, value) for name, value in zip(DETAIL_COLUMNS, values, strict=True))
-
-
-def _field(name: str, value: Value) -> object:
-    if isinstance(value, float):
-        return f"{value:.6f}" if name.endswith("_ms") else _number(value)
-    return "" if value is None else value
-
-
-def category_rows(dump: DumpAnalysis) -> list[tuple[object, ...]]:
-    """Return a dump's categories and overheads; without rows in brackets, `mean_ms` adds up to end-to-end."""
-    breakdown = dump.breakdown
-    counts = Counter(operator.category for operator in dump.operators)
-    parts = [(category.value, part, counts[category]) for category, part in breakdown.categories.items()]
-    overheads = [
-        (FRAMEWORK, breakdown.framework, ""),
-        *([("(of which tracing)", breakdown.tracing, "")] if breakdown.tracing.any() else []),
-        (UNATTRIBUTED, breakdown.unattributed, ""),
-        ("(of which delegate overhead)", breakdown.delegate_overhead, ""),
-        ("End-to-end", breakdown.e2e, ""),
-    ]
-    return [
-        (
-            name,
-            f"{breakdown.mean_ms(part):.6f}",
-            _ms(float(np.median(part))),
-            _number(100 * breakdown.share(part)),
-            count,
-        )
-        for name, part, count in (*parts, *overheads)
-    ]
-
-
 def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
-    latency = dump.latency
+    latency = summarize(dump.breakdown.e2e / 1e6)
     return (
         model_id, latency.count, _number(latency.mean * latency.count), _number(latency.mean),
         _number(latency.minimum), _number(latency.maximum), _number(latency.median), _number(latency.p10),
@@ -382,10 +330,6 @@ def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     files.write_text(path, csv_text((header, *rows)))
-
-
-def _ms(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e6:.6f}"
 
 
 def _number(value: float | None) -> str:

@@ -20,12 +20,13 @@ from model_profiling.analysis.kernels import (
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, percent, plural
+from model_profiling.facts import row_cells
+from model_profiling.facts.operators import facts_for
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
-from model_profiling.report.csv_files import DETAIL_COLUMNS, E2E_COLUMNS, details_row, e2e_row, write_rows
+from model_profiling.report.csv_files import E2E_COLUMNS, e2e_row, operator_rows, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
 
 # The CSV files of `analyze_etdump_csv.py`.
@@ -38,21 +39,21 @@ LATENCY_COLUMNS = ("model_name", *E2E_COLUMNS[1:6])
 _MOST_OTHERS = 2
 
 
-def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
-    """Write categories, operators, the longest operators of category Other, and end-to-end times."""
-    operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
-    rows = [_operator(dump, operator) for operator in operators]
-    own = [place for place, name in enumerate(DETAIL_COLUMNS) if name not in OPERATOR_COLUMNS]
-    details = [tuple(row[place] for place in own) for row in (details_row(dump, one) for one in operators)]
+def write_bottlenecks(series: SeriesAnalysis, folder: Path, stem: str) -> list[Path]:
+    """Write categories, operators, the longest operators of category Other, and end-to-end times, all of one
+    dump and over all its runs."""
+    longest = sorted(operator_rows(series), key=lambda row: -row.ms)
+    rows = [_operator(series, row.operator) for row in longest]
+    more = [fact for fact in facts_for("csv") if fact.name not in OPERATOR_COLUMNS]
     others = [
-        row for row, one in zip(rows, operators, strict=True) if one.category is Category.OTHER
+        line for line, row in zip(rows, longest, strict=True) if row.operator.category is Category.OTHER
     ][:_MOST_OTHERS]  # fmt: skip
-    e2e = e2e_row(dump, stem)
+    e2e = e2e_row(series.first, stem)
     tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
-        "category_summary": (CATEGORY_COLUMNS, _categories(dump)),
+        "category_summary": (CATEGORY_COLUMNS, _categories(series)),
         "operator_details": (
-            (*OPERATOR_COLUMNS, *(DETAIL_COLUMNS[place] for place in own)),
-            [(*row, *more) for row, more in zip(rows, details, strict=True)],
+            (*OPERATOR_COLUMNS, *(fact.name for fact in more)),
+            [(*line, *row_cells(more, row)) for line, row in zip(rows, longest, strict=True)],
         ),
         "e2e": (E2E_COLUMNS, [e2e]),
         "e2e_latency": (LATENCY_COLUMNS, [e2e[: len(LATENCY_COLUMNS)]]),
@@ -93,24 +94,25 @@ def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str
     return paths
 
 
-def _categories(dump: DumpAnalysis) -> list[tuple[object, ...]]:
-    breakdown = dump.breakdown
+def _categories(series: SeriesAnalysis) -> list[tuple[object, ...]]:
+    categories = series.breakdown.categories
     rows: list[tuple[object, ...]] = []
-    for category, part in sorted(breakdown.categories.items(), key=lambda item: -int(item[1].sum())):
-        count = sum(operator.category is category for operator in dump.operators)
+    for category, part in sorted(categories.items(), key=lambda item: -int(item[1].sum())):
+        count = sum(operator.category is category for operator in series.operators)
         if count:
-            mean = breakdown.mean_ms(part)
-            share = f"{100 * breakdown.share(part):.6g}"
-            rows.append((category.value, _ms(mean * dump.runs), _ms(mean), share, count))
+            rows.append((category.value, *_over_all_runs(series, series.by_round(part)), count))
     return rows
 
 
-def _operator(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
-    total = operator.times.total_ns / 1e6
-    return (
-        operator.name, operator.category.value, _ms(total), _ms(total / dump.runs),
-        f"{100 * dump.share_of(operator):.6g}", operator.times.runs,
-    )  # fmt: skip
+def _operator(series: SeriesAnalysis, operator: Operator) -> tuple[object, ...]:
+    total = _over_all_runs(series, series.by_round([operator]))
+    return operator.name, operator.category.value, *total, operator.times.runs
+
+
+def _over_all_runs(series: SeriesAnalysis, rounds: Sequence[Sequence[float]]) -> tuple[str, str, str]:
+    """Total, mean, and percent of end-to-end time."""
+    total, whole = sum(map(sum, rounds)), sum(map(sum, series.by_round(series.breakdown.e2e)))
+    return _ms(total), _ms(total / series.runs), f"{100 * total / (whole or 1.0):.6g}"
 
 
 def _category_pair(pair: CategoryPair) -> tuple[object, ...]:
@@ -163,7 +165,7 @@ def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
     if portable and series.times.are_shown:
         share = percent(series.spent_by(portable).share)
         yield Paragraph(f"portable: {len(portable)} of {plural(len(series.operators), 'operator')}, {share}")
-    if names := series.first.unknown_names:
+    if names := sorted({operator.type for operator in series.operators if not operator.known}):
         yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")
 
 

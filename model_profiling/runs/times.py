@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from enum import Enum
+from itertools import zip_longest
 from pathlib import Path
 
 from model_profiling.config import names
@@ -89,13 +90,14 @@ class EarlierFiles:
 
     def entries(self, folder: Path, stem: str) -> list[dict[str, object]]:
         if folder not in self._entries:
-            listed = _object(folder / names.ANALYSIS).get("per_etdump")
+            analysis = _object(folder / names.ANALYSIS)
+            dumps, series = (_objects(analysis.get(key)) for key in ("per_etdump", "series"))
             known = self._entries.setdefault(folder, {})
-            for entry in listed if isinstance(listed, list) else ():
-                if isinstance(entry, dict):
-                    own = names.dump_stem(Path(str(entry.get("etdump"))).name)
-                    told = {key: entry[key] for key in ("times", "timings_are_latency") if key in entry}
-                    known.setdefault(own, []).append(told)
+            for dump, of_series in zip_longest(dumps, series[: len(dumps)], fillvalue={}):
+                own = names.dump_stem(Path(str(dump.get("etdump"))).name)
+                stated = {**of_series, **dump}
+                marks = {key: stated[key] for key in ("times", "timings_are_latency") if key in stated}
+                known.setdefault(own, []).append(marks)
         return self._entries[folder].get(stem, [])
 
 
@@ -145,3 +147,7 @@ def _object(path: Path) -> dict[str, object]:
         return read_json_object(path, "")
     except ProfilingError:
         return {}
+
+
+def _objects(listed: object) -> list[dict[str, object]]:
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

@@ -25,7 +25,7 @@ try:
         model_id_of,
         why_not_compared,
     )
-    from model_profiling.analysis.pairing import pair_dumps
+    from model_profiling.analysis.pairing import pair_series
     from model_profiling.analysis.series import series_of
     from model_profiling.cli.frame import say, say_wrote, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
@@ -55,19 +55,19 @@ def _run(options: argparse.Namespace) -> None:
         check_latencies(path)
     if wrong := misnamed(named):
         warn(wrong)
-    dumps = [analyse_timeline(path, name) for path, name in named]
+    every = [series_of([analyse_timeline(path, name)]) for path, name in named]
     stems = _stems([options.model_name or model_id_of(path) for path, _ in named], options)
     written: list[Path] = []
-    for dump, stem in zip(dumps, stems, strict=True):
-        if not dump.times.are_latencies:
-            say(f"{dump.series}: the machine is not recorded; times are shown as recorded")
-        say(render_terminal(series_blocks(series_of([dump]), most=10 if options.verbose else 3)))
+    for series, stem in zip(every, stems, strict=True):
+        if not series.times.are_latencies:
+            say(f"{series.name}: the machine is not recorded; times are shown as recorded")
+        say(render_terminal(series_blocks(series, most=10 if options.verbose else 3)))
         if options.output_dir:
-            written += write_bottlenecks(dump, options.output_dir, stem)
+            written += write_bottlenecks(series, options.output_dir, stem)
     if second:
         sides = (options.name1, options.name2)
         label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(first, second)
-        pairing = pair_dumps(*dumps, label=label, not_comparable=why_not)
+        pairing = pair_series(*every, label=label, not_comparable=why_not)
         ratio = f"{speedup(pairing.traced_ratio)} (one process each: no confidence interval)"
         say(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
         say(render_terminal([pair_table(pairing, sides)]))

@@ -15,9 +15,10 @@ from pathlib import Path
 
 sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
-    from model_profiling.analysis.summary import DumpAnalysis
+    from model_profiling.analysis.series import SeriesAnalysis
     from model_profiling.cli.frame import say_wrote, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
+    from model_profiling.config import names
     from model_profiling.core import files
     from model_profiling.core.errors import InputError, ProfilingError
     from model_profiling.core.records import read_table
@@ -46,11 +47,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _convert(options: argparse.Namespace) -> None:
     record = _readable(options.etrecord, strict=options.strict_etrecord)
-    dump = analyse(options.etdump, model=options.model, etrecord=record).dumps[0]
-    for path in _write(options, dump):
+    series = analyse(options.etdump, model=options.model, etrecord=record).series[0]
+    for path in _write(options, series):
         say_wrote(path)
-    if not dump.times.are_latencies:
-        warn(f"the times are from {dump.times.origin}, so they are not latencies")
+    if not series.times.are_latencies:
+        warn(f"the times are from {series.times.origin}, so they are not latencies")
 
 
 def _readable(etrecord: Path | None, *, strict: bool) -> Path | None:
@@ -66,7 +67,8 @@ def _readable(etrecord: Path | None, *, strict: bool) -> Path | None:
     return etrecord
 
 
-def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
+def _write(options: argparse.Namespace, series: SeriesAnalysis) -> list[Path]:
+    dump = series.first
     if not options.all_runs and not 0 <= options.run_index < dump.runs:
         raise InputError(
             f"there is no run {options.run_index} in {options.etdump}", f"choose from 0 to {dump.runs - 1}"
@@ -75,11 +77,12 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
     name = options.model_id or dump.stem
     number = 0 if options.all_runs else options.run_index
     single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
-    written = [single, paths.stats, paths.e2e]
+    e2e = options.out_dir / f"{dump.stem}{names.E2E_CSV}"
+    written = [single, paths.stats, e2e]
     write_timeline(single, dump, name, run=number)
-    write_stats(paths.stats, dump, name)
+    write_stats(paths.stats, series, name)
     # A timeline cannot say whether its times are latencies; this file beside it does.
-    write_rows(paths.e2e, E2E_COLUMNS, (e2e_row(dump, name),))
+    write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
         written.insert(0, paths.timeline)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -15,13 +14,14 @@ import numpy as np
 from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.headroom import unfit_times
 from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED
 from model_profiling.config import names
 from model_profiling.core.errors import Status
 from model_profiling.core.formatting import plural
-from model_profiling.core.records import read_json_object
-from model_profiling.core.safe_read import is_there, open_regular
-from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
+from model_profiling.core.records import read_json_object, read_table
+from model_profiling.core.safe_read import is_there, read_text
+from model_profiling.program.category import Category
+from model_profiling.report.csv_files import STATS_COLUMNS, csv_paths
 from model_profiling.runs import Result, Run
 from model_profiling.runs.evidence import read_factors, read_samples
 from model_profiling.runs.figures import output_files
@@ -189,7 +189,7 @@ def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
     entries = content.get("per_etdump")
     listed = entries if isinstance(entries, list) else []
     wrong += [text for entry in listed for text in _wrong_entry(checked, entry)]
-    if len(listed) != sum(dump.dump.round == 0 for dump in checked.whole_dumps):
+    if len(listed) != len(checked.series):
         wrong.append(f"it describes {plural(len(listed), 'dump')}, which differ from the dumps in the run")
     wrong += _wrong_pairs(checked.run, content.get("pairs"))
     wrong += _wrong_projection(checked.run, content.get("sme2_headroom"))
@@ -238,58 +238,48 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
         yield "an entry names no dump"
         return
     # Unlike Path.resolve, it takes a link to itself.
-    dump = checked.dump_at.get(Path(os.path.realpath(checked.path / entry["etdump"])))
-    if dump is None:
+    path = Path(os.path.realpath(checked.path / entry["etdump"]))
+    series = next((found for found in checked.series if found.first.path.resolve() == path), None)
+    if series is None:
         yield f"{entry['etdump']} is listed, but cannot be read"
         return
-    parts = dump.breakdown
+    parts = {name: series.spent(part).ms for name, part in series.parts.items()}
     expected = {
-        "e2e_ms": dump.e2e_ms,
-        "framework_overhead_ms": parts.mean_ms(parts.framework),
-        "unattributed_ms": parts.mean_ms(parts.unattributed),
-        **{f"categories_ms.{category.value}": ms for category, ms in parts.categories_ms.items()},
+        "e2e_ms": series.e2e_ms,
+        "framework_overhead_ms": parts[FRAMEWORK],
+        "unattributed_ms": parts[UNATTRIBUTED],
+        **{f"categories_ms.{category.value}": parts[category.value] for category in Category},
     }
     categories = entry.get("categories_ms")
     listed = categories if isinstance(categories, dict) else {}
     said = {**entry, **{f"categories_ms.{key}": value for key, value in listed.items()}}
     for name, value in expected.items():
         if not _close(said.get(name), value):
-            yield f"{name} of {entry['etdump']} is {said.get(name)}, but the dump says {value:.6f}"
+            yield f"{name} of {entry['etdump']} is {said.get(name)}, but the dumps say {value:.6f}"
             return
 
 
 @question("CSV files", ANALYSE_AGAIN)
 def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether each CSV file is, byte for byte, what its dump gives."""
-    there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump)))]
-    # The earlier kit's files have the same names, but it wrote no end-to-end times.
-    foreign = [dump for dump in there if checked.promises_little and not is_there(_csv(dump).e2e)]
-    if foreign:
-        dumps = plural(len(foreign), "dump")
-        raise NoVerdict(f"the earlier kit wrote those of {dumps}; sme2prof analyze writes them again")
-    explained = any(dump.graph is not None for dump in checked.whole_dumps)
-    if there and checked.manifest is not None and not explained:
-        raise NoVerdict("the program that is needed to write them again is not here")
-    if not checked.promises_little:
-        first = (dump for dump in checked.whole_dumps if dump.dump.round == 0)
-        wrong += [
-            f"{dump.path.name} has no CSV files" for dump in first if not any(map(is_there, _csv(dump)))
-        ]
+    """Whether each series has its CSV files, and its operators have the times of the dumps."""
     count = 0
-    for dump in there:
-        with tempfile.TemporaryDirectory() as scratch:
-            fresh = write_csv_files(dump, Path(scratch))
-            for ours, theirs in zip(_csv(dump), fresh, strict=True):
-                count += 1
-                if problem := _first_difference(ours, theirs):
-                    wrong.append(problem)
+    for series in checked.series:
+        paths = csv_paths(series.first.path.parent, series.first.stem)
+        there = [path for path in paths if is_there(path)]
+        count += len(there)
+        if checked.promises_little and not there:
+            continue
+        wrong += [f"{path.name} is missing" for path in paths if path not in there]
+        if is_there(paths.stats):
+            columns, rows = read_table(read_text(paths.stats), paths.stats, ANALYSE_AGAIN)
+            if columns[-1:] != STATS_COLUMNS[-1:]:
+                raise NoVerdict("the earlier kit wrote them; sme2prof analyze writes them again")
+            stated, known = sum(float(row["total_ms"]) for row in rows), series.spent_by(series.operators).ms
+            if not _close(stated, known):
+                wrong.append(f"{paths.stats.name} adds up to {stated:.6f} ms, but the dumps say {known:.6f}")
     if not wrong and not count:
         raise NoVerdict("there are none")
     return f"{plural(count, 'file')} checked against the dumps"
-
-
-def _csv(dump: DumpAnalysis) -> CsvFiles:
-    return csv_paths(dump.path.parent, dump.stem)
 
 
 def _wrong_rounds(result: Result, stats: RobustStats) -> Iterator[str]:
@@ -345,15 +335,3 @@ def _close(said: object, value: float) -> bool:
     if not isinstance(said, int | float):
         return False
     return bool(np.isclose(float(said), value, rtol=1e-6, atol=1e-9))
-
-
-def _first_difference(ours: Path, theirs: Path) -> str:
-    """Where a CSV file differs from what it should be; empty if nowhere."""
-    if not is_there(ours):
-        return f"{ours.name} is missing"
-    with open_regular(ours) as found, open_regular(theirs) as made:
-        # A line of `ours` may be endless: read no more of it than is compared.
-        for number, line in enumerate(made, start=1):
-            if found.readline(len(line) + 1) != line:
-                return f"{ours.name}, line {number} differs from the dump"
-        return f"{ours.name} ends differently from the dump" if found.read(1) else ""
