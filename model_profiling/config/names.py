@@ -62,13 +62,9 @@ XNNTRACE_LOG = "_xnntrace.log"
 GAUGE_CSV = "_gauge.csv"
 SAMPLES = "_samples.json"
 RUNNER_JSON = "_runner.json"
-INSIDE_CSV = "_inside_operators.csv"
-E2E_CSV = "_exec_e2e.csv"
 TIMELINE_CSV = "_exec_all_runs_timeline.csv"
 RUN0_TIMELINE_CSV = "_exec_run0_timeline.csv"
 STATS_CSV = "_exec_ops_stats.csv"
-DETAILS_CSV = "_exec_operator_details.csv"
-CATEGORIES_CSV = "_exec_category_summary.csv"
 
 _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
 _EARLIER = re.compile(r"(.+)-(\d{8}-\d{6})(?:-\d+)?")

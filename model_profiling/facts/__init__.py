@@ -12,9 +12,9 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]
 FactKind = Literal[ColumnKind, "shape", "shapes", "names", "record"]
-Reader = Literal["csv", "python", "store", "json", "assistant", "page", "trace"]
-"""Which outputs include a fact. For operators, Python tables and stores use the `csv` columns."""
-ALL: tuple[Reader, ...] = "csv", "json", "assistant", "page", "trace"
+Reader = Literal["python", "store", "json"]
+"""Which outputs include a fact of a run; every fact of an operator is in every output that lists operators."""
+ALL: tuple[Reader, ...] = "python", "store", "json"
 
 JSON_TYPES: dict[FactKind, Any] = {
     "text": str,

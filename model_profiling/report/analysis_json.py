@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from model_profiling.analysis.series_views import module_tree
 from model_profiling.config.remarks import warning_lines
 from model_profiling.config.series import Pair
 from model_profiling.core.records import record_json
-from model_profiling.facts import Value, row_json
+from model_profiling.facts import row_json
 from model_profiling.facts.operators import json_facts
 from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import explain_overheads
-from model_profiling.report.csv_files import CsvFiles, operator_rows, write_rows
+from model_profiling.report.csv_files import CsvFiles, operator_rows
 from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
@@ -69,32 +69,6 @@ def pair_modules(pairing: Pairing) -> list[dict[str, object]]:
 
 def _known(operators: Sequence[Operator], what: str) -> int:
     return sum(getattr(operator.source, what) or 0 for operator in operators)
-
-
-# Sampling results: for `analysis_summary.json` and one CSV file per series.
-
-COLUMNS = (
-    "operator", "call", "position", "category", "samples", "part", "part_samples", "share", "low", "high",
-    "ms", "function", "function_samples", "delegate_call",
-)  # fmt: skip
-"""One row for each function sampled in an operator. `call` and `position` are the operator's, as in every
-other file; `delegate_call` counts only calls of delegates, as samples do."""
-
-
-def write_inside_csv(path: Path, found: InsideSeries) -> None:
-    write_rows(path, COLUMNS, (row for operator in found.operators for row in _rows(operator)))
-
-
-def _rows(each: InsideOperator) -> Iterator[tuple[Value, ...]]:
-    category = each.operator.category.value if each.operator else None
-    call = each.operator.call if each.operator else None
-    for kernel in each.kernels:
-        portion = each.parts[kernel.part]
-        yield (
-            each.name, call, each.position, category, each.samples, kernel.part.value, portion.samples,
-            portion.share, portion.low, portion.high, portion.ms, kernel.name, kernel.samples,
-            each.call,
-        )  # fmt: skip
 
 
 def inside_facts(found: InsideSeries) -> dict[str, object]:

@@ -19,9 +19,8 @@ from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
 from model_profiling.facts import row_cells
-from model_profiling.facts.operators import OperatorRow, facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.program.category import operator_type
-from model_profiling.statistics.latency import summarize
 
 # CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.
 # Rows are built in a byte matrix with a fixed-width field per column; removing the unused zero bytes leaves
@@ -118,20 +117,13 @@ TIMELINE_COLUMNS = (
     "node_id", "run_index", "block",
     "self_ms", "level", "call", "position", "category", "kind",
 )  # fmt: skip
-_FIRST_COLUMNS = (
-    "model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total",
-)  # fmt: skip
-_MORE_FACTS = tuple(fact for fact in facts_for("csv") if fact.name not in _FIRST_COLUMNS)
-STATS_COLUMNS = (*_FIRST_COLUMNS, *(fact.name for fact in _MORE_FACTS))
-E2E_COLUMNS = (
-    "model_id", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms", "median_ms", "p10_ms", "p90_ms",
-    "p99_ms", "cv", "times",
-)  # fmt: skip
-TEXT_COLUMNS = frozenset((
-    "model_id", "name", "type", "delegate_backend", "block", "level", "times",
-    *(fact.name for fact in facts_for("csv") if fact.column_kind == "text"),
-))  # fmt: skip
-"""In timelines, statistics and end-to-end files; all other columns there are numbers."""
+_CONTRACT = ("model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total")
+_FACTS = tuple(fact for fact in OPERATOR_FACTS if fact.name not in _CONTRACT)
+STATS_COLUMNS = (*_CONTRACT, "times", *(fact.name for fact in _FACTS))
+TEXT_COLUMNS = frozenset(
+    ("model_id", "name", "type", "delegate_backend", "times", "block", "level")
+) | {fact.name for fact in _FACTS if fact.column_kind in ("text", "flag")}
+"""In timelines and statistics; all other columns there are numbers."""
 
 
 class CsvFiles(NamedTuple):
@@ -166,11 +158,12 @@ def write_stats(
     path: Path, series: SeriesAnalysis, model_id: str, sme2: Mapping[int, str] | None = None
 ) -> None:
     """Write one row per operator, over all launches. The first eight columns have the names of other kits:
-    `count`, `total_ms` and `avg_ms` are per inference, `pct_total` is the share of end-to-end time."""
+    `count`, `total_ms` and `avg_ms` are per inference, `pct_total` is the share of end-to-end time. `times`
+    says what times mean, here and in the timelines beside it."""
     lines = (
         (
             model_id, row.operator.name, row.operator.type, row.operator.backend, 1, row.ms, row.ms,
-            100 * row.share, *row_cells(_MORE_FACTS, row),
+            100 * row.share, series.times.value, *row_cells(_FACTS, row),
         )
         for row in operator_rows(series, sme2)
     )  # fmt: skip
@@ -318,19 +311,6 @@ def _index(number: int) -> object:
     return number if number >= 0 else ""
 
 
-def e2e_row(dump: DumpAnalysis, model_id: str) -> tuple[object, ...]:
-    latency = summarize(dump.breakdown.e2e / 1e6)
-    return (
-        model_id, latency.count, _number(latency.mean * latency.count), _number(latency.mean),
-        _number(latency.minimum), _number(latency.maximum), _number(latency.median), _number(latency.p10),
-        _number(latency.p90), _number(latency.p99), _number(latency.cv),
-        dump.times.value,
-    )  # fmt: skip
-
-
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     files.write_text(path, csv_text((header, *rows)))
 
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

@@ -20,7 +20,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts import shape_text
-from model_profiling.facts.operators import OperatorRow, facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.report import breakdown, cells
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
@@ -75,7 +75,7 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
 
 
 _SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "deviation"
-_IN_PAGE = facts_for("page")
+_IN_PAGE = OPERATOR_FACTS
 FACTS = (
     *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "variant", "SME kernels of its type",
     "where in the run",

@@ -19,7 +19,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
 from model_profiling.facts import runs as run_facts
-from model_profiling.facts.operators import cells, facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS, cells
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.report.csv_files import operator_rows
 from model_profiling.report.data import ReportData, report_data
@@ -132,7 +132,7 @@ def operator_table(data: ReportData, series: Iterable[SeriesAnalysis]) -> Record
         for found in series
         for row in operator_rows(found, data.sme2_of(found))
     )
-    return Records(_kinds((*run_facts.TRACED_FACTS, *facts_for("csv"))), tuple(rows))
+    return Records(_kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS)), tuple(rows))
 
 
 def run_speedups(analysis: RunAnalysis) -> Records:

@@ -23,10 +23,10 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, percent, plural
 from model_profiling.facts import row_cells
-from model_profiling.facts.operators import facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
-from model_profiling.report.csv_files import E2E_COLUMNS, e2e_row, operator_rows, write_rows
+from model_profiling.report.csv_files import operator_rows, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
 
 # The CSV files of `analyze_etdump_csv.py`.
@@ -35,7 +35,7 @@ from model_profiling.report.document import Block, Code, Heading, Paragraph, mak
 
 CATEGORY_COLUMNS = ("category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count")
 OPERATOR_COLUMNS = ("operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count")
-LATENCY_COLUMNS = ("model_name", *E2E_COLUMNS[1:6])
+LATENCY_COLUMNS = ("model_name", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms")
 _MOST_OTHERS = 2
 
 
@@ -44,19 +44,19 @@ def write_bottlenecks(series: SeriesAnalysis, folder: Path, stem: str) -> list[P
     dump and over all its runs."""
     longest = sorted(operator_rows(series), key=lambda row: -row.ms)
     rows = [_operator(series, row.operator) for row in longest]
-    more = [fact for fact in facts_for("csv") if fact.name not in OPERATOR_COLUMNS]
+    more = [fact for fact in OPERATOR_FACTS if fact.name not in OPERATOR_COLUMNS]
     others = [
         line for line, row in zip(rows, longest, strict=True) if row.operator.category is Category.OTHER
     ][:_MOST_OTHERS]  # fmt: skip
-    e2e = e2e_row(series.first, stem)
+    latency = series.latency
+    e2e = (latency.mean * latency.count, latency.mean, latency.minimum, latency.maximum)
     tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
         "category_summary": (CATEGORY_COLUMNS, _categories(series)),
         "operator_details": (
             (*OPERATOR_COLUMNS, *(fact.name for fact in more)),
             [(*line, *row_cells(more, row)) for line, row in zip(rows, longest, strict=True)],
         ),
-        "e2e": (E2E_COLUMNS, [e2e]),
-        "e2e_latency": (LATENCY_COLUMNS, [e2e[: len(LATENCY_COLUMNS)]]),
+        "e2e_latency": (LATENCY_COLUMNS, [(stem, latency.count, *(f"{ms:.6g}" for ms in e2e))]),
         **({"other_top_ops": (OPERATOR_COLUMNS, others)} if others else {}),
     }
     written = []

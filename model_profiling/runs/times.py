@@ -117,7 +117,7 @@ def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
         for entry in earlier.entries(folder, stem):
             yield from _stated(entry, names.ANALYSIS)
     for folder in folders[:2]:
-        written = folder / f"{stem}{names.E2E_CSV}"
+        written = folder / f"{stem}{names.STATS_CSV}"
         if is_regular(written):
             with open_regular(written) as stream:
                 head = stream.read(_HEAD_BYTES).decode("utf-8", "replace")

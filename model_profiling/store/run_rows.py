@@ -27,7 +27,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.facts import FactKind
-from model_profiling.facts.operators import facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS
 from model_profiling.facts.runs import (
     EXPERIMENT_FACTS,
     KERNEL_FACTS,
@@ -306,9 +306,8 @@ _EMPTY: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}
 
 
 def _operator_rows(series: Series, operators: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    facts = facts_for("json")
     rows = [
-        {fact.name: fact.as_cell(operator.get(fact.name, _EMPTY.get(fact.kind))) for fact in facts}
+        {fact.name: fact.as_cell(operator.get(fact.name, _EMPTY.get(fact.kind))) for fact in OPERATOR_FACTS}
         for operator in operators
     ]
     timed = sorted((row for row in rows if row["ms"] is not None), key=lambda row: -row["ms"])

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from model_profiling.facts import Column
-from model_profiling.facts.operators import facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS
 from model_profiling.facts.runs import EXPERIMENT_FACTS, SERIES_FACTS, SPEEDUP_FACTS, TIMES
 
 SCHEMA_VERSION = 1
@@ -90,7 +90,7 @@ _ALL_TABLES = (
             _RUN,
             *SERIES_FACTS,
             Column("place", "whole", "1 for the longest in its experiment; null without times"),
-            *facts_for("json"),
+            *OPERATOR_FACTS,
         ),
     ),
     Table("comparisons", "a row for every comparison in a run", (_RUN, *SPEEDUP_FACTS)),

@@ -18,21 +18,12 @@ try:
     from model_profiling.analysis.series import SeriesAnalysis
     from model_profiling.cli.frame import say_wrote, warn
     from model_profiling.cli.script import output_folder, run_tool, tool_parser
-    from model_profiling.config import names
     from model_profiling.core import files
     from model_profiling.core.errors import InputError, ProfilingError
     from model_profiling.core.records import read_table
     from model_profiling.core.stdio import checked_output
     from model_profiling.program.etrecord import read_etrecord
-    from model_profiling.report.csv_files import (
-        E2E_COLUMNS,
-        TEXT_COLUMNS,
-        csv_paths,
-        e2e_row,
-        write_rows,
-        write_stats,
-        write_timeline,
-    )
+    from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_stats, write_timeline
     from model_profiling.workflow.analyse import analyse
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
@@ -77,12 +68,9 @@ def _write(options: argparse.Namespace, series: SeriesAnalysis) -> list[Path]:
     name = options.model_id or dump.stem
     number = 0 if options.all_runs else options.run_index
     single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
-    e2e = options.out_dir / f"{dump.stem}{names.E2E_CSV}"
-    written = [single, paths.stats, e2e]
+    written = [single, paths.stats]
     write_timeline(single, dump, name, run=number)
     write_stats(paths.stats, series, name)
-    # A timeline cannot say whether its times are latencies; this file beside it does.
-    write_rows(e2e, E2E_COLUMNS, (e2e_row(dump, name),))
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
         written.insert(0, paths.timeline)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
 from model_profiling.analysis.evidence import evidence_record, kernels_of_process, own_kernels
 from model_profiling.analysis.kernels import read_kernels_csv, write_kernels_csv
 from model_profiling.analysis.run import RunAnalysis, analyse_run
-from model_profiling.analysis.sampling import gather_inside
 from model_profiling.config import names
 from model_profiling.config.series import natural_pairs, switch_in_label
 from model_profiling.core import files
@@ -19,7 +18,7 @@ from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
-from model_profiling.report.analysis_json import analysis_summary, write_inside_csv
+from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.data import report_data
 from model_profiling.report.tables import AnalysedRun, analysed
@@ -88,17 +87,7 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
         written.append(write_csv_files(series, data.sme2_of(series), folder))
     summary = (out or home) / names.ANALYSIS
     files.write_json(summary, analysis_summary(data, analysis, written))
-    inside = tuple(_write_inside(analysis, out or home))
-    return (*itertools.chain(*written), *inside, summary)
-
-
-def _write_inside(analysis: RunAnalysis, home: Path) -> Iterator[Path]:
-    """Write the kernels in which operators were sampled, for each sampled series."""
-    for found in gather_inside(analysis.run, analysis.series):
-        place = names.RunFiles(home, analysis.run.model_name)
-        path = place.of_series(found.series, names.INSIDE_CSV)
-        write_inside_csv(path, found)
-        yield path
+    return (*itertools.chain(*written), summary)
 
 
 # Kernel evidence of a run directory: `_kernels.csv` per series, one view, and evidence from another run.

@@ -22,7 +22,7 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core import files
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
-from model_profiling.facts.operators import OperatorRow, facts_for
+from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import no_dumps, whole_text
 from model_profiling.runs import Times
@@ -55,7 +55,7 @@ def times_note(times: Times) -> str:
 
 def arguments(operator: Operator) -> dict[str, Argument]:
     row = OperatorRow(operator, 0.0, 0.0)
-    known = {fact.name.replace("_", " "): fact.cell(row) for fact in facts_for("trace") if not fact.timed}
+    known = {fact.name.replace("_", " "): fact.cell(row) for fact in OPERATOR_FACTS if not fact.timed}
     return {name: value for name, value in known.items() if value is not None and value != ""}
 
 
