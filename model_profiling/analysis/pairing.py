@@ -211,6 +211,12 @@ class Pairing:
         return self.e2e.verdict is not Verdict.NOT_COMPARABLE
 
     @property
+    def compares_sme2(self) -> bool:
+        """Whether both sides differ only in SME2, and their times may be compared."""
+        switched = self.baseline.sme2 is False and bool(self.candidate.sme2)
+        return switched and self.comparable and self.baseline.series.threads == self.candidate.series.threads
+
+    @property
     def sides(self) -> tuple[str, str]:
         """The names of both sides, by what differs: `SME2 off` and `SME2 on`, `1 thread` and `2 threads`."""
         ours, theirs = self.baseline.series, self.candidate.series

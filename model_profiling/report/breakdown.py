@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from model_profiling.analysis.causes.context import is_cut, short_operators
+from model_profiling.analysis.causes.case import is_cut, short_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis

@@ -1,4 +1,4 @@
-"""The CSV files of a series: timelines of its first dump, and the statistics of its operators over all launches."""
+"""The CSV files of a series: events of its first dump, and its operators' figures over all launches."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ TIMELINE_COLUMNS = (
 _CONTRACT = ("model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total")
 _FACTS = tuple(fact for fact in OPERATOR_FACTS if fact.name not in _CONTRACT)
 STATS_COLUMNS = (*_CONTRACT, "times", *(fact.name for fact in _FACTS))
-TEXT_COLUMNS = frozenset(
-    ("model_id", "name", "type", "delegate_backend", "times", "block", "level")
-) | {fact.name for fact in _FACTS if fact.column_kind in ("text", "flag")}
+TEXT_COLUMNS = frozenset(("model_id", "name", "type", "delegate_backend", "times", "block", "level")) | {
+    fact.name for fact in _FACTS if fact.column_kind in ("text", "flag")
+}
 """In timelines and statistics; all other columns there are numbers."""
 
 
@@ -313,4 +313,3 @@ def _index(number: int) -> object:
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     files.write_text(path, csv_text((header, *rows)))
-

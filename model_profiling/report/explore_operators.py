@@ -242,17 +242,11 @@ class _Known:
 
 def _spread(operator: Operator) -> dict[str, str]:
     times = operator.times
-    low, high, far, least, most = (
-        milliseconds(ns / 1e6)
-        for ns in (times.p10_ns, times.p90_ns, times.p99_ns, times.min_ns, times.max_ns)
-    )
+    low, median, high = (milliseconds(ns / 1e6) for ns in (times.p10_ns, times.median_ns, times.p90_ns))
     return {
         "runs": str(times.runs),
-        "median ms": milliseconds(operator.median_ms),
+        "median ms": median,
         "10% to 90% ms": f"{low} to {high}",
-        "99% ms": far,
-        "shortest to longest ms": f"{least} to {most}",
-        "deviation": f"{percent(times.cv)} of the mean",
     }
 
 

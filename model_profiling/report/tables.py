@@ -176,7 +176,7 @@ class AnalysedRun(RunAnalysis):
 
     @property
     def operators(self) -> Records:
-        """Every operator: `ms`, which adds up to its category, and the other columns of `_exec_ops_stats.csv`:
+        """Every operator: `ms`, which adds up to its category, and the other facts of `_exec_ops_stats.csv`:
         spread, shapes, cost, module, source line, and whether SME2 runs it."""
         return operator_table(report_data(self.run, self), self.series)
 

@@ -10,7 +10,6 @@ import contextlib
 import re
 from collections.abc import Iterator
 from enum import Enum
-from itertools import zip_longest
 from pathlib import Path
 
 from model_profiling.config import names
@@ -91,12 +90,15 @@ class EarlierFiles:
     def entries(self, folder: Path, stem: str) -> list[dict[str, object]]:
         if folder not in self._entries:
             analysis = _object(folder / names.ANALYSIS)
-            dumps, series = (_objects(analysis.get(key)) for key in ("per_etdump", "series"))
+            dumps, series = _objects(analysis.get("per_etdump")), _objects(analysis.get("series"))
             known = self._entries.setdefault(folder, {})
-            for dump, of_series in zip_longest(dumps, series[: len(dumps)], fillvalue={}):
+            nothing: list[dict[str, object]] = [{}] * len(dumps)
+            for dump, of_series in zip(dumps, series + nothing, strict=False):
                 own = names.dump_stem(Path(str(dump.get("etdump"))).name)
                 stated = {**of_series, **dump}
-                marks = {key: stated[key] for key in ("times", "timings_are_latency") if key in stated}
+                marks: dict[str, object] = {
+                    key: stated[key] for key in ("times", "timings_are_latency") if key in stated
+                }
                 known.setdefault(own, []).append(marks)
         return self._entries[folder].get(stem, [])
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from model_profiling.analysis.causes.context import FindingContext, flows_of
 from said import says
 
 from model_profiling import profile, profile_llm
 from model_profiling.analysis.causes import language
-from model_profiling.analysis.causes.context import FindingContext, flows_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config import names

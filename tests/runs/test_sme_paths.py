@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from model_profiling.analysis.causes.context import FindingContext, flows_of
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 from said import says
 
-from model_profiling.analysis.causes.context import FindingContext, flows_of
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.misses import misses_sme2
 from model_profiling.analysis.causes.movement import layout_changes
