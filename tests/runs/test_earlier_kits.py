@@ -97,7 +97,7 @@ def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> No
     assert not re.search(r"\d\.\d\dx", page), "a speedup"
     dump = next(run_dir.rglob("*_t1.etdump"))
     assert sme2prof("analyze", dump, "--out", tmp_path / "one").ok
-    assert analyse(dump).dumps[0].times is Times.UNKNOWN
+    assert analyse(dump).series[0].first.times is Times.UNKNOWN
 
 
 def test_the_users_word_makes_times_of_them_and_they_still_validate(run_dir: Path, sme2prof) -> None:
@@ -291,7 +291,7 @@ def test_they_are_compared_with_runs_of_today() -> None:
 
 def test_single_dumps_of_theirs_are_what_their_run_says() -> None:
     (dump,) = (OLD / "emulated" / "emulated_sme2_on").glob("*.etdump")
-    assert analyse(dump).dumps[0].times is Times.EMULATED
+    assert analyse(dump).series[0].first.times is Times.EMULATED
 
 
 def test_one_that_was_cut_short_can_be_continued(out: Path) -> None:

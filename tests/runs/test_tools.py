@@ -56,7 +56,7 @@ def dump_of(run_dir: Path) -> Path:
 
 
 def only_dump(source: Path) -> DumpAnalysis:
-    return analyse(source).dumps[0]
+    return analyse(source).series[0].first
 
 
 def refused(done: process.Completed, why: str) -> bool:
@@ -132,8 +132,8 @@ def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tm
     timeline = taken / "alone_exec_all_runs_timeline.csv"
     for path in taken.iterdir():
         path.rename(taken / path.name.replace(dump.stem, "alone"))
-    assert refused(tool("analyze_etdump_csv", "--timeline-csv", timeline), "_exec_e2e.csv")
-    assert refused(tool("robust_latency_analysis", timeline), "_exec_e2e.csv")
+    assert refused(tool("analyze_etdump_csv", "--timeline-csv", timeline), "_exec_ops_stats.csv")
+    assert refused(tool("robust_latency_analysis", timeline), "_exec_ops_stats.csv")
 
 
 def rename_experiments(run_dir: Path) -> None:
@@ -142,9 +142,9 @@ def rename_experiments(run_dir: Path) -> None:
         path.rename(path.with_name(path.name.replace("emulated", "linux")))
 
 
-@pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_e2e.csv"])
+@pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"])
 def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2prof, tool, kept: str) -> None:
-    for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_e2e.csv"):
+    for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"):
         if pattern != kept:
             for path in emulated.rglob(pattern):
                 path.unlink()
@@ -158,7 +158,7 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2p
         assert done.ok and "emulated run" in done.stdout and " ms" not in done.stdout
         assert "emulated run" in done.stderr
         summary = load(emulated / "analysis_summary.json")
-        assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}
+        assert {entry["times"] for entry in summary["series"]} == {"emulated"}
     assert only_dump(dump_of(emulated)).times is Times.EMULATED
 
 

@@ -97,7 +97,7 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     assert {one.backend for one in dump.operators} == {NAME}
     assert [one.source.flops for one in dump.operators] == [7, None, 7, 7, None]
-    assert dump.unknown_names == ("flicker",)
+    assert [one.type for one in dump.operators if not one.known] == ["flicker"]
     assert {one.backend for one in analysed(None).operators} == {NAME}, "its names are its own"
 
 
@@ -134,7 +134,7 @@ def test_a_delegate_without_a_folder_stays_closed() -> None:
         dump = analysed(one)
         assert {op.category for op in dump.operators} == {Category.OTHER}
         assert {op.backend for op in dump.operators} == {NAME}
-        assert dump.unknown_names == tuple(sorted(EVENTS))
+        assert {op.type for op in dump.operators if not op.known} == set(EVENTS)
         assert dump.misfits == ()
     assert {one.backend for one in analysed(None).operators} == {"delegate"}
 

@@ -211,10 +211,10 @@ def test_what_earlier_analyses_wrote_still_tells(tmp_path, name, content, times)
         ("model_id,times", "", Times.UNKNOWN),
     ],
 )
-def test_the_end_to_end_csv_beside_a_dump_tells(tmp_path: Path, header: str, row: str, times: Times) -> None:
+def test_the_statistics_beside_a_dump_tell(tmp_path: Path, header: str, row: str, times: Times) -> None:
     later = touched(tmp_path / "on" / "rounds" / "toy_on_t1_r2.etdump")
     dump = touched(tmp_path / DUMP)
-    (tmp_path / "on" / "toy_on_t1_exec_e2e.csv").write_text(f"{header}\n{row}\n")
+    (tmp_path / "on" / "toy_on_t1_exec_ops_stats.csv").write_text(f"{header}\n{row}\n")
     assert times_without_manifest(dump)[0] is times_without_manifest(later)[0] is times
 
 
