@@ -1,4 +1,4 @@
-"""Events of dumps as columns, as nested slices of time, and by instruction of the program."""
+"""Events of dumps as nested slices of time, and by instruction of the program."""
 
 from __future__ import annotations
 
@@ -10,39 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.attribution import Node, children_of
-from model_profiling.analysis.operators import Operator, read_timed
+from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.core.errors import FormatError
-from model_profiling.etdump.table import Column, Int32
-from model_profiling.runs.run import Dump, Run
-
-# All events of a run as columns, one dump at a time to save memory.
-
-
-@dataclass(frozen=True, slots=True)
-class DumpEvents:
-    """The events of one dump in file order, as in `EventTable.to_pandas`, with the most exact times."""
-
-    dump: Dump
-    texts: tuple[str, ...]
-    coded: Mapping[str, Int32]
-    """Text columns as indexes into `texts`; -1 for none."""
-    numbers: Mapping[str, Column]
-
-    def __len__(self) -> int:
-        return len(self.numbers["run_index"])
-
-
-def read_events(run: Run) -> Iterator[DumpEvents]:
-    """The events of each readable dump; the run's analysis reports the others."""
-    for dump in run.dumps:
-        try:
-            table = read_timed(dump.path).table
-        except FormatError:
-            continue
-        yield DumpEvents(dump, table.names, *table.columns())
-
+from model_profiling.runs.run import Run
 
 # Runs as nested slices of time. A runner counts time from its own start. Where programs took turns, the
 # journal has the start of each turn on the machine's clock; runs are placed there, so that turns are seen to

@@ -1,5 +1,4 @@
-"""Views of a series: its calls, the distance of operators from the roofline, the tree of modules, the graph
-of its program."""
+"""Views of a series: its calls, the distance of operators from the roofline, the tree of modules."""
 
 from __future__ import annotations
 
@@ -13,9 +12,6 @@ from model_profiling.analysis.attribution import RunGroup, Share
 from model_profiling.analysis.operators import LOWERING, THE_MODEL, Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.category import MATRIX
-from model_profiling.program.flow import Value, flow_of
-from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.program.records import INSERTED_HANDLE, Method, OperatorKey, SourceRef, Tensor
 
 # The calls of a run in order, with their overheads.
 
@@ -235,55 +231,3 @@ def module_parts(operator: Operator) -> tuple[str, ...]:
     if operator.source.module_path:
         return tuple(operator.source.module_path.split(".", _DEEPEST))
     return (_WITHOUT_MODULE[operator.origin],)
-
-
-# The program as a graph: what computes, and which results it takes. It is the same for all series of a run.
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramStep:
-    """An operator outside delegates, a node of a delegate's graph, or a delegate that the kit cannot read."""
-
-    key: OperatorKey
-    name: str
-    opaque: bool
-    place: SourceRef
-    where: str
-    """The module, or in words what is known instead."""
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    reads: tuple[int, ...]
-    """Indexes of the earlier steps whose results it takes."""
-
-
-def program_steps(series: SeriesAnalysis) -> tuple[ProgramStep, ...]:
-    """Every step of the methods that ran, in running order; none if no program says how data flows."""
-    steps: list[ProgramStep] = []
-    graph = series.graph
-    for name in dict.fromkeys(operator.method for operator in series.operators) if graph else ():
-        if graph and (method := graph.program.method(name)):
-            steps += _steps_of(graph, method, len(steps))
-    return tuple(steps)
-
-
-def _steps_of(graph: ProgramGraph, method: Method, first: int) -> Iterator[ProgramStep]:
-    flow = flow_of(method)
-    made_by: dict[Value, int] = {}
-    for number, step in enumerate(flow.steps if flow.known else (), start=first):
-        key = OperatorKey(method.name, *step.place[:2], 0, step.place[2])
-        reads = dict.fromkeys(made_by[value] for value in step.reads if value in made_by)
-        made_by |= dict.fromkeys(step.writes, number)
-        place = graph.record.ref(method.name, step.debug_handle) if graph.record else None
-        if graph.record and key.node < 0:
-            place = next(iter(graph.record.refs_of_instruction(method.name, key.instruction_id)), None)
-        inserted = step.debug_handle == INSERTED_HANDLE
-        yield ProgramStep(
-            key,
-            step.name,
-            step.opaque,
-            place or SourceRef(),
-            (place.module_path or THE_MODEL) if place else LOWERING if inserted else UNKNOWN,
-            tuple(each for each in step.inputs if not each.constant),
-            step.outputs,
-            tuple(reads),
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -14,16 +14,11 @@ from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import record_json
-from model_profiling.report.comparison_document import (
-    Comparison,
-    comparison_document,
-    comparison_facts,
-    comparison_junit,
-    comparison_page,
-    headline,
-)
-from model_profiling.report.document import Block, Folded, Heading
+from model_profiling.report.comparison import Comparison, comparison_facts, headline
+from model_profiling.report.comparison_document import comparison_document, comparison_junit, comparison_page
+from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
+from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.runs import Times
 from model_profiling.workflow.compare import are_programs, compare
@@ -31,7 +26,6 @@ from model_profiling.workflow.compare_language import compare_language, language
 from model_profiling.workflow.report import tell_of_comparison, write_page
 
 if TYPE_CHECKING:
-    from model_profiling.report.language_comparison import LanguageComparison
     from model_profiling.workflow.baselines import KeptVerdict
 
 
@@ -79,7 +73,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=frame.FILE,
-    show_default="comparison.html, here or in the programs' --outdir; none with --quiet or --json",
+    show_default="out_compare/A_vs_B/comparison.html; none with --quiet or --json",
     help="Page to write: .html, or .md with an .html beside it.",
 )
 @click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request to this file.")
@@ -132,8 +126,7 @@ def compare_command(
     given = [_OPTIONS.get(name, name) for name, value in asked.items() if value]
     kept: KeptVerdict | None = None
     unkept: ProfilingError | None = None
-    comparison: Comparison | LanguageComparison
-    failed, folder = 0, Path()
+    failed, folder = 0, _own_folder(a, b or Path((against or "").removeprefix("store:")))
     if against is not None:
         if b is not None:
             raise click.UsageError("--against compares one run with a stored one: name one run")
@@ -157,52 +150,34 @@ def compare_command(
         comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
-    told = _told(comparison)
-    _write_summaries(told, markdown, junit)
+    _write_summaries(comparison, markdown, junit)
     wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
-    page = _written(told, wanted, asked=out is not None) if wanted else None
+    page = _written(comparison, wanted, asked=out is not None) if wanted else None
     if as_json:
         about = {"report": str(page) if page else None, "kept": record_json(kept) if kept else None}
-        frame.facts({**told.facts, **about})
+        frame.facts({**comparison_facts(comparison), **about})
     else:
-        _print(told, kept, page, quiet=quiet)
+        _print(comparison, kept, page, quiet=quiet)
     return _exit_code(comparison, unkept) or failed
 
 
-class _Told(NamedTuple):
-    """What is told of a comparison, of two runs or of two language models."""
-
-    headline: str
-    blocks: list[Block]
-    """The first is the headline."""
-    title: str
-    page: list[Block]
-    facts: dict[str, object]
-    cases: tuple[Comparison, ...]
-    only_a: tuple[str, ...] = ()
-    """Cases of a language model that B lacks."""
-
-
-def _told(found: Comparison | LanguageComparison) -> _Told:
-    if isinstance(found, Comparison):
-        said, page = headline(found), comparison_page(found)
-        return _Told(said, comparison_document(found), *page, comparison_facts(found), (found,))
-    from model_profiling.report.language_comparison import language_comparison_document
-
-    blocks, cases = language_comparison_document(found), tuple(each for _, each in found.cases)
-    title = "Prompt and answer: B compared with A"
-    return _Told(
-        found.headline, blocks, title, [Heading(title, 1), *blocks], found.facts(), cases, found.only_a
+def _own_folder(a: Path, b: Path) -> Path:
+    """The folder of the page: `out_compare/A_vs_B`, by the last parts of the two paths that differ."""
+    sides = reversed(a.resolve().parts), reversed(b.resolve().parts)
+    different = next(
+        ((one, other) for one, other in zip(*sides, strict=False) if one != other), (a.name, b.name)
     )
+    return Path("out_compare") / "_vs_".join(file_word(Path(name).stem) for name in different)
 
 
-def _write_summaries(told: _Told, markdown: Path | None, junit: Path | None) -> None:
-    if problem := tell_of_comparison(told.blocks):
+def _write_summaries(comparison: Comparison, markdown: Path | None, junit: Path | None) -> None:
+    blocks = comparison_document(comparison)
+    if problem := tell_of_comparison(blocks):
         frame.warn(problem)
     if markdown is not None:
-        files.write_out(markdown, render_markdown(told.blocks))
+        files.write_out(markdown, render_markdown(blocks))
     if junit is not None:
-        files.write_out(junit, comparison_junit(*told.cases, only_a=told.only_a))
+        files.write_out(junit, comparison_junit(comparison))
 
 
 _OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input", "no_wait": "no-wait"}
@@ -296,10 +271,11 @@ def _measured(
     return found.comparison, failed, found.home
 
 
-def _written(told: _Told, page: Path, *, asked: bool) -> Path | None:
+def _written(comparison: Comparison, page: Path, *, asked: bool) -> Path | None:
     """Write the page and return its path; a page that was not asked for fails no comparison."""
+    title, blocks = comparison_page(comparison)
     try:
-        return write_page(told.page, page, told.title)
+        return write_page(blocks, page, title)
     except InputError as problem:
         if asked:
             raise
@@ -307,20 +283,20 @@ def _written(told: _Told, page: Path, *, asked: bool) -> Path | None:
         return None
 
 
-def _print(told: _Told, kept: KeptVerdict | None, page: Path | None, *, quiet: bool) -> None:
+def _print(comparison: Comparison, kept: KeptVerdict | None, page: Path | None, *, quiet: bool) -> None:
     """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
-        shown = [block for block in told.blocks[1:] if not isinstance(block, Folded)]
+        shown = [block for block in comparison_document(comparison)[1:] if not isinstance(block, Folded)]
         frame.say(render_terminal(shown).strip())
         if kept is not None:
             noisy = "without the tag good, because noise could hide a slowdown above the limit"
             frame.say(f"Kept in {kept.store} {f'as {kept.tag}' if kept.tag else noisy}: {kept.run_id}.")
         for written in for_tools.pages(page) if page else ():
             frame.say_wrote(written)
-    frame.say(told.headline)
+    frame.say(headline(comparison))
 
 
-def _exit_code(comparison: Comparison | LanguageComparison, unkept: ProfilingError | None) -> int:
+def _exit_code(comparison: Comparison, unkept: ProfilingError | None) -> int:
     """A failed gate takes precedence over a failure to keep the run."""
     if comparison.answer == "failed":
         if unkept is not None:

@@ -36,8 +36,8 @@ tools_option = click.option(
     "tools",
     metavar="TOOL,...",
     callback=_as_tools,
-    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, parquet, "
-    "model-explorer, badge; several with commas, or all.",
+    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, model-explorer; "
+    "several with commas, or all.",
 )
 
 
@@ -72,7 +72,7 @@ def print_made(made: Sequence[ToolFiles]) -> None:
 
 
 def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
-    """In GitHub Actions, write the runs to the job's summary, and their badges."""
+    """In GitHub Actions, write the runs to the job's summary."""
     from model_profiling.workflow.report import tell_of_runs
 
     if problem := tell_of_runs(runs, first):

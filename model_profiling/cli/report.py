@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     help="File to write.",
 )
 @click.option("--title", show_default="the model and where it ran", help="The first heading.")
+@click.option("--pictures", is_flag=True, help="Also write the charts as SVG files beside the Markdown page.")
 @for_tools.tools_option
 @click.option(
     "--share", is_flag=True, help="Write shared_report.html instead: a page to send, without private details."
@@ -68,6 +69,7 @@ def report_command(
     archive: bool,
     with_source: bool,
     as_json: bool,
+    pictures: bool,
     **asked: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
     """Write the report of RUN_DIR as HTML and Markdown, and print its answers.
@@ -96,11 +98,11 @@ def report_command(
             _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:
-            path, data = write_report(run_dirs[0], out=out, **asked, progress=progress)
+            path, data = write_report(run_dirs[0], out=out, pictures=pictures, **asked, progress=progress)
             runs = [data]
         else:
             path = out or combined_page(named)
-            runs = write_combined_report(run_dirs, path, **asked, progress=progress)
+            runs = write_combined_report(run_dirs, path, pictures=pictures, **asked, progress=progress)
         made = for_tools.write_asked(runs, tools)
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)

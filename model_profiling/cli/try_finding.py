@@ -10,7 +10,7 @@ import click
 from model_profiling.cli import for_tools, frame
 from model_profiling.cli.progress import measuring
 from model_profiling.core.records import record_json
-from model_profiling.report.comparison_document import comparison_facts, headline
+from model_profiling.report.comparison import comparison_facts, headline
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.try_change import (

@@ -13,7 +13,7 @@ Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]
 FactKind = Literal[ColumnKind, "shape", "shapes", "names", "record"]
 Reader = Literal["python", "store", "json"]
-"""Which outputs include a fact of a run; every fact of an operator is in every output that lists operators."""
+"""Which outputs include a fact of a run; facts of an operator are in all that list operators."""
 ALL: tuple[Reader, ...] = "python", "store", "json"
 
 JSON_TYPES: dict[FactKind, Any] = {

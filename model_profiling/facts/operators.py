@@ -1,7 +1,7 @@
 """The facts of an operator; to add one, add a line to `OPERATOR_FACTS`.
 
-From there it reaches `_exec_ops_stats.csv`, `analysis_summary.json`, Python tables, stores, the page's table of
-operators and traces.
+From there it reaches `_exec_ops_stats.csv`, `analysis_summary.json`, Python tables, stores, the page's table
+of operators and traces.
 """
 
 from __future__ import annotations

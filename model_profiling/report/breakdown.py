@@ -1,21 +1,19 @@
 """What tables, charts and explorers show: times and shares, pairs side by side, cells.
 
-Times are rounded so that they add up to the last digit on the page: operators to their type, types to their
-backend, backends to their category, and categories and overheads to end-to-end. Each level is rounded from
-exact times within the level above it, so that eighteen small operators of one type show their true total, not
-eighteen times the rounding error of one.
+Parts of one table add up to the last digit: categories and overheads to end-to-end, operators to their
+category. What several operators take together, elsewhere, is rounded by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from model_profiling.analysis.causes.case import is_cut, short_operators
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
+from model_profiling.analysis.pairing import CategoryPair, Pairing
+from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis, Spent
 from model_profiling.core.formatting import (
     MISSING,
     decimals_for,
@@ -44,104 +42,49 @@ class ShownTime:
     def cells(self) -> tuple[str, str]:
         return f"{self.ms:.{self.decimals}f}", f"{self.percent:.{_SHARE_DECIMALS}f}%"
 
-    def __add__(self, other: ShownTime) -> ShownTime:
-        return ShownTime(self.ms + other.ms, self.percent + other.percent, self.decimals)
-
-    def __sub__(self, other: ShownTime) -> ShownTime:
-        return ShownTime(self.ms - other.ms, self.percent - other.percent, self.decimals)
-
 
 @dataclass(frozen=True, slots=True)
 class ShownTimes:
+    series: SeriesAnalysis
     end_to_end: ShownTime
     parts: dict[str, ShownTime]
     """Categories, then overheads."""
-    operators: dict[int, ShownTime]
-    """By the operator's index in the series."""
-    series: SeriesAnalysis
+    operators: tuple[ShownTime, ...]
+    """In the order of the series."""
 
-    def of(self, operators: Iterable[Operator]) -> ShownTime:
-        total = ShownTime(0.0, 0.0, self.end_to_end.decimals)
-        for operator in operators:
-            total += self.operators[self.series.place(operator)]
-        return total
+    def of(self, operators: Sequence[Operator]) -> ShownTime:
+        """Return the time of one operator as in every table, of several rounded by itself."""
+        if len(operators) == 1:
+            return self.operators[self.series.place(operators[0])]
+        spent = self.series.spent_by(operators)
+        return ShownTime(spent.ms, 100 * spent.share, self.end_to_end.decimals)
 
-    @property
-    def all_operators(self) -> ShownTime:
-        total = ShownTime(0.0, 0.0, self.end_to_end.decimals)
-        for category in self.series.breakdown.categories:
-            total += self.parts[category.value]
-        return total
-
-    def within(
-        self, whole: ShownTime, members: Sequence[Operator], groups: Sequence[Sequence[Operator]]
-    ) -> list[ShownTime]:
-        """Return the time of each group in `members`, rounded from exact times so that the groups and the
-        members in no group add up to `whole`, the time shown for all members."""
-        spent = [self.series.spent_by(group) for group in groups]
-        every = self.series.spent_by(members)
-        ms = max(0.0, every.ms - sum(found.ms for found in spent))
-        share = max(0.0, every.share - sum(found.share for found in spent))
-        return _rounded([*((found.ms, found.share) for found in spent), (ms, share)], whole)[:-1]
+    def rest(self, category: str, listed: Iterable[Operator]) -> ShownTime:
+        """Return what is left of a category beside the operators of it that are listed."""
+        whole, taken = self.parts[category], [self.of([operator]) for operator in listed]
+        ms = round(whole.ms - sum(time.ms for time in taken), whole.decimals)
+        share = round(whole.percent - sum(time.percent for time in taken), _SHARE_DECIMALS)
+        return ShownTime(ms + 0.0, share + 0.0, whole.decimals)  # never -0.0
 
 
-_Figures = tuple[ShownTime, dict[str, ShownTime], dict[int, ShownTime]]
-_known: WeakKeyDictionary[SeriesAnalysis, _Figures] = WeakKeyDictionary()
-"""A cache, so that every section, chart and explorer of a page shows the same figures."""
-
-
+@lru_cache(maxsize=64)
 def break_down(series: SeriesAnalysis) -> ShownTimes:
-    figures = _known.get(series)
-    if figures is None:
-        figures = _known[series] = _figures(series)
-    return ShownTimes(*figures, series)
-
-
-def _figures(series: SeriesAnalysis) -> _Figures:
-    whole = series.e2e_ms
-    decimals = decimals_for(whole)
-    spent = {name: series.spent(part) for name, part in series.parts.items()}
-    parts = _rounded([(found.ms, found.share) for found in spent.values()], ShownTime(whole, 100.0, decimals))
-    shown = dict(zip(spent, parts, strict=True))
+    """Cached, because every section, chart and explorer of a page shows these figures."""
+    whole = ShownTime(series.e2e_ms, 100.0, decimals_for(series.e2e_ms))
+    spent = [series.spent(part) for part in series.parts.values()]
+    parts = dict(zip(series.parts, _rounded(spent, whole), strict=True))
     operators: dict[int, ShownTime] = {}
     for category in series.breakdown.categories:
-        members = [place for place, operator in enumerate(series.operators) if operator.category is category]
-        operators |= _within(series, members, shown[category.value], _STEPS)
-    return ShownTime(round(whole, decimals), 100.0, decimals), shown, operators
+        places = [place for place, operator in enumerate(series.operators) if operator.category is category]
+        spent = [series.spent_by([series.operators[place]]) for place in places]
+        operators |= zip(places, _rounded(spent, parts[category.value]), strict=True)
+    return ShownTimes(series, whole, parts, tuple(operators[place] for place in sorted(operators)))
 
 
-_STEPS: tuple[Callable[[Operator], str], ...] = (
-    lambda operator: operator.backend,
-    lambda operator: operator.type,
-)
-"""How the operators of a category are grouped, level by level."""
-
-
-def _within(
-    series: SeriesAnalysis,
-    places: Sequence[int],
-    whole: ShownTime,
-    steps: Sequence[Callable[[Operator], str]],
-) -> dict[int, ShownTime]:
-    """Round the operators at `places` so that they add up to `whole`, and to their group at each step."""
-    groups: dict[object, list[int]] = {}
-    for place in places:
-        groups.setdefault(steps[0](series.operators[place]) if steps else place, []).append(place)
-    spent = [series.spent_by([series.operators[place] for place in members]) for members in groups.values()]
-    together = _rounded([(found.ms, found.share) for found in spent], whole)
-    if not steps:
-        return dict(zip(places, together, strict=True))
-    return {
-        place: found
-        for members, group in zip(groups.values(), together, strict=True)
-        for place, found in _within(series, members, group, steps[1:]).items()
-    }
-
-
-def _rounded(times: Sequence[tuple[float, float]], whole: ShownTime) -> list[ShownTime]:
-    ms = rounded_parts([found for found, _ in times], whole.ms, whole.decimals)
-    shares = rounded_parts([100 * share for _, share in times], whole.percent, _SHARE_DECIMALS)
-    return [ShownTime(*found, whole.decimals) for found in zip(ms, shares, strict=True)]
+def _rounded(spent: Sequence[Spent], whole: ShownTime) -> list[ShownTime]:
+    ms = rounded_parts([part.ms for part in spent], whole.ms, whole.decimals)
+    shares = rounded_parts([100 * part.share for part in spent], whole.percent, _SHARE_DECIMALS)
+    return [ShownTime(*figures, whole.decimals) for figures in zip(ms, shares, strict=True)]
 
 
 def series_table(series: SeriesAnalysis) -> Table:
@@ -151,9 +94,9 @@ def series_table(series: SeriesAnalysis) -> Table:
         for category in series.breakdown.categories
     }
     rows = [
-        (name, *found.cells, str(counts.get(name, MISSING)))
-        for name, found in shown.parts.items()
-        if found.ms or found.percent or counts.get(name)
+        (name, *time.cells, str(counts.get(name, MISSING)))
+        for name, time in shown.parts.items()
+        if time.ms or time.percent or counts.get(name)
     ]
     rows.append((_END_TO_END, *shown.end_to_end.cells, str(len(series.operators))))
     return make_table(("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3))
@@ -187,6 +130,39 @@ def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
         "verdict",
     )
     return make_table(headers, rows, numbers=(1, 2, 3, 4, 5, 6))
+
+
+def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
+    """Return the largest part before and the largest after, with the shares that the tables show."""
+    parts = shown_parts(pairing)
+    return (
+        max(parts, key=lambda part: part.baseline_share),
+        max(parts, key=lambda part: part.candidate_share),
+    )
+
+
+def shown_parts(pairing: Pairing) -> list[CategoryPair]:
+    before, after = break_down(pairing.baseline).parts, break_down(pairing.candidate).parts
+    return [
+        replace(
+            part,
+            baseline_share=before[part.name].percent / 100,
+            candidate_share=after[part.name].percent / 100,
+        )
+        for part in pairing.categories
+    ]
+
+
+def shift_text(before: CategoryPair, after: CategoryPair, sides: tuple[str, str]) -> str:
+    first, second = sides
+    if before.name == after.name:
+        return (
+            f"{before.name} is the largest part of the time with {first} ({percent(before.baseline_share)}) "
+            f"and with {second} ({percent(after.candidate_share)})."
+        )
+    shares = f"{percent(after.baseline_share)} with {first}, {percent(after.candidate_share)} with {second}"
+    was = f"{before.name} ({percent(before.baseline_share)} of the time with {first})"
+    return f"The bottleneck moves from {was} to {after.name} ({shares})."
 
 
 # Overheads: what they consist of, and how much of them the tracer causes.

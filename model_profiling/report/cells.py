@@ -51,6 +51,22 @@ def verdict_of(found: Speedup | None) -> str:
     return MISSING if found is None else found.verdict.value
 
 
+def speedup_text(found: Speedup, of: str = "") -> str:
+    """Return `1.84x (95% interval 1.80 to 1.88)`, with `of` after the ratio."""
+    if found.ratio is None:
+        return found.verdict.value
+    interval = interval_text(found)
+    by = " by CPU time" if found.measured == "cpu time" else ""
+    ratio = f"{found.ratio:.2f}x{of}{by}"
+    return f"{ratio} ({interval})" if interval else f"about {ratio}, without a verdict"
+
+
+def interval_text(found: Speedup) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}"
+
+
 class _OfSeries(Protocol):
     @property
     def series(self) -> Series: ...

@@ -1,4 +1,4 @@
-"""Several runs on one page: number formats, platforms, devices, models, commits; or a list of runs.
+"""Several runs on one page: number formats, platforms, devices, models, commits.
 
 The page shows each run's latency, then where its time goes, and says which runs took turns. It does not judge
 differences between runs; `sme2prof compare` does.
@@ -6,38 +6,174 @@ differences between runs; `sme2prof compare` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, listing, milliseconds, plural, span, speedup
+from model_profiling.core.formatting import MISSING, listing, plural
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
-from model_profiling.report import pair_text
-from model_profiling.report.breakdown import break_down
-from model_profiling.report.cells import median_cell, series_columns, sme2_switch, spread_cell
-from model_profiling.report.charts.categories import latency_bars, parts_bars
+from model_profiling.report.breakdown import break_down, largest_parts, shift_text
+from model_profiling.report.cells import median_cell, series_columns, sme2_switch, speedup_text, spread_cell
+from model_profiling.report.charts import named as drawn_name
+from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.data import ExperimentReport, ReportData
-from model_profiling.report.html import render_html
 from model_profiling.report.operator_sections import headline_series
 from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers, headline_pair, outputs_differ
 from model_profiling.runs import Times
+from model_profiling.runs.comparability import Origin, Timed, timed, way_of, why_not_comparable
 from model_profiling.runs.times import marked
 
-_Runs = Sequence[pair_text.NamedRun]
+# Names for several runs, and what they have in common.
+
+_NAMED_BY = ("model", "format", "platform", "device", "measured")
+"""The facts that make a name, in this order; `measured` is a date and a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    name: str
+    data: ReportData
+    facts: dict[str, str]
+
+
+def model_and_format(data: ReportData) -> tuple[str, str]:
+    """Return the model's name and export format; the format is empty for a program from elsewhere."""
+    model, variant = names.spoken_variant(data.model or data.run.path.name)
+    return model, " ".join(variant)
+
+
+def what_times_are(data: ReportData) -> str:
+    if data.times is Times.UNKNOWN:
+        return "recorded on a machine that nothing names"
+    if data.times is Times.EMULATED:
+        return "emulated: kernels and outputs, no times"
+    if data.times is Times.TRACED:
+        return "traced for kernels: no latencies"
+    if data.is_arm is False:
+        return "measured on a CPU that is not Arm: says nothing about Arm"
+    known = {True: " with SME2", False: " without SME2", None: ""}[data.has_sme2]
+    return f"measured on {'an Arm CPU' if data.is_arm else 'hardware'}{known}"
+
+
+def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
+    """Name each run by the fewest facts that distinguish it, or by its model if all are alike. If models
+    differ, the name includes the model: a platform and a date alone would say nothing."""
+    facts = [_facts(data) for data in runs]
+    # The CPU name that an emulator reports is not a real device.
+    short = [
+        {**known, "device": "emulated"} if data.times is Times.EMULATED else known
+        for data, known in zip(runs, facts, strict=True)
+    ]
+    telling = [key for key in _NAMED_BY if len({known[key] for known in short}) > 1] or ["model"]
+    choices = (
+        keys
+        for count in range(1, len(telling) + 1)
+        for keys in combinations(telling, count)
+        if "model" in keys or "model" not in telling
+    )
+    unique = (keys for keys in choices if len({_joined(known, keys) for known in short}) == len(runs))
+    keys = next(unique, tuple(telling))
+    shown = [_joined(known, keys) or data.run.path.name for known, data in zip(short, runs, strict=True)]
+    taken: Counter[str] = Counter()
+    shared = Counter(shown)
+    named = []
+    for name, known, data in zip(shown, facts, runs, strict=True):
+        taken[name] += 1
+        numbered = name if shared[name] == 1 else f"{name}, run {taken[name]}"
+        named.append(NamedRun(numbered, data, known))
+    return named
+
+
+def _joined(facts: dict[str, str], keys: Sequence[str]) -> str:
+    return ", ".join(facts[key] for key in keys if facts[key])
+
+
+def _facts(data: ReportData) -> dict[str, str]:
+    model, exported = model_and_format(data)
+    manifest = data.run.manifest
+    return {
+        "model": model,
+        "format": exported,
+        "platform": data.run.platform,
+        "device": data.device,
+        "measured": data.date,
+        "times": what_times_are(data),
+        "ExecuTorch": (manifest.executorch.version or "") if manifest else "",
+        "runner build": (manifest.runner.build_id or "") if manifest else "",
+        "kit": manifest.kit_version if manifest else "",
+    }
+
+
+def shared_and_differing(runs: Sequence[NamedRun]) -> tuple[dict[str, str], list[str]]:
+    """Return the facts that all runs share, and the names of those that differ."""
+    keys = list(runs[0].facts)
+    alike = {key: runs[0].facts[key] for key in keys if len({run.facts[key] for run in runs}) == 1}
+    return {key: value for key, value in alike.items() if value}, [key for key in keys if key not in alike]
+
+
+def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, list[str]]]:
+    """Return the first run with latencies (else the first), and the others grouped by why their times cannot
+    be compared with its own; the reason is empty if they can."""
+    first = next((run for run in runs if run.data.timed), runs[0])
+    found: dict[str, list[str]] = {}
+    for other in runs:
+        if other is not first:
+            found.setdefault(_why_not(first, other), []).append(other.name)
+    return first, found
+
+
+def in_turns(runs: Sequence[NamedRun]) -> list[list[str]]:
+    """Return the names of runs that took turns in the same launches, by group."""
+    groups: list[list[NamedRun]] = []
+    for run in runs:
+        group = next((found for found in groups if _took_turns(found[0], run)), None)
+        groups.append([run]) if group is None else group.append(run)
+    return [[run.name for run in found] for found in groups if len(found) > 1]
+
+
+def _took_turns(*sides: NamedRun) -> bool:
+    a, b = (
+        timed(run.data.run.journal, series) if run.data.run.journal and series else Timed()
+        for run in sides
+        for series in (_spoken(run),)
+    )
+    return way_of(a, b, same_run=False) == "lockstep"
+
+
+def _why_not(first: NamedRun, other: NamedRun) -> str:
+    sides = _origin(first), _origin(other)
+    if sides[0] is None or sides[1] is None:
+        return "one of them has no series"
+    return why_not_comparable(sides[0], sides[1]) or ""
+
+
+def _origin(run: NamedRun) -> Origin | None:
+    series = _spoken(run)
+    return replace(run.data.run.origin(series), name=run.name) if series else None
+
+
+def _spoken(run: NamedRun) -> Series | None:
+    """Return the series that stands for a run."""
+    return run.data.headline.series if run.data.headline else next(iter(run.data.run.series), None)
+
+
+_Runs = Sequence[NamedRun]
 
 
 def combined_title(runs: Sequence[ReportData]) -> str:
-    models = dict.fromkeys(run.facts["model"] for run in pair_text.name_runs(runs))
+    models = dict.fromkeys(run.facts["model"] for run in name_runs(runs))
     of = next(iter(models)) if len(models) == 1 else plural(len(models), "model")
     return f"{of}: {plural(len(runs), 'run')} side by side"
 
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]:
-    named = pair_text.name_runs(runs)
+    named = name_runs(runs)
     blocks = [
         doc.Heading(title, 1),
         *_opening(named),
@@ -66,39 +202,29 @@ def _opening(runs: _Runs) -> Iterator[doc.Block]:
 
 def _how_made(runs: _Runs) -> str:
     """Say which runs took turns, so that their latencies were measured under the same conditions."""
-    groups = pair_text.in_turns(runs)
+    groups = in_turns(runs)
     if len(groups) == 1 and len(groups[0]) == len(runs):
         return "These runs took turns on one machine."
     turns = "".join(f"{listing(group)} took turns on one machine. " for group in groups)
     return f"{turns}{'All other' if groups else 'These'} runs were made at different times or places."
 
 
-def _shift(run: pair_text.NamedRun) -> str:
+def _shift(run: NamedRun) -> str:
     """Describe what SME2, or whatever the first comparison is about, changed in one run."""
     pair = headline_pair(run.data)
     if pair is None:
         return ""
-    said = (
-        f"{_label(run)}: {pair.label} {pair_text.speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
-    )
+    said = f"{_label(run)}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
     if outputs_differ(run.data, pair):
         return f"{said} But the outputs differ by more than rounding: do not trust this speed."
     return (
-        f"{said} {pair_text.shift_text(*pair_text.largest_parts(pair.side_by_side), pair.side_by_side.sides)}"
+        f"{said} {shift_text(*largest_parts(pair.side_by_side), pair.side_by_side.sides)}"
         if pair.side_by_side
         else said
     )
 
 
 def _latency(runs: _Runs) -> Iterator[doc.Block]:
-    bars = [
-        (_of_run(run, found.series), _switch(found, run.data), found.untraced)
-        for run in runs
-        for found in run.data.experiments
-        if found.untraced
-    ]
-    if bars:
-        yield latency_bars(bars)
     named = series_columns({series for run in runs for series in run.data.run.series})
     rows = [row for run in runs for row in _latency_rows(run, named)]
     headers = [column.header for column in named]
@@ -106,26 +232,26 @@ def _latency(runs: _Runs) -> Iterator[doc.Block]:
     numbers = [place for place, header in enumerate(headers) if header == "threads" or " ms " in header]
     yield doc.make_table(headers, rows, numbers)
     yield from doc.make_list(
-        f"{run.name}: {pair_text.what_times_are(run.data)}."
+        f"{run.name}: {what_times_are(run.data)}."
         for run in runs
         if not run.data.timed or run.data.is_arm is False
     )
 
 
-def _label(run: pair_text.NamedRun) -> str:
+def _label(run: NamedRun) -> str:
     """Return the run's name, marked if its times are not from known Arm hardware."""
     if run.data.times is Times.UNKNOWN:
         return f"{run.name} (unknown machine)"
     return marked(run.name, run.data.is_arm)
 
 
-def _of_run(run: pair_text.NamedRun, series: Series) -> str:
+def _of_run(run: NamedRun, series: Series) -> str:
     """Return the run's name, and the series if the run has several."""
     return ", ".join(filter(None, (_label(run), series.among(run.data.run.series))))
 
 
 def _latency_rows(
-    run: pair_text.NamedRun, named: Sequence[doc.Column[ExperimentReport]]
+    run: NamedRun, named: Sequence[doc.Column[ExperimentReport]]
 ) -> Iterator[tuple[doc.Text, ...]]:
     device = run.data.device or MISSING
     if not run.data.timed:
@@ -147,7 +273,7 @@ def _speedups(runs: _Runs) -> list[doc.Block]:
         (
             run.name,
             pair.label,
-            pair_text.speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
+            speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
             pair.speedup.verdict.value,
             "" if pair.comparable else pair.speedup.reason,
         )
@@ -158,7 +284,7 @@ def _speedups(runs: _Runs) -> list[doc.Block]:
     return [doc.Heading("Speedups"), doc.make_table(headers, rows)] if rows else []
 
 
-def _pictured_series(run: pair_text.NamedRun) -> list[tuple[str, SeriesAnalysis]]:
+def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
     """Return the series to chart: both sides of the headline comparison, or else one series."""
     pair = headline_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
@@ -178,9 +304,8 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     if not shown:
         return
     yield doc.Heading("Where the time goes")
-    bars = [(f"{_label(run)}{f', {side}' if side else ''}", found) for run, side, found in shown]
-    yield parts_bars(bars, shares=False)
-    yield parts_bars(bars, shares=True)
+    bars = {drawn_name(f"{_label(run)}{f', {side}' if side else ''}"): found for run, side, found in shown}
+    yield several_runs(bars, f"{names.ANALYSIS} of each run")
     parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
         (
@@ -223,7 +348,7 @@ def _work(series: SeriesAnalysis, category: Category) -> str:
     return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
 
 
-def _run_answers(run: pair_text.NamedRun) -> list[doc.Block]:
+def _run_answers(run: NamedRun) -> list[doc.Block]:
     told = answers(run.data)
     notes = doc.make_list(told.notes)
     return [
@@ -253,7 +378,7 @@ def _evidence(runs: _Runs) -> list[doc.Block]:
 
 
 def _differences(runs: _Runs) -> Iterator[doc.Block]:
-    alike, differing = pair_text.shared_and_differing(runs)
+    alike, differing = shared_and_differing(runs)
     if alike:
         yield doc.Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
     # A run's name may say all of it.
@@ -261,160 +386,10 @@ def _differences(runs: _Runs) -> Iterator[doc.Block]:
     if differing:
         rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
         yield doc.make_table(("run", *differing), rows)
-    first, others = pair_text.against_the_first(runs)
-    for reason, names in others.items():
-        sides = f"{listing(names)} and {first.name}"
+    first, others = against_the_first(runs)
+    for reason, other in others.items():
+        sides = f"{listing(other)} and {first.name}"
         if reason:
             yield doc.Paragraph(f"Times of {sides} are not comparable: {reason}.")
         else:
             yield doc.Paragraph((doc.Code("sme2prof compare"), f" can compare {sides}."))
-
-
-# A list of many runs.
-
-_HEADERS = ("run", "device", "measured", "latency", "experiment", "speedup", "verdict")
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRow:
-    """A run in a list of many, made from existing files without reading dumps. Texts are as shown."""
-
-    place: str
-    """The run directory, relative to the page."""
-    link: str = ""
-    """Its report, relative to the page; empty if there is none."""
-    model: str = ""
-    format: str = ""
-    device: str = ""
-    date: str = ""
-    latency_value: float | None = None
-    """The median in milliseconds."""
-    measured: str = ""
-    """The series that the latency belongs to."""
-    speedup: str = ""
-    verdict: str = ""
-    problem: str = ""
-
-
-def index_row(data: ReportData, place: str, link: str) -> IndexRow:
-    model, exported = pair_text.model_and_format(data)
-    headline = data.headline.summary if data.headline else None
-    pair = headline_pair(data)
-    said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
-    if pair and outputs_differ(data, pair):
-        said.append("outputs differ by more than rounding")
-    if not pair or data.is_arm is False:
-        said.append(pair_text.what_times_are(data))
-    verdict = "; ".join(said)
-    state = data.run.manifest.unfinished if data.run.manifest else None
-    return IndexRow(
-        place=place,
-        link=link,
-        model=model,
-        format=exported,
-        device=data.device,
-        date=data.date,
-        latency_value=headline.median if headline else None,
-        measured=str(data.headline.series) if data.headline and headline else "",
-        speedup=speedup(pair.speedup.ratio) if pair else "",
-        verdict=f"{verdict} ({state})" if state else verdict,
-    )
-
-
-def damaged_row(place: str, problem: str) -> IndexRow:
-    return IndexRow(place=place, model=Path(place).name, problem=problem)
-
-
-def render_index(rows: Sequence[IndexRow], title: str, pages: Iterable[tuple[str, str]] = ()) -> str:
-    """The page of `rows`; `pages` are links to pages about several runs, each with what it answers."""
-    groups: dict[str, list[IndexRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.model, row.format, row.date, row.place)):
-        if not row.problem:
-            groups.setdefault(f"{row.model}, {row.format}" if row.format else row.model, []).append(row)
-    damaged = doc.make_list(
-        (doc.Code(row.place), f": {row.problem}")
-        for row in sorted(rows, key=lambda row: row.place)
-        if row.problem
-    )
-    links: dict[str, list[doc.Inline]] = {}
-    for what, file in pages:
-        links[what] = [*links.get(what, ()), *([", "] if what in links else []), doc.Link(file, file)]
-    blocks: list[doc.Block] = [
-        doc.Heading(title, 1),
-        doc.Answers(
-            (
-                ("What is here?", _contents(rows)),
-                *((what, tuple(parts)) for what, parts in links.items()),
-            )
-        ),
-        *(
-            block
-            for heading, members in groups.items()
-            for block in (
-                doc.Heading(heading),
-                doc.Table(_HEADERS, tuple(map(_cells, members)), numbers=(2, 3, 5), sortable=True),
-            )
-        ),
-        *([doc.Heading("Cannot be read"), *damaged] if damaged else []),
-    ]
-    return render_html(blocks, title)
-
-
-def _contents(rows: Sequence[IndexRow]) -> str:
-    known = [row for row in rows if not row.problem]
-    models, devices = {row.model for row in known}, {row.device for row in known if row.device}
-    days = sorted(row.date[:10] for row in known if row.date)
-    where = f" on {plural(len(devices), 'device')}" if devices else ""
-    when = f", {span(days[0], days[-1])}" if days else ""
-    return (
-        f"{plural(len(rows), 'run')} of {plural(len(models), 'model')}{where}{when}. "
-        "Click a column's name to sort by it."
-    )
-
-
-def _cells(row: IndexRow) -> tuple[doc.Text, ...]:
-    name = doc.Link(row.place, row.link) if row.link else f"{row.place} (no report yet)"
-    latency = "" if row.latency_value is None else f"{milliseconds(row.latency_value)} ms"
-    return name, row.device, row.date, latency, row.measured, row.speedup, row.verdict
-
-
-# The list of a store.
-
-_STORED = ("run", "model", "device", "measured", "latency", "SME2 kernels", "commit", "tags")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """A run in the list of a store. Texts are as shown."""
-
-    name: str
-    report: str
-    """Its report, relative to the page; empty if there is none."""
-    model: str
-    device: str
-    date: str
-    latency: str
-    sme2: str
-    commit: str
-    tags: str
-
-
-def render_store(runs: Sequence[StoredRun], title: str, count: int) -> str:
-    """The page of the newest runs of a store, which has `count`."""
-    if not runs:
-        contents = "No runs yet: add one with `sme2prof store add RUN_DIR`."
-    elif len(runs) < count:
-        contents = f"The newest {len(runs):,} of {count:,} runs; `sme2prof query` and `store list` have all."
-    else:
-        contents = f"{plural(count, 'run')}, newest first. Click a column's name to sort by it."
-    rows = tuple(
-        (
-            doc.Link(run.name, run.report) if run.report else f"{run.name} (no report)",
-            run.model, run.device, run.date, run.latency, run.sme2, run.commit, run.tags,
-        )
-        for run in runs
-    )  # fmt: skip
-    blocks: list[doc.Block] = [doc.Heading(title, 1), doc.Answers((("What is here?", contents),))]
-    if rows:
-        blocks += [doc.Heading("Runs"), doc.Table(_STORED, rows, numbers=(3, 4), sortable=True)]
-    return render_html(blocks, title)

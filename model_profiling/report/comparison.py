@@ -1,15 +1,21 @@
-"""The result of comparing two measurements: records for the renderers, the gate and the exit code."""
+"""The result of comparing two measurements: one record for every renderer, the gates and the exit code."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.config import names
+from model_profiling.config.remarks import Diagnostic, name_series, warning_lines
 from model_profiling.config.series import Series
+from model_profiling.core.formatting import listing, percent, plural, short_rate, tokens_per_s
+from model_profiling.core.records import record_json
 from model_profiling.report import tables
+from model_profiling.report.analysis_json import pairing_facts
+from model_profiling.report.cells import speedup_text
 from model_profiling.report.tables import Records
 from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairSpeedup
@@ -41,7 +47,6 @@ class SideFacts:
     machine: str = ""
     """Such as `x86_64`."""
     tokens: int | None = None
-    """Tokens in one inference of a language model."""
 
     @property
     def program(self) -> str:
@@ -64,6 +69,10 @@ class SeriesComparison:
     notes: tuple[str, ...]
     way: Way
     """Whether the two sides took turns, ran side by side, or were measured at different times."""
+    tokens: int | None = None
+    """Tokens in one inference of a language model, if both sides have the same number."""
+    case: str = ""
+    """Names the row if it is a case of a language model: a prompt, or a position of the answer."""
 
     def __repr__(self) -> str:
         return f"<SeriesComparison {self.name}: {self.end_to_end.in_short}>"
@@ -79,7 +88,21 @@ class SeriesComparison:
 
     @property
     def name(self) -> str:
+        if self.case:
+            return self.case
         return str(self.after) if self.before == self.after else f"{self.after} vs {self.before}"
+
+    @property
+    def subject(self) -> Series:
+        """What remarks about it name."""
+        return Series(self.case) if self.case else self.after
+
+    @property
+    def tokens_per_s(self) -> tuple[float | None, float | None]:
+        found = self.end_to_end
+        return tokens_per_s(self.tokens, found.baseline_median), tokens_per_s(
+            self.tokens, found.candidate_median
+        )
 
     @property
     def comparable(self) -> bool:
@@ -118,9 +141,13 @@ class SeriesComparison:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonFacts:
-    """Two measurements, B judged against A."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
+
+    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
+    empty where nothing is slower than `limit` allows.
+    """
 
     a: SideFacts
     b: SideFacts
@@ -136,10 +163,17 @@ class ComparisonFacts:
     first: str = ""
     """Why there is no baseline, if the user allows that; else empty."""
 
-    @property
-    def tokens(self) -> int | None:
-        """Tokens in one inference, if both sides have the same number."""
-        return self.a.tokens if self.a.tokens == self.b.tokens else None
+    def __repr__(self) -> str:
+        sides = (self.a, self.b)
+        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
+        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
+        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
+
+    def _repr_html_(self) -> str:
+        from model_profiling.report.comparison_document import comparison_document
+        from model_profiling.report.html import render_fragment
+
+        return render_fragment(comparison_document(self))
 
     @property
     def speedups(self) -> Records:
@@ -225,3 +259,187 @@ class ComparisonFacts:
             ("runner build", self.a.runner_build, self.b.runner_build),
         )
         return tuple(row for row in named if row[1] and row[2] and row[1] != row[2])
+
+
+# The comparison in one line, with the result of every gate.
+
+
+def headline(comparison: Comparison) -> str:
+    """Return one line: the result of each gate, failures first; without gates, the largest change."""
+    if comparison.first:
+        return f"The first run: {comparison.first}."
+    if comparison.answer is None:
+        return _over_all(comparison) if any(row.case for row in comparison.series) else _largest(comparison)
+    said = list(_gate_sentences(comparison))
+    if comparison.limit is not None:
+        said.insert(0, _about_time(comparison, comparison.limit))
+    if comparison.only_a:
+        said.append((False, f"No answer: only A has {name_series(comparison.only_a)}."))
+    return " ".join(sentence for _, sentence in sorted(said, key=lambda each: each[0]))
+
+
+def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
+    """Return whether the time gate passed, and its sentence."""
+    if comparison.regressions:
+        worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
+        slower = percent(worst.slowdown)
+        said = f"Regression: B is {slower} slower than A in {worst.name}{_rates(worst, 'B')}"
+        return False, f"{said}, more than the {percent(limit)} allowed{about_arm(comparison)}."
+    if comparison.not_comparable:
+        count = plural(len(comparison.not_comparable), "experiment")
+        return False, f"No answer: {count} cannot be compared."
+    return True, f"No regression beyond {percent(limit)}{about_arm(comparison)}."
+
+
+def _largest(comparison: Comparison) -> str:
+    """Say which side is faster, in the experiment that differs most."""
+    if comparison.not_comparable and not any(found.faster for found in comparison.series):
+        reasons = dict.fromkeys(found.end_to_end.reason for found in comparison.not_comparable)
+        return f"Not comparable: {next(iter(reasons))}{' (and more reasons)' if len(reasons) > 1 else ''}."
+    largest = max(comparison.series, key=lambda found: (found.faster is not None, abs(found.slowdown or 0.0)))
+    where = f" in {largest.name}" if len(comparison.series) > 1 else ""
+    a, b = named_sides(comparison)
+    fast, slow, found = b, "A", largest.end_to_end
+    if largest.faster == "A":
+        fast, slow = a, "B"
+        found = replace(
+            found, ratio=_inverse(found.ratio), low=_inverse(found.high), high=_inverse(found.low)
+        )
+    faster = speedup_text(found, f" as fast as {slow}{where}")
+    said = f"{fast} is {faster}{_rates(largest, largest.faster or 'B')}{about_arm(comparison)}."
+    return said if largest.faster else f"No significant difference: {said}"
+
+
+def _over_all(comparison: Comparison) -> str:
+    """In how many cases B is faster and slower, and where most: the prompt may gain, the answer lose."""
+    rows = comparison.series
+    sides = {
+        "faster": [row for row in rows if row.faster == "B"],
+        "slower": [row for row in rows if row.faster == "A"],
+    }
+    if not any(sides.values()) and comparison.not_comparable:
+        return _largest(comparison)
+    of = f"of {plural(len(rows), 'case')}"
+    changes = [f"{word} in {len(some)} {of} ({_most_changed(some)})" for word, some in sides.items() if some]
+    about = about_arm(comparison)
+    if not changes:
+        return f"No significant difference in any {of}{about}."
+    return f"B is {' and '.join(changes)}{about}."
+
+
+def _most_changed(rows: Sequence[SeriesComparison]) -> str:
+    largest = max(rows, key=lambda row: abs(row.slowdown or 0.0))
+    return f"{'most in ' if len(rows) > 1 else ''}{largest.name}, {largest.end_to_end.ratio:.2f}x"
+
+
+def _rates(found: SeriesComparison, side: Literal["A", "B"]) -> str:
+    """Return `, with 41.2 instead of 47 tokens/s`, the rate of `side` first; nothing without tokens."""
+    a, b = found.tokens_per_s
+    first, second = (a, b) if side == "A" else (b, a)
+    return f", with {short_rate(first)} instead of {short_rate(second)} tokens/s" if a and b else ""
+
+
+def _inverse(ratio: float | None) -> float | None:
+    return 1 / ratio if ratio else None
+
+
+def named_sides(comparison: Comparison) -> tuple[str, str]:
+    """Return `A` and `B`, with their programs if these differ."""
+    a, b = comparison.a.program, comparison.b.program
+    return (f"A ({a})", f"B ({b})") if a and b and a != b else ("A", "B")
+
+
+def about_arm(comparison: Comparison) -> str:
+    """Return `, on x86_64: says nothing about Arm` if a side was measured on a CPU that is not Arm."""
+    sides = {name: side for name, side in (("A", comparison.a), ("B", comparison.b)) if side.is_arm is False}
+    if not sides:
+        return ""
+    cpus = listing(dict.fromkeys(side.machine or "a CPU that is not Arm" for side in sides.values()))
+    return f", {'' if len(sides) == 2 else f'{next(iter(sides))} '}on {cpus}: says nothing about Arm"
+
+
+def _gate_sentences(comparison: Comparison) -> Iterator[tuple[bool, str]]:
+    """Yield the result of each gate not about time, and whether it passed; passed ones share one sentence."""
+    unchanged = []
+    for aspect in comparison.gated:
+        found = [each for asked, each in comparison.changed if asked == aspect]
+        unknown = [each for each in comparison.differences if each.unknown(aspect)]
+        if found:
+            count = sum(len(each.of(aspect)) for each in found)
+            yield False, f"{aspect.capitalize()} changed: {plural(count, 'difference')} in {_where(found)}."
+        if unknown:
+            yield False, f"No answer: {aspect} of {_where(unknown)} cannot be compared."
+        unchanged += [] if found or unknown else [aspect]
+    if unchanged:
+        yield True, f"{listing(unchanged).capitalize()} did not change."
+
+
+def _where(found: Sequence[Differences]) -> str:
+    return found[0].name if len(found) == 1 else plural(len(found), "experiment")
+
+
+def warnings(comparison: Comparison) -> tuple[str, ...]:
+    """Return what a reader must know before trusting the answer, one line for each kind of remark."""
+    return tuple(line.text for line in warning_lines(_remarks(comparison), subjects(comparison)))
+
+
+def subjects(comparison: Comparison) -> tuple[Series, ...]:
+    return tuple(row.subject for row in comparison.series)
+
+
+def _remarks(comparison: Comparison) -> Iterator[Diagnostic]:
+    for found in comparison.series:
+        if comparison.limit is not None and found.could_hide(comparison.limit):
+            seen = (
+                f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
+                f"limit of {percent(comparison.limit)}"
+            )
+            yield Diagnostic(found.subject, "hidden", seen, "measure for longer (--budget)")
+        if found.with_tracer and found.comparable:
+            seen = "compared with the event tracer on, because there are no latencies without it"
+            yield Diagnostic(found.subject, "with_tracer", seen)
+        yield from (Diagnostic(found.subject, "pairing", note) for note in found.notes)
+    for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if only:
+            yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
+
+
+def comparison_facts(comparison: Comparison) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "headline": headline(comparison),
+        "a": record_json(comparison.a),
+        "b": record_json(comparison.b),
+        "limit": comparison.limit,
+        "regressions": [found.name for found in comparison.regressions],
+        "gates": list(comparison.gated),
+        "answer": comparison.answer,
+        "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
+        "differences": [
+            {
+                "experiment": found.name,
+                "changes": [asdict(change) for change in found.changes],
+                "structure_unknown": found.structure_unknown,
+                "kernels_unknown": found.kernels_unknown,
+                "notes": list(found.notes),
+            }
+            for found in comparison.differences
+        ],
+        "first": comparison.first,
+        "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
+        "warnings": list(warnings(comparison)),
+        "series": [
+            {
+                "before": asdict(found.before),
+                "after": asdict(found.after),
+                "with_tracer": found.with_tracer,
+                "faster": found.faster,
+                "slowdown": found.slowdown,
+                "end_to_end": found.end_to_end.as_dict(),
+                "case": found.case or None,
+                "tokens_per_s": dict(zip("ab", found.tokens_per_s, strict=True)),
+                **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
+            }
+            for found in comparison.series
+        ],
+    }

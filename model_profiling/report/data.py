@@ -131,6 +131,8 @@ def _change(before: float | None, after: float | None, unit: str = "") -> str:
     return text if after is None else f"{text}, {after:.1f}{unit} after"
 
 
+PARITY = "outputs"
+"""The kind of a remark on experiments whose outputs differ."""
 _UNLIKE = 0.1
 """A larger relative difference between the medians of the dumps and of the traced latencies is reported."""
 
@@ -346,7 +348,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
         if parity.verdict == "mismatch":
             why = parity.text.removeprefix("mismatch").strip(",; ") or "see the report"
             seen = f"{parity.label}: outputs differ beyond rounding ({why})"
-            yield Diagnostic(None, "outputs", seen, "find out why before you trust the speed")
+            yield Diagnostic(None, PARITY, seen, "find out why before you trust the speed")
     for experiment in data.experiments:
         if experiment.problem:
             fix = experiment.result.fix if experiment.result else None

@@ -16,7 +16,7 @@ from model_profiling.core.formatting import listing, milliseconds, percent, plur
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import OutsideGroup
-from model_profiling.report.pair_text import speedup_text
+from model_profiling.report.cells import speedup_text
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]

@@ -8,10 +8,8 @@ from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
 from model_profiling.program.graph_file import described
 from model_profiling.report import document as doc
-from model_profiling.report.cells import number_cell
-from model_profiling.report.charts.categories import dtypes_charts
+from model_profiling.report.cells import number_cell, speedup_text
 from model_profiling.report.dtypes import Accuracy, DtypePair, Dtypes, DtypeSide, OnSme2
-from model_profiling.report.pair_text import speedup_text
 from model_profiling.report.terms import with_terms
 from model_profiling.statistics.speedup import Verdict
 
@@ -21,7 +19,6 @@ def dtypes_document(found: Dtypes) -> list[doc.Block]:
     blocks = [
         doc.Heading(f"Which number format for {found.model}?", 1),
         doc.Paragraph((doc.Strong(f"{first}{end}".rstrip()), f" {rest}")),
-        *dtypes_charts(found),
         dtypes_table(found),
         *_meaning(found),
         *_outside(found),

@@ -1,4 +1,4 @@
-"""The report's proof and advice: which kernels ran, whether outputs agree, what to do next."""
+"""The report's advice and proof: what to do next, what runs on SME2, which kernels ran, if outputs agree."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from model_profiling.core.formatting import MISSING, capitalized, decimals_for, 
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import TRACER_SAID, break_down
 from model_profiling.report.cells import series_columns, sme2_switch
-from model_profiling.report.charts.steps import kernels_chart
+from model_profiling.report.charts.latency import ladder_chart
 from model_profiling.report.data import ReportData
+from model_profiling.report.headroom import what_sme2_could_bring
 from model_profiling.report.verdict import gain_text
 from model_profiling.runs.metrics import PairParity
 
@@ -27,15 +28,20 @@ _FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
 
 
-def kernels(data: ReportData) -> list[doc.Block]:
-    return [block for place in data.evidence for block in _place(place, data)]
+def sme2(data: ReportData) -> list[doc.Block]:
+    chart = ladder_chart(data)
+    return [
+        *what_sme2_could_bring(data),
+        *([chart] if chart else []),
+        *(block for place in data.evidence for block in _kernels(place, data)),
+    ]
 
 
-def _place(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
+def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     if not place.kernels:
         return
     emulated = " (emulated kernels are real, emulated times are not)" if place.emulated else ""
-    yield doc.Paragraph(f"From {place.source}{emulated}:")
+    yield doc.Paragraph(f"Kernels, from {place.source}{emulated}:")
     absent = data.has_sme2 is False and not place.emulated
     columns: tuple[doc.Column[SeriesEvidence], ...] = (
         *series_columns(place.series),
@@ -52,11 +58,8 @@ def _place(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
         for found in place.kernels
         if found.note
     )
-    own = place is data.evidence[0]
-    where = f"the files *{names.KERNELS_CSV}" if own else names.EVIDENCE
-    if chart := kernels_chart(place, "kernels" if own else "kernels_elsewhere", where):
-        yield chart
-    yield from _listing(place, data)
+    if listed := tuple(_listing(place, data)):
+        yield doc.Folded("The kernels, and what they worked on", listed)
 
 
 def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> str:
@@ -68,16 +71,16 @@ def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> st
 
 def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     """List the kernels: those that ran, then those that were only configured."""
-    found: dict[Kernel, dict[str, KernelUse]] = {}
+    kernels: dict[Kernel, dict[str, KernelUse]] = {}
     for evidence in place.kernels:
         for use in evidence.uses:
             if use.kernel.library != "operator":
-                found.setdefault(use.kernel, {})[evidence.series.among(place.series) or "calls"] = use
-    if not found:
+                kernels.setdefault(use.kernel, {})[evidence.series.among(place.series) or "calls"] = use
+    if not kernels:
         return
     columns = [series.among(place.series) or "calls" for series in place.series]
     rows: list[tuple[doc.Text, ...]] = []
-    for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
+    for kernel, uses in list(kernels.items())[:_KERNELS_SHOWN]:
         cells = [_use(uses.get(column)) for column in columns]
         if len(columns) > _COLUMNS:
             cells = ["; ".join(f"{where}: {_use(use)}" for where, use in uses.items())]
@@ -85,16 +88,16 @@ def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     yield doc.make_table(
         ("kernel", "instruction set", *(columns if len(columns) <= _COLUMNS else ("where",))), rows
     )
-    yield from _worked_on(found)
-    if len(found) > _KERNELS_SHOWN:
+    yield from _worked_on(kernels)
+    if len(kernels) > _KERNELS_SHOWN:
         where = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
-        yield doc.Paragraph(f"{len(found) - _KERNELS_SHOWN} more in {where}.")
+        yield doc.Paragraph(f"{len(kernels) - _KERNELS_SHOWN} more in {where}.")
 
 
-def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[doc.Block]:
+def _worked_on(kernels: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[doc.Block]:
     """List the sizes that were counted: tiles of the operators' matrices, as XNNPACK hands them out."""
     rows: list[tuple[doc.Text, ...]] = []
-    for kernel, uses in list(found.items())[:_KERNELS_SHOWN]:
+    for kernel, uses in list(kernels.items())[:_KERNELS_SHOWN]:
         use = next((each for each in uses.values() if each.worked_on), None)
         if use is not None and (short := work_in_short(use.worked_on)):
             total = multiply_adds(use.worked_on)
@@ -102,7 +105,6 @@ def _worked_on(found: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[doc.
                 (doc.Code(kernel.name), short, MISSING if total is None else f"{2 * total / 1e6:.3g}")
             )
     if rows:
-        yield doc.Paragraph("What they worked on, and how many calls of each size there were:")
         yield doc.make_table(("kernel", "sizes (calls)", "million operations"), rows, numbers=(2,))
 
 
@@ -128,11 +130,13 @@ def parity(data: ReportData) -> list[doc.Block]:
         "allowed", "same top-1",
     )  # fmt: skip
     how_judged = (
-        "Relative difference: the largest difference over the output's largest value. RMS: that of the "
-        "differences over the output's own. Numbers too small for their type are not judged. Another score "
-        "may be highest where two are closer together than the tolerance."
+        "Relative: the largest difference over the output's largest value. RMS: that of the differences over "
+        "the output's own. Numbers too small for their type are not judged. Another score may be highest "
+        "where two are closer together than the tolerance."
     )
-    return [doc.make_table(headers, rows), doc.Paragraph(how_judged)]
+    verdicts = ", ".join(dict.fromkeys(row[4] for row in rows))
+    table = doc.make_table(headers, rows)
+    return [doc.Folded(f"Outputs of the experiments: {verdicts}", (table, doc.Paragraph(how_judged)))]
 
 
 def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
@@ -198,16 +202,16 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
 
 
 def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
-    """Yield a finding's operators, longest first; those made by one line of the model share a line. What
-    the advice or an operator before it says is not repeated."""
+    """Yield a finding's operators, longest first; those made by one line of the model share a line. A note
+    that an operator before it has is not repeated."""
     spent = _spent_words(finding)
     groups = finding.groups
-    told = " ".join((finding.title, *finding.steps))
+    notes: set[str] = set()
     for group in groups[:_OPERATORS_SHOWN]:
         count = len(group.concerns)
         where = group.where if group.where.startswith("between ") else f"({group.where})"
-        note = "; ".join(part for part in group.note.split("; ") if part not in told)
-        told = f"{told} {note}"
+        note = "" if group.note in notes else group.note
+        notes.add(group.note)
         yield (
             f"{count} x " if count > 1 else "",
             doc.Code(group.name),
@@ -225,16 +229,8 @@ def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
 
 
 def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
-    """Return a function that writes `: 0.093 ms`: for one operator as in its table, for several the rounded
-    sum and not the sum of rounded times. No share: it would be of another time than the bound's."""
-    series = finding.found_in
+    """Return a function that writes `: 0.093 ms`. No share: it would be of another time than the bound's."""
     if finding.max_gain_pct is None:
         return lambda _: ""
-    shown = break_down(series)
-
-    def words(operators: Sequence[Operator]) -> str:
-        if len(operators) == 1:
-            return f": {shown.of(operators).cells[0]} ms"
-        return f": {series.spent_by(operators).ms:.{shown.end_to_end.decimals}f} ms"
-
-    return words
+    shown = break_down(finding.found_in)
+    return lambda operators: f": {shown.of(operators).cells[0]} ms"

@@ -4,7 +4,7 @@
      views: [{label, place, sides: [name...], tree, note}...]}
 
 A tree is [name, [value for each side], [share for each side], operators, index in categories, speedup,
-[tree...]]; values and shares are rounded as shown, and add up.
+[tree...]]; values and shares are as shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from model_profiling.report.breakdown import ShownTime, ShownTimes, View, break_
 from model_profiling.report.cells import change_cells
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Code, Explorer, Heading, Paragraph, Table, Text, make_table
+from model_profiling.report.document import Block, Code, Explorer, Folded, Paragraph, Table, Text, make_table
 from model_profiling.report.explore_operators import MODULES_BYTES, TIMELINE_BYTES, Data, Texts, fit
 
 _TITLE = "By module"
@@ -76,55 +76,47 @@ def _sides(view: View) -> tuple[str, ...]:
 
 
 def _tree(view: View) -> _Node:
-    if not view.timed:
-        whole = sum(operator.source.flops or 0 for operator in view.series[-1].operators)
-        return _by_work(module_tree(view.series[-1].operators), whole)
-    shown = [break_down(series) for series in view.series]
-    return _by_time(module_tree(*view.sides), [found.end_to_end for found in shown], shown, view)
+    if view.timed:
+        return _by_time(module_tree(*view.sides), [break_down(series) for series in view.series], view)
+    whole = sum(operator.source.flops or 0 for operator in view.series[-1].operators)
+    return _by_work(module_tree(view.series[-1].operators), whole)
 
 
-def _by_time(module: Module, inside: Sequence[ShownTime], shown: Sequence[ShownTimes], view: View) -> _Node:
-    """A module shown with `inside`; its children are rounded so that they add up to that."""
-    times = [sum(operator.typical_ms for operator in side) for side in module.operators]
-    overheads = []
-    held = list(inside)
+def _by_time(module: Module, shown: Sequence[ShownTimes], view: View) -> _Node:
+    children = [_by_time(child, shown, view) for child in module.children]
+    times = [found.of(side) for found, side in zip(shown, module.operators, strict=True)]
     if not module.path:
-        times = [series.e2e_ms for series in view.series]
-        overheads = [_overhead(name, [found.parts[name] for found in shown]) for name in OVERHEADS]
-        held = [found.all_operators for found in shown]
-    parts = [
-        found.within(whole, module.operators[side], [child.operators[side] for child in module.children])
-        for side, (found, whole) in enumerate(zip(shown, held, strict=True))
-    ]
-    children = [
-        _by_time(child, values, shown, view) for child, *values in zip(module.children, *parts, strict=True)
-    ]
+        times = [found.end_to_end for found in shown]
+        children += [_overhead(name, [found.parts[name] for found in shown]) for name in OVERHEADS]
     comparable = len(times) == 2 and view.pairing is not None and not view.pairing.not_comparable
     return _Node(
         module.path,
         module.name or "whole model",
-        tuple(found.cells[0] for found in inside),
-        tuple(found.cells[1] for found in inside),
-        max(times),
+        tuple(time.cells[0] for time in times),
+        tuple(time.cells[1] for time in times),
+        max(time.ms for time in times),
         len(module.operators[-1]),
         _main_category(module.operators[-1] or module.operators[0]),
-        _speedup(module, times, inside, view) if comparable else MISSING,
-        (*children, *overheads),
+        _speedup(module, times, view) if comparable else MISSING,
+        tuple(children),
     )
 
 
-def _speedup(module: Module, times: Sequence[float], inside: Sequence[ShownTime], view: View) -> str:
+def _speedup(module: Module, times: Sequence[ShownTime], view: View) -> str:
     """As in the table of operators if it holds one, else from its two times."""
-    ratio, found = times[0] / times[1] if all(times) else None, None
+    before, after = (sum(operator.typical_ms for operator in side) for side in module.operators)
+    if not module.path:
+        before, after = (series.e2e_ms for series in view.series)
+    ratio, found = before / after if before and after else None, None
     for pair in view.pairing.operators if view.pairing and len(module.operators[-1]) == 1 else ():
         if (pair.baseline, pair.candidate) == tuple(map(tuple, module.operators)):
             ratio, found = pair.ratio, pair.speedup
-    return change_cells(inside[0].cells[0], inside[1].cells[0], ratio, found)[1]
+    return change_cells(times[0].cells[0], times[1].cells[0], ratio, found)[1]
 
 
-def _overhead(name: str, shown: Sequence[ShownTime]) -> _Node:
-    values, shares = zip(*(found.cells for found in shown), strict=True)
-    return _Node("", name, values, shares, max(found.ms for found in shown), 0, name, MISSING, ())
+def _overhead(name: str, times: Sequence[ShownTime]) -> _Node:
+    values, shares = zip(*(time.cells for time in times), strict=True)
+    return _Node("", name, values, shares, max(time.ms for time in times), 0, name, MISSING, ())
 
 
 def _by_work(module: Module, whole: int) -> _Node:
@@ -199,11 +191,8 @@ def _instead(view: View, tree: _Node) -> tuple[Block, ...]:
     longest = sorted((node for node in tree.every() if node.path), key=lambda node: -node.weight)
     count = len(longest)
     lead = f"The {_SHOWN} largest of {count}, each" if count > _SHOWN else "Each"
-    return (
-        Heading(_TITLE, 3),
-        Paragraph(f"{f'{view.label}. ' if view.label else ''}{lead} with everything inside it."),
-        _table(view, longest[:_SHOWN]),
-    )
+    note = Paragraph(f"{f'{view.label}. ' if view.label else ''}{lead} with everything inside it.")
+    return (Folded(_TITLE, (note, _table(view, longest[:_SHOWN]))),)
 
 
 def _table(view: View, nodes: Sequence[_Node]) -> Table:

@@ -18,8 +18,7 @@ from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.core.formatting import MISSING, milliseconds, percent
-from model_profiling.facts import shape_text
+from model_profiling.core.formatting import MISSING, percent
 from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.report import breakdown, cells
 from model_profiling.report.data import ReportData
@@ -28,7 +27,7 @@ from model_profiling.report.html import json_size
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
-OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES, GRAPH_BYTES = 750_000, 150_000, 180_000, 150_000
+OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES = 750_000, 150_000, 180_000
 """The most bytes of each explorer, so that a page with its charts, tables and scripts stays within 2.5 MB."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""
@@ -74,12 +73,9 @@ def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
     return best
 
 
-_SPREAD = "runs", "median ms", "10% to 90% ms", "99% ms", "shortest to longest ms", "deviation"
-_IN_PAGE = OPERATOR_FACTS
-FACTS = (
-    *_SPREAD, *(fact.called for fact in _IN_PAGE), "window", "variant", "SME kernels of its type",
-    "where in the run",
-)  # fmt: skip
+_SME_KERNELS = "SME kernels of its type"
+FACTS = (*(fact.called for fact in OPERATOR_FACTS if fact.name != "source_code"), _SME_KERNELS)
+"""What a row opens; the code stands below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,36 +219,13 @@ class _Known:
         return self._kept[place]
 
     def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
-        timed = series.times.are_shown
-        row = OperatorRow(operator, operator.typical_ms, 0.0, self.sme2(series)[series.place(operator)])
-        facts = {
-            **{fact.called: fact.text(row) for fact in _IN_PAGE if timed or not fact.timed},
-            "window": _window(operator),
-            "variant": operator.family,
-            "SME kernels of its type": ", ".join(kernels_for(operator, self._uses.get(series.series, ()))),
-            "where in the run": f"call {operator.call}, position {operator.position}",
-        }
-        return facts | (_spread(operator) if timed else {})
+        timed, place = series.times.are_shown, series.place(operator)
+        share = series.spent_by([operator]).share
+        row = OperatorRow(operator, operator.typical_ms, share, self.sme2(series)[place])
+        facts = {fact.called: fact.text(row) for fact in OPERATOR_FACTS if timed or not fact.timed}
+        return facts | {_SME_KERNELS: ", ".join(kernels_for(operator, self._uses.get(series.series, ())))}
 
     def sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
         if id(series) not in self._sme2:
             self._sme2[id(series)] = self._data.sme2_of(series)
         return self._sme2[id(series)]
-
-
-def _spread(operator: Operator) -> dict[str, str]:
-    times = operator.times
-    low, median, high = (milliseconds(ns / 1e6) for ns in (times.p10_ns, times.median_ns, times.p90_ns))
-    return {
-        "runs": str(times.runs),
-        "median ms": median,
-        "10% to 90% ms": f"{low} to {high}",
-    }
-
-
-def _window(operator: Operator) -> str:
-    source = operator.source
-    if not source.kernel_size:
-        return ""
-    groups = f", {source.groups} groups" if source.groups > 1 else ""
-    return f"{shape_text(source.kernel_size, ' x ')}{groups}"

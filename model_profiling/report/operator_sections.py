@@ -1,4 +1,4 @@
-"""The report's tables of categories and operators.
+"""The report's section on operators: categories, the longest operators, modules, what delegates left out.
 
 Times come from dumps, with the event tracer on. If times mean nothing, the same tables show work instead:
 the number of operators, operations and bytes.
@@ -6,13 +6,23 @@ the number of operators, operations and bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from model_profiling.analysis.causes.outside import (
+    REASON_NOT_KNOWN,
+    OutsideLine,
+    joined_calls,
+    joining_words,
+    outside_lines,
+)
 from model_profiling.analysis.coverage import IN_EMULATION
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
+from model_profiling.analysis.series_views import calls_of
+from model_profiling.config import names
+from model_profiling.core.formatting import MISSING, capitalized, listing, milliseconds, percent, plural
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
@@ -31,6 +41,7 @@ from model_profiling.report.cells import (
     VARIANT_NOTE,
     change_cells,
     layer_cell,
+    module_cell,
     place_cells,
     sme2_cell,
     variant_cell,
@@ -42,91 +53,102 @@ from model_profiling.report.charts.operators import (
     arithmetic_of_operators,
     longest_operators,
     operators_before_after,
-    roofline_chart,
 )
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.explore_modules import explore_modules, explore_timeline
 from model_profiling.report.explore_operators import explore_operators
-from model_profiling.report.pair_text import largest_parts, shift_text
+from model_profiling.report.inside import inside_operators
 from model_profiling.report.verdict import headline_pair
 
-SHOWN = 20
+SHOWN = 10
+_PORTABLE_SHOWN = 10
 
 
 def first_picture(data: ReportData) -> doc.Chart | None:
     """Return the chart beside the answers: the headline's time by category, or its work."""
     if compared := _in_order(data):
-        return category_shift(compared[0][1], "categories_1")
+        return category_shift(compared[0][1], "categories")
     series = headline_series(data)
     if series is None:
         return None
     return categories_of(series, "categories") if series.times.are_shown else work_by_category(series, "work")
 
 
+def operators(data: ReportData) -> list[doc.Block]:
+    """Show categories, then the longest operators; in a browser all of them, modules and one run."""
+    chart = _chart(data)
+    delegates, inside = tuple(backends(data)), tuple(inside_operators(data))
+    return [
+        *categories(data),
+        *([chart] if chart else []),
+        *explore_operators(data, longest_operators_table(data)),
+        *_about_columns(data),
+        *explore_modules(data),
+        *explore_timeline(data),
+        *([doc.Folded("Portable and delegated", delegates)] if delegates else []),
+        *([doc.Folded("Inside the operators", inside)] if inside else []),
+    ]
+
+
+def headline_series(data: ReportData) -> SeriesAnalysis | None:
+    """Return the one series to show: the headline experiment's, or else preferably one with SME2 on."""
+    if data.headline is not None and data.headline.dumps is not None:
+        return data.headline.dumps
+    analysed = [experiment for experiment in data.experiments if experiment.dumps is not None]
+    first = min(analysed, key=lambda experiment: experiment.sme2 is False, default=None)
+    return first.dumps if first else None
+
+
+# Categories: on both sides of the headline comparison, the others folded; or of one experiment.
+
+
 def categories(data: ReportData) -> list[doc.Block]:
-    """Show categories before and after for every comparable pair, or else for one experiment. The first
-    picture is not repeated."""
     if compared := _in_order(data):
+        (_, first), *others = compared
         return [
-            block
-            for place, (pair, pairing) in enumerate(compared, start=1)
-            for block in _category_change(pair, pairing, place, len(compared) > 1)
+            *_category_change(first),
+            *(doc.Folded(pair.label, tuple(_category_change(pairing))) for pair, pairing in others),
         ]
     series = headline_series(data)
     if series is None:
         return []
     if not series.times.are_shown:
         return _work_by_category(series)
-    return [
-        doc.Paragraph(
-            f"{f'{series.label}, with' if series.label else 'With'} the tracer on: {series.taken_from}."
-        ),
-        series_table(series),
-        doc.Paragraph(_about_clock([series])),
-        *doc.make_list(explain_overheads(series)),
-    ]
+    return [series_table(series), *_about_times([("", series)])]
 
 
 def _in_order(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    told = headline_pair(data)
-    return sorted(compared_pairs(data), key=lambda found: found[0] is not told)
+    headline = headline_pair(data)
+    return sorted(compared_pairs(data), key=lambda compared: compared[0] is not headline)
 
 
-def _category_change(pair: PairReport, pairing: Pairing, place: int, named: bool) -> Iterator[doc.Block]:
-    if named:
-        yield doc.Heading(pair.label, 3)
-    sides = list(zip(pairing.sides, (pairing.baseline, pairing.candidate), strict=True))
-    taken_from = {series.taken_from: side for side, series in sides}
-    alone = len(taken_from) == 1
-    said = (f"{'each side' if alone else side}: {taken}" for taken, side in taken_from.items())
-    yield doc.Paragraph(f"With the tracer on; {'; '.join(said)}.")
-    shift = shift_text(*largest_parts(pairing), pairing.sides)
-    if place > 1:
-        yield category_shift(pairing, f"categories_{place}")
+def _category_change(pairing: Pairing) -> Iterator[doc.Block]:
     yield pair_table(pairing, pairing.sides)
-    yield doc.Paragraph(doc.Strong(shift))
-    yield doc.Paragraph(_about_clock([pairing.baseline, pairing.candidate]))
+    yield from _about_times(list(zip(pairing.sides, (pairing.baseline, pairing.candidate), strict=True)))
+
+
+def _about_times(sides: Sequence[tuple[str, SeriesAnalysis]]) -> Iterator[doc.Block]:
+    """Say what the times are, which clock they come from, and what overheads consist of."""
+    taken_from = {series.taken_from: side for side, series in sides}
+    each = taken_from if len(taken_from) == 1 else [f"{side}: {text}" for text, side in taken_from.items()]
+    clocks = "; ".join(dict.fromkeys(series.clock for _, series in sides))
+    yield doc.Paragraph(f"With the tracer on; {'; '.join(each)}. Operator times: {clocks}.{_tracing(sides)}")
     yield from doc.make_list(
-        f"{side}: {text}" for side, series in sides for text in explain_overheads(series)
+        f"{f'{side}: ' if side else ''}{text}" for side, series in sides for text in explain_overheads(series)
     )
 
 
-def _about_clock(series: Sequence[SeriesAnalysis]) -> str:
-    """Say which clock the operator times come from, and how much overhead the tracer causes."""
-    clocks = "; ".join(dict.fromkeys(found.clock for found in series))
-    # Where overheads are explained, that text already says it.
-    told = [
-        found.spent(found.breakdown.tracing)
-        for found in series
-        if found.spent(found.breakdown.framework).share <= EXPLAINED
+def _tracing(sides: Sequence[tuple[str, SeriesAnalysis]]) -> str:
+    """Say how much overhead the tracer causes; where overheads are explained, that text already says it."""
+    spent = [
+        series.spent(series.breakdown.tracing)
+        for _, series in sides
+        if series.spent(series.breakdown.framework).share <= EXPLAINED
     ]
-    if max((spent.share for spent in told), default=0.0) < TRACER_SAID:
-        return f"Operator times: {clocks}."
-    parts = listing(f"{milliseconds(spent.ms)} ms ({percent(spent.share)})" for spent in told)
-    return (
-        f"Operator times: {clocks}. Of framework overhead, {parts} went to telling the tracer of operators: "
-        "an inference without the tracer does not take that."
-    )
+    if max((part.share for part in spent), default=0.0) < TRACER_SAID:
+        return ""
+    parts = listing(f"{milliseconds(part.ms)} ms ({percent(part.share)})" for part in spent)
+    return f" Of framework overhead, {parts} is the tracer's own."
 
 
 def _work_by_category(series: SeriesAnalysis) -> list[doc.Block]:
@@ -145,51 +167,34 @@ def _work_by_category(series: SeriesAnalysis) -> list[doc.Block]:
     ]
 
 
-def operators(data: ReportData) -> list[doc.Block]:
-    """Show charts of the longest operators, then explorers of operators, modules and one run; without a
-    browser, tables of the longest operators."""
-    return [
-        *(chart for chart in _charts(data) if chart),
-        *explore_operators(data, _operators(data)),
-        *_about_columns(data),
-        *explore_modules(data),
-        *explore_timeline(data),
-    ]
+# The longest operators.
 
 
 def _about_columns(data: ReportData) -> Iterator[doc.Block]:
     """Say what the columns of the operators are that do not say it themselves."""
     if data.analysis is None:
         return
-    turns = "Speedups compare turn by turn, so they may differ from the ratio of the two times. "
-    elsewhere = (
-        f"SME2 {IN_EMULATION}: this CPU has no SME2, so this run did not use it; an emulated run of the same "
-        "program did. "
-    )
     coverage = data.outlook.coverage
-    emulated = coverage.isa and coverage.emulated and data.has_sme2 is False
-    yield doc.Paragraph(
-        f"{turns if compared_pairs(data) else ''}{elsewhere if emulated else ''}{VARIANT_NOTE}"
-    )
+    notes = ["Speedups compare turn by turn, unlike the two times."] if compared_pairs(data) else []
+    if coverage.isa and coverage.emulated and data.has_sme2 is False:
+        notes.append(f"SME2 {IN_EMULATION}: an emulated run of this program used it; this CPU has none.")
+    yield doc.Paragraph(" ".join((*notes, VARIANT_NOTE)))
 
 
-def _charts(data: ReportData) -> Iterator[doc.Chart | None]:
-    """Yield charts of the operators in the tables, and the roofline of the headline series."""
+def _chart(data: ReportData) -> doc.Chart | None:
+    if compared := _in_order(data):
+        pairing = compared[0][1]
+        return operators_before_after(pairing, _longest_pairs(pairing), "operators")
+    if structural := _structural(data):
+        changes = [(pair.main, variant_cell(pair)) for pair in _most_work_pairs(structural)]
+        return arithmetic_of_operators(changes, structural.label, "operators")
     series = headline_series(data)
-    structural = _structural(data)
-    if compared := compared_pairs(data):
-        for place, (_, pairing) in enumerate(compared, start=1):
-            yield operators_before_after(pairing, _longest_pairs(pairing), f"operators_{place}")
-    elif structural is not None:
-        changes = [(found.main, variant_cell(found)) for found in _most_work_pairs(structural)]
-        yield arithmetic_of_operators(changes, structural.label, "operators")
-    elif series is not None and not series.times.are_shown:
-        families = [(found, found.family) for found in _largest(series)]
-        yield arithmetic_of_operators(families, series.label, "operators")
-    elif series is not None:
-        yield longest_operators(series, _largest(series), "operators")
-    if series is not None and series.times.are_shown:
-        yield roofline_chart(series)
+    if series is None:
+        return None
+    if series.times.are_shown:
+        return longest_operators(series, _largest(series), "operators")
+    families = [(operator, operator.family) for operator in _largest(series)]
+    return arithmetic_of_operators(families, series.label, "operators")
 
 
 def _structural(data: ReportData) -> Pairing | None:
@@ -203,44 +208,42 @@ def _largest(series: SeriesAnalysis) -> list[Operator]:
     """Return the longest operators or, if times mean nothing, those with most arithmetic."""
     timed = series.times.are_shown
     return sorted(
-        series.operators, key=lambda found: -(found.typical_ms if timed else found.source.flops or 0)
+        series.operators,
+        key=lambda operator: -(operator.typical_ms if timed else operator.source.flops or 0),
     )[:SHOWN]
 
 
 def _longest_pairs(pairing: Pairing) -> list[OperatorPair]:
-    return sorted(pairing.operators, key=lambda found: -max(found.candidate_ms, found.baseline_ms))[:SHOWN]
+    return sorted(pairing.operators, key=lambda pair: -max(pair.candidate_ms, pair.baseline_ms))[:SHOWN]
 
 
 def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
-    return sorted(pairing.operators, key=lambda found: -(found.main.source.flops or 0))[:SHOWN]
+    return sorted(pairing.operators, key=lambda pair: -(pair.main.source.flops or 0))[:SHOWN]
 
 
-def _operators(data: ReportData) -> list[doc.Block]:
-    if compared := compared_pairs(data):
-        return [
-            block
-            for pair, pairing in compared
-            for block in _operator_changes(data, pair, pairing, len(compared) > 1)
-        ]
+def longest_operators_table(data: ReportData) -> list[doc.Block]:
+    """The longest operators for pages without scripts."""
+    if compared := _in_order(data):
+        pairing = compared[0][1]
+        longest = _longest_pairs(pairing)
+        return [changes_table(pairing, longest, pairing.sides, data, rest=True), *_tally(pairing)]
     if structural := _structural(data):
         return _kernel_changes(data, structural)
     series = headline_series(data)
     if series is None:
         return []
-    sme2 = data.sme2_of(series)
+    sme2, largest = data.sme2_of(series), _largest(series)
     if not series.times.are_shown:
-        return [_work_table([(found, (sme2[series.place(found)],)) for found in _largest(series)], "SME2")]
-    longest = _largest(series)
+        return [_work_table([(operator, (sme2[series.place(operator)],)) for operator in largest], "SME2")]
     shown = break_down(series)
     rows: list[tuple[doc.Text, ...]] = [
-        (*_named(found), *shown.of([found]).cells, sme2[series.place(found)], *place_cells(found))
-        for found in longest
+        (*_named(one), *shown.of([one]).cells, sme2[series.place(one)], *place_cells(one)) for one in largest
     ]
     rows += [
-        (name, MISSING, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, longest)
+        (name, MISSING, category, *cells, *(MISSING,) * 3) for name, category, cells in _rest(shown, largest)
     ]
     headers = (*NAME_HEADERS, "ms", "share", "SME2", *PLACE_HEADERS)
-    return [*_how_many(len(longest), len(series.operators)), doc.make_table(headers, rows, numbers=(3, 4))]
+    return [doc.make_table(headers, rows, numbers=(3, 4))]
 
 
 def _named(operator: Operator) -> tuple[doc.Text, doc.Text, doc.Text]:
@@ -249,24 +252,12 @@ def _named(operator: Operator) -> tuple[doc.Text, doc.Text, doc.Text]:
 
 def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, str, tuple[str, str]]]:
     """Yield the time of the operators not listed, so that the table adds up: name, category, cells."""
-    places = {shown.series.place(operator) for operator in listed}
     for category in Category:
-        members = [operator for operator in shown.series.operators if operator.category is category]
-        named = [operator for operator in members if shown.series.place(operator) in places]
-        if len(named) < len(members):
-            rest = shown.parts[category.value] - shown.of(named)
-            yield f"{len(members) - len(named)} more", category.value, rest.cells
-
-
-def _operator_changes(
-    data: ReportData, pair: PairReport, pairing: Pairing, named: bool
-) -> Iterator[doc.Block]:
-    longest = _longest_pairs(pairing)
-    if named:
-        yield doc.Heading(pair.label, 3)
-    yield from _how_many(len(longest), len(pairing.operators))
-    yield changes_table(pairing, longest, pairing.sides, data, rest=True)
-    yield from _tally(pairing)
+        members = sum(operator.category is category for operator in shown.series.operators)
+        named = [operator for operator in listed if operator.category is category]
+        if len(named) < members:
+            rest = shown.rest(category.value, named)
+            yield f"{members - len(named)} more", category.value, rest.cells
 
 
 def changes_table(
@@ -283,27 +274,30 @@ def changes_table(
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     on_sme2 = (data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)) if data else None
     rows: list[tuple[doc.Text, ...]] = []
-    for found in listed:
-        ours = before.of(found.baseline).cells[0] if timed and found.baseline else MISSING
-        theirs = after.of(found.candidate).cells if timed and found.candidate else (MISSING, MISSING)
+    for pair in listed:
+        ours = before.of(pair.baseline).cells[0] if timed and pair.baseline else MISSING
+        theirs = after.of(pair.candidate).cells if timed and pair.candidate else (MISSING, MISSING)
         rows.append(
             (
-                *_named(found.main),
+                *_named(pair.main),
                 ours,
                 *theirs,
-                change_cells(ours, theirs[0], found.ratio, found.speedup)[1] if timed else MISSING,
-                verdict_of(found.speedup),
-                *((sme2_cell(found, pairing, *on_sme2),) if on_sme2 else ()),
-                variant_cell(found),
-                *place_cells(found.main),
+                change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1] if timed else MISSING,
+                verdict_of(pair.speedup),
+                *((sme2_cell(pair, pairing, *on_sme2),) if on_sme2 else ()),
+                variant_cell(pair),
+                *place_cells(pair.main),
             )
         )
     if rest:
-        shown = (each for found in listed for each in found.baseline)
-        left = {category: (name, cells) for name, category, cells in _rest(before, list(shown))}
-        shown = (each for found in listed for each in found.candidate)
-        right = {category: (name, cells) for name, category, cells in _rest(after, list(shown))}
-        for category in (found.value for found in Category if found.value in left | right):
+        left, right = (
+            {category: (name, cells) for name, category, cells in _rest(shown, operators)}
+            for shown, operators in (
+                (before, [operator for pair in listed for operator in pair.baseline]),
+                (after, [operator for pair in listed for operator in pair.candidate]),
+            )
+        )
+        for category in (each.value for each in Category if each.value in left | right):
             name, cells = right.get(category) or (left[category][0], (MISSING, MISSING))
             spent = left[category][1][0] if category in left else MISSING
             rows.append((name, MISSING, category, spent, *cells, *(MISSING,) * (6 if on_sme2 else 5)))
@@ -321,9 +315,8 @@ def _tally(pairing: Pairing) -> Iterator[doc.Block]:
         (len(pairing.changed("vanished")), "vanished"),
         (len(pairing.changed("split", "merged")), "were split or merged"),
     ]
-    said = [f"{count} {what}" for count, what in counts if count]
-    if said:
-        yield doc.Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(said)}.")
+    if changed := [f"{count} {what}" for count, what in counts if count]:
+        yield doc.Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(changed)}.")
 
 
 def _kernel_changes(data: ReportData, pairing: Pairing) -> list[doc.Block]:
@@ -332,26 +325,125 @@ def _kernel_changes(data: ReportData, pairing: Pairing) -> list[doc.Block]:
     title = doc.Paragraph(f"The column variant shows {first} → {second} where they differ.")
     on_sme2 = data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)
     rows = [
-        (found.main, (sme2_cell(found, pairing, *on_sme2), variant_cell(found)))
-        for found in _most_work_pairs(pairing)
+        (pair.main, (sme2_cell(pair, pairing, *on_sme2), variant_cell(pair)))
+        for pair in _most_work_pairs(pairing)
     ]
     return [title, _work_table(rows, "SME2", "variant"), *_tally(pairing)]
 
 
 def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> doc.Table:
-    cells = [(*_named(found), work_cells((found,))[0], *more, *place_cells(found)) for found, more in rows]
+    cells = [(*_named(one), work_cells((one,))[0], *more, *place_cells(one)) for one, more in rows]
     named = (*NAME_HEADERS, "million operations", *headers, *PLACE_HEADERS)
     return doc.make_table(named, cells, numbers=(3,))
 
 
-def headline_series(data: ReportData) -> SeriesAnalysis | None:
-    """Return the one series to show: the headline experiment's, or else preferably one with SME2 on."""
-    if data.headline is not None and data.headline.dumps is not None:
-        return data.headline.dumps
-    known = [found for found in data.experiments if found.dumps is not None]
-    first = min(known, key=lambda found: found.sme2 is False, default=None)
-    return first.dumps if first else None
+# Delegates: how much they took, what they left to portable kernels, and why.
 
 
-def _how_many(shown: int, total: int) -> list[doc.Block]:
-    return [doc.Paragraph(f"The {shown} longest of {total}; the rest by category.")] if shown < total else []
+def backends(data: ReportData) -> list[doc.Block]:
+    series = headline_series(data)
+    if series is None:
+        return []
+    if not series.operators:
+        return [doc.Paragraph(_calls_text(series))]
+    shown = break_down(series)
+    rows: list[tuple[doc.Text, ...]] = []
+    for name in dict.fromkeys(operator.backend for operator in series.operators):
+        members = [operator for operator in series.operators if operator.backend == name]
+        kind = "delegate" if members[0].delegated else "portable kernels"
+        rows.append((name, kind, str(len(members)), *shown.of(members).cells))
+    blocks: list[doc.Block] = [
+        doc.Paragraph(_calls_text(series)),
+        _timed_table(series, ("backend", "kind", "operators", "ms", "share"), rows),
+    ]
+    portable = [operator for operator in series.operators if not operator.delegated]
+    if not portable:
+        return [*blocks, doc.Paragraph("Every operator was delegated.")]
+    portable.sort(key=lambda operator: -operator.typical_ms)
+    items = _advice_items(data, series)
+    lines = [
+        (line, item)
+        for item in dict.fromkeys(map(items.get, (operator.identity for operator in portable)))
+        for line in outside_lines(series, [each for each in portable if items.get(each.identity) == item])
+    ]
+    if any(line.reasons for line, _ in lines):
+        return [*blocks, *_by_line(series, shown, lines)]
+    headers = ("outside delegates", "how many", "modules", "ms", "share")
+    not_known = doc.Paragraph(f"{capitalized(REASON_NOT_KNOWN)}.")
+    return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
+
+
+def _calls_text(series: SeriesAnalysis) -> str:
+    """For example `Each inference calls delegates 3 times and portable kernels once.`"""
+    kinds = {"delegates": series.first.delegate_calls, "portable kernels": series.first.operator_calls}
+    times = {1: "once", 2: "twice"}
+    calls = [f"{kind} {times.get(count, f'{count} times')}" for kind, count in kinds.items() if count]
+    whose = f" ({series.label})" if series.label else ""
+    return f"Each inference{whose} calls {listing(calls) if calls else 'no operator'}."
+
+
+def _advice_items(data: ReportData, series: SeriesAnalysis) -> dict[tuple[str, int, int], int]:
+    """The number of the advice that each operator is in; why it misses SME2 is not about its time."""
+    return {
+        operator.identity: number
+        for number, finding in reversed(list(enumerate(data.findings, start=1)))
+        if finding.found_in is series and finding.id != "misses-sme2"
+        for operator in finding.operators
+    }
+
+
+def _by_line(
+    series: SeriesAnalysis, shown: ShownTimes, advised: Sequence[tuple[OutsideLine, int | None]]
+) -> Iterator[doc.Block]:
+    """Show what each line of the model leaves outside delegates, why, and which advice is about it, longest
+    first; then what to write instead, unless an advice says it."""
+    ordered = sorted(advised, key=lambda row: -series.spent_by(row[0].operators).ms)[:_PORTABLE_SHOWN]
+    rows: list[tuple[doc.Text, ...]] = [
+        (
+            line.name,
+            ", ".join(
+                f"{count} x {name}"
+                for name, count in Counter(one.type for one in line.operators).most_common()
+            ),
+            line.place or MISSING,
+            line.why or "not known",
+            MISSING if item is None else str(item),
+            *shown.of(line.operators).cells,
+        )
+        for line, item in ordered
+    ]
+    headers = ("left outside by", "operators", "source", "why", "advice", "ms", "share")
+    yield _timed_table(series, headers, rows)
+    if left := len(advised) - len(ordered):
+        yield doc.Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
+    if joined := joined_calls(series, [line for line, _ in advised], calls_of(series)):
+        words = joining_words(series.first.delegate_calls, joined)
+        yield doc.Paragraph(f"They split the delegate: with these changes {words}.")
+    remedies = dict.fromkeys(
+        (line.name, line.remedy) for line, item in ordered if line.remedy and item is None
+    )
+    yield from doc.make_list(f"{name}: {remedy}" for name, remedy in remedies)
+
+
+def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[doc.Text, ...]]:
+    """Group operators by type, longest first, with the modules that take most of their time."""
+    groups: dict[str, list[Operator]] = {}
+    for operator in portable:
+        groups.setdefault(operator.type, []).append(operator)
+    rows: list[tuple[doc.Text, ...]] = []
+    for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
+        places = list(dict.fromkeys(map(module_cell, members)))
+        where: tuple[doc.Inline, ...] = tuple(part for place in places[:3] for part in (", ", place))[1:]
+        if len(places) > 3:
+            where += (f" and {len(places) - 3} more",)
+        rows.append((doc.Code(name), str(len(members)), where, *shown.of(members).cells))
+    return rows
+
+
+def _timed_table(
+    series: SeriesAnalysis, headers: Sequence[str], rows: Sequence[Sequence[doc.Text]]
+) -> doc.Table:
+    """Return a table without its last two columns, which are times, if times mean nothing."""
+    if series.times.are_shown:
+        return doc.make_table(headers, rows, numbers=(len(headers) - 2, len(headers) - 1))
+    return doc.make_table(headers[:-2], [row[:-2] for row in rows])

@@ -1,4 +1,4 @@
-"""A run as a page, answer first, then what to do: the sections of the report and their order.
+"""A run as a page: the answers and one chart, then what to do, operators, SME2, latency, how sure, reproduce.
 
 Empty sections are left out.
 """
@@ -6,58 +6,38 @@ Empty sections are left out.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.config import names
-from model_profiling.config.series import Pair
-from model_profiling.core.formatting import MISSING, milliseconds, percent, size
-from model_profiling.report import sections
-from model_profiling.report.cells import (
-    median_cell,
-    median_change,
-    number_cell,
-    series_columns,
-    sme2_switch,
-    spread_cell,
-)
-from model_profiling.report.charts import latency_samples
-from model_profiling.report.charts.latency import (
-    distribution_chart,
-    latency_chart,
-    over_time_chart,
-    speedups_chart,
-    turns_chart,
-)
-from model_profiling.report.charts.steps import ladder_chart, threads_chart
-from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.core.formatting import MISSING, milliseconds
+from model_profiling.report.cells import series_columns
+from model_profiling.report.data import ReportData
 from model_profiling.report.document import (
     Block,
-    Chart,
     Code,
-    Column,
     Commands,
     Explorer,
     Folded,
     Heading,
-    Number,
     Paragraph,
     Table,
     Text,
     make_list,
     make_table,
-    table_of,
 )
-from model_profiling.report.evidence_sections import advice, kernels, parity
-from model_profiling.report.explore_graph import explore_graph
-from model_profiling.report.headroom import what_sme2_could_bring
-from model_profiling.report.operator_sections import categories, first_picture, operators
+from model_profiling.report.evidence_sections import advice, parity, sme2
+from model_profiling.report.latency_section import how_measured, latency, latency_section, speedups
+from model_profiling.report.operator_sections import (
+    categories,
+    first_picture,
+    longest_operators_table,
+    operators,
+)
 from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers, headline_pair
-from model_profiling.runs import Latency, Times
-from model_profiling.statistics.speedup import Speedup
 
 # A page of 1,000 series would have 1,500 charts and help nobody: it shows those that its answers refer to
 # and the first of the others, and says where to find the rest.
@@ -120,16 +100,15 @@ def truncate_for_page(data: ReportData) -> tuple[ReportData, list[Block]]:
 
 Section = Callable[[ReportData], Sequence[Block]]
 
-NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
-
 
 def run_document(data: ReportData) -> list[Block]:
     short, left_out = truncate_for_page(data)
-    blocks: list[Block] = [Heading(data.title, 1), *answers(data).opening(first_picture(short)), *left_out]
-    data = short
+    picture = first_picture(short)
+    blocks: list[Block] = [Heading(data.title, 1), answers(data).block, *([picture] if picture else [])]
+    blocks += left_out
     for heading, section, source in _SECTIONS:
-        if body := section(data):
-            blocks += [Heading(_heading(heading, section, data)), *_from(source, body)]
+        if body := section(short):
+            blocks += [Heading(heading), *_from(source, body)]
     return list(with_terms(blocks))
 
 
@@ -147,210 +126,57 @@ def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
                 yield block
 
 
-def _heading(heading: str, section: Section, data: ReportData) -> str:
-    """Return the heading, changed if the run cannot show what it promises."""
-    if section is latency_section and not data.times.are_shown:
-        return "The ladder"
-    if section is categories and not data.times.are_shown:
-        return "Where the work is"
-    if section is what_sme2_could_bring and not data.outlook.projections:
-        return "What runs on SME2"
-    return heading
-
-
-def latency_section(data: ReportData) -> list[Block]:
-    title = "End-to-end latency, every inference" if data.timed else "Times as recorded, with the tracer on"
-    doubt = f"{NOT_ARM}. " if data.is_arm is False else ""
-    charts = (
-        speedups_chart(data.pairs) if data.timed else None,
-        latency_chart(latency_samples(data), title, doubt),
-        threads_chart(data),
-        ladder_chart(data),
-    )
-    return [*(chart for chart in charts if chart), *latency(data)]
-
-
-def latency(data: ReportData) -> list[Block]:
-    """Return nothing if times are not latencies; those of an unknown machine are shown as recorded."""
-    if data.times in (Times.EMULATED, Times.TRACED):
-        return []
-    if data.times is Times.UNKNOWN:
-        words = (
-            "None is known: nothing says on what machine these times were recorded, with the event tracer on."
-        )
-        return [Paragraph(words), *rows] if (rows := _from_dumps(data)) else []
-    blocks: list[Block] = [Paragraph(f"{text}.") for text in data.merged]
-    if data.is_arm is False:
-        blocks.append(Paragraph(f"{NOT_ARM} ({data.cpu})."))
-    blocks += speedups(data)
-    measured = [found for found in data.experiments if found.untraced]
-    if measured:
-        latencies = [found.latency for found in measured if found.latency]
-        parts = data.run.manifest.parts if data.run.manifest else ()
-        blocks += [Paragraph(text) for part in parts if (text := sections.how_measured(part, latencies))]
-        blocks += [
-            Paragraph("End to end, without the tracer:"),
-            _latency_table(measured, data, sections.unit_header(latencies)),
-            Paragraph(
-                "Nine in ten inferences lie between 5% and 95%. The deviation is the standard deviation "
-                "without the slowest, as a share of the median."
-            ),
-            Paragraph(
-                "The same with the event tracer on, and other costs. Operator times below are means of the "
-                "middle half of the traced runs, so they differ slightly from this median:"
-            ),
-            table_of(latencies, (*series_columns(data.run.series), *_COSTS)),
-            *sections.machine_table(latencies, data.run.series),
-            *sections.energy_table(latencies, data.run.series),
-        ]
-    elif rows := _from_dumps(data):
-        words = "Only times with the event tracer on are known; the latency without it was not measured."
-        blocks += [Paragraph(words), *rows]
-    return blocks
-
-
-def speedups(data: ReportData) -> list[Block]:
-    if not data.pairs:
-        return []
-    reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
-    notes = dict.fromkeys(
-        sections.ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None
-    )
-    one_count = len({series.threads for series in data.run.series}) == 1
-    columns = [column for column in _SPEEDUPS if column.header != "threads" or not one_count]
-    return [table_of(data.pairs, columns), *make_list(reasons), *(Paragraph(note) for note in notes)]
-
-
-def _interval(found: Speedup) -> str:
-    return MISSING if found.low is None or found.high is None else f"{found.low:.3f} to {found.high:.3f}"
-
-
-def _threads(pair: Pair) -> str:
-    return " → ".join(dict.fromkeys(number_cell(side.threads) for side in (pair.baseline, pair.candidate)))
-
-
-_SPEEDUPS: tuple[Column[PairReport], ...] = (
-    Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
-    Number("threads", lambda pair: _threads(pair.pair)),
-    Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
-    Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
-    Number("change", lambda pair: median_change(pair.speedup)),
-    Number("speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"),
-    Number("interval", lambda pair: _interval(pair.speedup)),
-    Column("verdict", lambda pair: pair.speedup.verdict.value),
-)
-
-
-def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> Table:
-    columns: tuple[Column[ExperimentReport], ...] = (
-        *series_columns(data.run.series),
-        Column("SME2", lambda found: _switch(found, data)),
-        Number(unit, lambda found: number_cell(found.latency.rounds if found.latency else None)),
-        Number("median ms", lambda found: median_cell(found.untraced)),
-        Column("5% to 95%", lambda found: spread_cell(found.untraced)),
-        Number("mean ms", lambda found: milliseconds(found.untraced.mean if found.untraced else None)),
-        Number("deviation", lambda found: percent(found.untraced.robust_cv if found.untraced else None)),
-        Column("measured", lambda found: found.latency.measured if found.latency else MISSING),
-    )
-    return table_of(measured, columns)
-
-
-TOO_NOISY = "too noisy to tell"
-
-
-def tracer_cost(latency: Latency) -> str:
-    cost = latency.tracer_cost
-    if cost is None:
-        return MISSING
-    if cost.low is None or cost.high is None:
-        return f"{100 * cost.share:.1f}%" if cost.share > 0 else TOO_NOISY
-    if cost.low <= 0:  # A cost is never negative: only its upper end is known.
-        return f"at most {100 * cost.high:.1f}%" if cost.high > 0 else TOO_NOISY
-    return f"{100 * cost.share:.1f}% ({100 * cost.low:.1f}% to {100 * cost.high:.1f}%)"
-
-
-_COSTS: tuple[Column[Latency], ...] = (
-    Number("traced median ms", lambda found: median_cell(found.traced_ms)),
-    Number("tracer's cost", tracer_cost),
-    Number("load ms", lambda found: milliseconds(found.load_ms)),
-    Number("first ms", lambda found: milliseconds(found.first_inference_ms)),
-    Number("memory", lambda found: size(found.peak_memory_bytes)),
-)
-
-
-def _from_dumps(data: ReportData) -> list[Table]:
-    columns: tuple[Column[ExperimentReport], ...] = (
-        *series_columns(data.run.series),
-        Column("SME2", lambda found: _switch(found, data)),
-        Number("runs", lambda found: number_cell(found.dumps.runs if found.dumps else None)),
-        Number("traced median ms", lambda found: median_cell(found.dumps.latency if found.dumps else None)),
-        Column("5% to 95%", lambda found: spread_cell(found.dumps.latency if found.dumps else None)),
-    )
-    known = [found for found in data.experiments if found.dumps is not None and found.times.are_shown]
-    return [table_of(known, columns)] if known else []
-
-
-def _switch(found: ExperimentReport, data: ReportData) -> str:
-    disabled = found.result.disable if found.result else ()
-    rest = [name for name in disabled if name not in ("sme2", "sme")]
-    text = sme2_switch(found.sme2, absent=data.has_sme2 is False)
-    return f"{text} (without {', '.join(rest)})" if rest and found.sme2 is not None else text
-
-
-def quality(data: ReportData) -> list[Block]:
-    if not data.warnings:
-        words = "Nothing seen that would make the measurement doubtful."
-        return [Paragraph(words)] if data.timed else []
-    return make_list(line.text for line in data.warnings)
-
-
-def quality_section(data: ReportData) -> list[Block]:
-    """Show the warnings, then charts of the samples over time, their spread, and the effect of turns."""
-    known = latency_samples(data) if data.timed else []
-    charts = (
-        over_time_chart(known),
-        distribution_chart(known),
-        *(turns_chart(data.run, pair, f"turns_{place}") for place, pair in enumerate(data.pairs, start=1)),
-    )
-    return [*quality(data), *(chart for chart in charts if chart)]
-
-
-def machine(data: ReportData) -> list[Block]:
-    return [make_table(("what", "value"), data.facts)] if data.facts else []
+def how_sure(data: ReportData) -> list[Block]:
+    """Show reasons to doubt the figures, what else is known, whether outputs agree, and what is missing."""
+    whole = data.whole or data
+    doubts = [line.text for line in data.warnings]
+    if not doubts and data.timed:
+        doubts = ["Nothing seen that would make the measurement doubtful."]
+    missing = make_list(data.gaps)
+    return [
+        *make_list((*doubts, *answers(whole).notes)),
+        *parity(data),
+        *([Paragraph("What this report cannot show:"), *missing] if missing else []),
+    ]
 
 
 def reproduce(data: ReportData) -> list[Block]:
     *measured, report = data.reproduce
-    again = [Paragraph("Measure again:"), Commands(tuple(measured))]
-    unknown = [Paragraph("The command that measured this run is not recorded.")]
-    this = Paragraph("Write this page again from the recorded measurements:")
-    return [*(again if measured else unknown), this, Commands((report,))]
+    blocks: list[Block] = [
+        Paragraph("Measure again:" if measured else "The command that measured this run is not recorded."),
+        *([Commands(tuple(measured))] if measured else []),
+        Paragraph("Write this page again from the recorded measurements:"),
+        Commands((report,)),
+    ]
+    if data.facts:
+        machine = replace(make_table(("what", "value"), data.facts), source=names.MANIFEST)
+        blocks.append(Folded("Machine and versions", (machine,)))
+    return blocks
 
 
 _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("What to do next", advice, names.ANALYSIS),
-    ("Latency", latency_section, names.METRICS),
-    ("What SME2 could bring", what_sme2_could_bring, names.ANALYSIS),
-    ("Where the time goes", categories, names.ANALYSIS),
     ("Operators", operators, names.ANALYSIS),
-    ("Graph of the model", explore_graph, names.ANALYSIS),
-    ("Inside the operators", sections.inside_operators, f"*{names.SAMPLES}"),
-    ("Portable and delegated", sections.backends, names.ANALYSIS),
-    ("Kernels", kernels, f"*{names.KERNELS_CSV}"),
-    ("Numerical parity", parity, names.METRICS),
-    ("Measurement quality", quality_section, names.METRICS),
-    ("What this report cannot show", lambda data: make_list(data.gaps), ""),
-    ("Machine and versions", machine, names.MANIFEST),
+    ("SME2", sme2, names.ANALYSIS),
+    ("Latency", latency_section, names.METRICS),
+    ("How sure", how_sure, names.METRICS),
     ("How to reproduce", reproduce, ""),
 )
 """Heading, section, and the file that its numbers come from."""
+
+
+def run_summary(data: ReportData, report: Path) -> list[Block]:
+    """The answers of a run for the summary of a CI job."""
+    tables = [block for block in speedups(data) if isinstance(block, Table)] if data.timed else []
+    files = ("Report: ", Code(str(report)), ", files for other tools: ", Code("sme2prof report --for all"))
+    return [Heading(data.title, 3), *answers(data).opening(), *tables, Paragraph(files)]
 
 
 def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
     latencies = data.run.metrics.latencies if data.run.metrics else ()
-    measured = [text for part in manifest.parts if (text := sections.how_measured(part, latencies))]
+    measured = [text for part in manifest.parts if (text := how_measured(part, latencies))]
     circumstances = (
         f"CPU: {data.cpu}",
         f"ExecuTorch: {manifest.executorch.version}",
@@ -404,41 +230,15 @@ def ladder_table(data: ReportData) -> Table:
 
 def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
     """Return a short report for a notebook cell; `report` is the path of the full page."""
-    blocks: list[Block] = [
+    folded = {
+        "Operators": longest_operators_table(data),
+        "How sure": make_list(line.text for line in data.warnings),
+    }
+    return [
         Heading(data.title, 3),
         *answers(data).opening(first_picture(data)),
         *(speedups(data) if data.timed else ()),
-        *_first_open(categories(data)),
-        *_folded("Operators", operators(data)),
-        *_folded("Measurement quality", quality(data)),
+        *categories(data),
+        *(Folded(summary, tuple(blocks)) for summary, blocks in folded.items() if blocks),
+        *([Paragraph(("The whole report: ", Code(str(report))))] if report is not None else []),
     ]
-    if report is not None:
-        blocks.append(Paragraph(("The whole report: ", Code(str(report)))))
-    return blocks
-
-
-def _first_open(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Split a section at its headings: leave the first part open and fold each of the others."""
-    parts: list[list[Block]] = [[]]
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append([])
-        parts[-1].append(block)
-    for place, part in enumerate(filter(None, parts)):
-        if place and isinstance(part[0], Heading):
-            yield from _folded(part[0].text, part[1:])
-        else:
-            yield from _below(part)
-
-
-def _below(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Move headings one level down: the cell's own heading is level 3."""
-    for block in blocks:
-        yield Heading(block.text, block.level + 1) if isinstance(block, Heading) else block
-
-
-def _folded(summary: str, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Fold words and tables; charts are left out because they would make the notebook large."""
-    inside = tuple(block for block in _below(blocks) if not isinstance(block, Chart))
-    if inside:
-        yield Folded(summary, inside)

@@ -6,21 +6,29 @@ its interval, and SME2 only as far as kernels prove it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.remarks import Weight
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
-from model_profiling.report.breakdown import break_down, cost_text, why
-from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.report.breakdown import (
+    break_down,
+    cost_text,
+    largest_parts,
+    shift_text,
+    shown_parts,
+    why,
+)
+from model_profiling.report.cells import interval_text
+from model_profiling.report.data import PARITY, ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.report.headroom import proven_text, range_text
-from model_profiling.report.pair_text import bottleneck_shift, change_text, pair_text
 from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.measure import MARKS
@@ -33,6 +41,8 @@ _WIDE_INTERVAL = 0.10
 _AROUND = "time outside operators"
 _TOLD = 12
 """The most comparisons in one sentence."""
+_STEPS = 2
+"""The most sentences of the third answer."""
 _WORTH_NAMING = 0.05
 """The share of time that a part or an operator needs to be named beside the largest."""
 
@@ -108,18 +118,27 @@ class _Asked:
     data: ReportData
 
     def answers(self) -> RunAnswers:
-        sme2 = " ".join(self._sme2())
-        told = [question for question in self.data.not_tested if question.because in sme2]
-        todo = " ".join(islice(self._next(told), 2)) or self._nothing_next()
-        low = self.data.outlook.coverage.is_low
-        left = [
+        steps = list(islice(self._next(), _STEPS))
+        todo = " ".join(sentence for sentence, _ in steps) or self._nothing_next()
+        open_questions = [
             question
             for question in self.data.not_tested
-            if question not in told or (question.next not in todo and not low)
+            if question is not self.question
+            or (not self.data.outlook.coverage.is_low and question not in [answers for _, answers in steps])
         ]
-        notes = (*self._notes(), *(f"{question}." for question in left))
+        notes = (*self._notes(), *(f"{question}." for question in open_questions))
         warnings = tuple(line.text for line in self.data.warnings)
-        return RunAnswers(" ".join(self._where()), sme2, todo, notes, self._costs(), warnings)
+        return RunAnswers(
+            " ".join(self._where()), " ".join(self._sme2()), todo, notes, self._costs(), warnings
+        )
+
+    @property
+    def question(self) -> NotTested | None:
+        """The open question that the second answer names; none if a pair answers it."""
+        if self.data.timed and self.sme2_pair is not None:
+            return None
+        questions = self.data.not_tested
+        return questions[0] if questions else None
 
     @property
     def sme2_pair(self) -> PairReport | None:
@@ -214,14 +233,14 @@ class _Asked:
     def _sme2(self) -> Iterator[str]:
         pair = self.sme2_pair if self.data.timed else None
         if pair is not None:
-            yield change_text(pair)
+            yield _change_text(pair)
             yield from self._with_more_threads(pair)
             if outputs_differ(self.data, pair):
                 yield "But the outputs differ by more than rounding: do not rely on this speed."
             elif none := self._no_kernel():
                 yield none
             elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
-                yield bottleneck_shift(pair.side_by_side)
+                yield _bottleneck_shift(pair.side_by_side)
             return
         found = self.data.outlook.headline
         if found is not None:
@@ -239,9 +258,8 @@ class _Asked:
             yield none
         elif proof := self._proof():
             yield proof
-        if self.data.not_tested:
-            question = self.data.not_tested[0]
-            yield f"{question.what}: not tested, because {question.because}."
+        if self.question:
+            yield f"{self.question.what}: not tested, because {self.question.because}."
         elif self.data.timed and (pairs := _sme2_pairs(self.data)):
             yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
         elif not coverage.tested and not self._proof():
@@ -266,8 +284,9 @@ class _Asked:
             return f"To reach SME2: {misses[0].action}."
         return "No change is known that would let these operators reach SME2."
 
-    def _next(self, asked: Sequence[NotTested]) -> Iterator[str]:
-        """Yield repairs, then the best saving, then how to answer what the second answer leaves open.
+    def _next(self) -> Iterator[tuple[str, NotTested | None]]:
+        """Yield repairs, then the best saving, then how to answer what the second answer leaves open, each
+        with the question that it answers.
 
         If little of the arithmetic reaches SME2, the cure comes first: hardware with SME2 would not help.
         """
@@ -276,26 +295,27 @@ class _Asked:
             if experiment.problem:
                 fix = experiment.result.fix if experiment.result else None
                 whose = experiment.series.among(data.run.series) or "the run"
-                yield f"Repair {whose}, which failed: {_clause(fix or experiment.problem)}."
+                yield f"Repair {whose}, which failed: {_clause(fix or experiment.problem)}.", None
                 break
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
-            yield "Continue the interrupted run with --resume."
+            yield "Continue the interrupted run with --resume.", None
         if any(_mismatched(data)) or self._wrong_outputs():
-            yield "Find out why the outputs differ before you rely on any speed."
+            yield "Find out why the outputs differ before you rely on any speed.", None
         on_arm = data.timed and data.is_arm is not False
         # If times show what is worth doing, a finding about no time is not the first advice.
         first = [found for found in data.findings if found.has_cure and (found.could_bring or not on_arm)][:1]
+        question = self.question
         if data.outlook.coverage.is_low:
-            first, asked = [found for found in first if found.id != "misses-sme2"], ()
-            yield self._to_reach_sme2()
-        advice = [finding_text(found) for found in first if found.id != "unknown-operators"]
-        measuring = [_to_answer(one) for one in asked[:1]]
+            first, question = [found for found in first if found.id != "misses-sme2"], None
+            yield self._to_reach_sme2(), None
+        advice = [(finding_text(found), None) for found in first if found.id != "unknown-operators"]
+        measuring = [(_to_answer(question), question)] if question else []
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:
             others = [found for found in data.findings if found.has_cure]
             check = f"; the list of what to do has {plural(len(others), 'point')} to check" if others else ""
-            yield f"No change that was found would save 2% of the time or more{check}."
+            yield f"No change that was found would save 2% of the time or more{check}.", None
 
     def _nothing_next(self) -> str:
         """Return the advice if times do not show what is worth doing and no question is open."""
@@ -317,10 +337,12 @@ class _Asked:
 
     def _wrong_outputs(self) -> list[str]:
         """Return other signs that the program computes wrong outputs."""
-        told = {parity.label for _, parity in _mismatched(self.data)}
-        lines = [line.text for line in self.data.warnings if line.weight is Weight.OUTPUTS]
-        new = [_clause(line) for line in lines if not any(line.startswith(one) for one in told)]
-        return [f"{capitalized(line)}." for line in new]
+        parity_differs = any(_mismatched(self.data))
+        return [
+            f"{capitalized(_clause(line.text))}."
+            for line in self.data.warnings
+            if line.weight is Weight.OUTPUTS and not (parity_differs and line.kind == PARITY)
+        ]
 
     def _doubts(self) -> Iterator[str]:
         pair = self.sme2_pair
@@ -335,7 +357,7 @@ class _Asked:
         others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
         if others:
             word = "Also compared" if told else "Compared"
-            yield f"{word}: {_first_of(list(map(pair_text, others[:_TOLD])), len(others))}."
+            yield f"{word}: {_first_of(list(map(_pair_text, others[:_TOLD])), len(others))}."
         reasons: dict[str, list[str]] = {}
         for pair in self.data.pairs:
             if not pair.comparable:
@@ -381,6 +403,47 @@ class _Asked:
         return (
             "No SME or SME2 kernel ran, and it is not recorded whether this CPU has SME2." if tested else ""
         )
+
+
+def _bottleneck_shift(pairing: Pairing) -> str:
+    """Say whether the bottleneck moved or, if it did not, which part's share grew most."""
+    before, after = largest_parts(pairing)
+    if before.name != after.name:
+        return shift_text(before, after, pairing.sides)
+    grown = max(shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
+    if grown.candidate_share - grown.baseline_share < 0.01:
+        return shift_text(before, after, pairing.sides)
+    shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
+    said = f"{before.name} goes from {shares}"
+    if grown.name != before.name:
+        said += f", {grown.name} from {percent(grown.baseline_share)} to {percent(grown.candidate_share)}"
+    return f"{said}."
+
+
+def _change_text(pair: PairReport) -> str:
+    """Return the effect of SME2 on the latency, ratio first."""
+    found = pair.speedup
+    tracer = ", with the event tracer on" if pair.with_tracer else ""
+    times = (
+        f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
+        f"with it{found.mark}{tracer}"
+    )
+    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
+    threads = pair.pair.candidate.threads
+    on = f" on {plural(threads, 'thread')}" if threads else ""
+    if interval := interval_text(found):
+        times += f" ({interval})"
+    if found.verdict is Verdict.NO_CHANGE:
+        return f"No significant change{on} ({ratio}): {times}."
+    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast{on}: {times}."
+
+
+def _pair_text(pair: PairReport) -> str:
+    """Return `threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
+    found = pair.speedup
+    said = (found.verdict.value, "" if found.ratio is None else f"{found.ratio:.2f}x", interval_text(found))
+    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms{found.mark}"
+    return f"{pair.label} ({', '.join(filter(None, said))}; {times})"
 
 
 def _to_answer(question: NotTested) -> str:

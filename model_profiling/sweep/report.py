@@ -10,6 +10,7 @@ from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, short_rate, tokens_per_s
+from model_profiling.report.combined import what_times_are
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import (
     Block,
@@ -23,7 +24,6 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
-from model_profiling.report.pair_text import what_times_are
 from model_profiling.runs import Run
 from model_profiling.runs.times import marked
 from model_profiling.statistics.latency import LatencySummary

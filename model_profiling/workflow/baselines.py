@@ -23,8 +23,7 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing, plural
 from model_profiling.program import SourceRef
 from model_profiling.program.category import Category, operator_type
-from model_profiling.report.comparison import SideFacts
-from model_profiling.report.comparison_document import Comparison, headline
+from model_profiling.report.comparison import Comparison, SideFacts, headline
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Origin, Timed, device_of
 from model_profiling.runs.folders import only_run_in

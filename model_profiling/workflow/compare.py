@@ -33,8 +33,7 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
 from model_profiling.core.records import read_json_object
-from model_profiling.report.comparison import SeriesComparison, SideFacts
-from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.runs import Run, Times, why_not_comparable
 from model_profiling.runs.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
 from model_profiling.runs.folders import only_run_in
@@ -315,8 +314,9 @@ def compare_sides(
             f"A has {ours.experiments}; B has {theirs.experiments}: name files of one experiment each",
         )
     same_run = ours.run_dir is not None and ours.run_dir == theirs.run_dir
+    tokens = ours.facts.tokens if ours.facts.tokens == theirs.facts.tokens else None
     series = tuple(
-        _compared(before, after, _why_not_comparable(before, after, across_machines), same_run)
+        _compared(before, after, _why_not_comparable(before, after, across_machines), same_run, tokens)
         for before, after in matched
     )
     pairings = [found.pairing for found in series]
@@ -364,7 +364,11 @@ def _matched(
 
 
 def _compared(
-    before: MeasurementSeries, after: MeasurementSeries, why_not: str | None, same_run: bool
+    before: MeasurementSeries,
+    after: MeasurementSeries,
+    why_not: str | None,
+    same_run: bool,
+    tokens: int | None,
 ) -> SeriesComparison:
     pairing = None
     notes = []
@@ -379,7 +383,9 @@ def _compared(
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
     way = way_of(before.timed, after.timed, same_run=same_run)
-    return SeriesComparison(before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way)
+    return SeriesComparison(
+        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way, tokens
+    )
 
 
 def _end_to_end(

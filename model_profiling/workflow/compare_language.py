@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside
+from model_profiling.report.comparison import Comparison, SeriesComparison
 from model_profiling.report.language import case_name
-from model_profiling.report.language_comparison import LanguageComparison
 from model_profiling.workflow.compare import compare
 
 _FIX = "profile it again with `sme2prof llm`"
@@ -46,8 +48,8 @@ def compare_language(
     limit: float | None = None,
     across_machines: bool = False,
     fail_on: Iterable[Aspect] = (),
-) -> LanguageComparison:
-    """Judge each case of the `llm` profile in B against the same case in A."""
+) -> Comparison:
+    """Judge each case of the `llm` profile in B against the same case in A; each is a row of the result."""
     (ours, before), (theirs, after) = _language_cases(a), _language_cases(b)
     both = [name for name in ours if name in theirs]
     if not both:
@@ -59,22 +61,29 @@ def compare_language(
                 f"copy it, too, or {_FIX}",
             )
     gated = tuple(fail_on)
-    return LanguageComparison(
-        str(a),
-        str(b),
-        tuple(
-            (
-                name,
-                compare(
-                    ours[name], theirs[name], limit=limit, across_machines=across_machines, fail_on=gated
-                ),
-            )
-            for name in both
+    cases = {
+        name: compare(ours[name], theirs[name], limit=limit, across_machines=across_machines, fail_on=gated)
+        for name in both
+    }
+    first = cases[both[0]]
+    return replace(
+        first,
+        a=replace(first.a, name=str(a), model=before or first.a.model),
+        b=replace(first.b, name=str(b), model=after or first.b.model),
+        series=tuple(row for name, case in cases.items() for row in _named_rows(name, case)),
+        only_a=tuple(Series(name) for name in ours if name not in theirs),
+        only_b=tuple(Series(name) for name in theirs if name not in ours),
+        differences=tuple(
+            replace(found, name=f"{name}: {found.name}")
+            for name, case in cases.items()
+            for found in case.differences
         ),
-        tuple(name for name in ours if name not in theirs),
-        tuple(name for name in theirs if name not in ours),
-        (before, after),
     )
+
+
+def _named_rows(name: str, case: Comparison) -> Iterator[SeriesComparison]:
+    for row in case.series:
+        yield replace(row, case=f"{name}, {row.name}" if len(case.series) > 1 else name)
 
 
 def _language_cases(home: Path) -> tuple[dict[str, Path], str]:

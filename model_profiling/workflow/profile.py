@@ -27,7 +27,7 @@ from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
-from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.comparison import Comparison
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs.begin import (
     check_folder,

@@ -9,19 +9,17 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, SetupError, system_reason
+from model_profiling.core.errors import InputError, system_reason
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
-from model_profiling.core.safe_read import is_regular
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.document import Block, charts_in
+from model_profiling.report.document import Block, Folded, charts_in
 from model_profiling.report.html import render_html
-from model_profiling.report.run_report import run_document
+from model_profiling.report.run_report import run_document, run_summary
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, NothingToShow, write_for
-from model_profiling.report.tools.badge import comparison_summary, run_summary
 from model_profiling.runs import Run, Times
 from model_profiling.workflow.analyse import analyse
 
@@ -48,34 +46,32 @@ def write_report(
     out: Path | None = None,
     title: str | None = None,
     times: Times | None = None,
+    pictures: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Path, ReportData]:
     """Write the Markdown report of `run_dir` to `out`, or else into the run directory."""
     data = gather_report(run_dir, title=title, times=times, progress=progress)
-    return write_run_report(data, out or run_dir / names.REPORT), data
+    return write_run_report(data, out or run_dir / names.REPORT, pictures=pictures), data
 
 
-def write_run_report(data: ReportData, path: Path) -> Path:
-    return write_page(run_document(data), path, data.title)
+def write_run_report(data: ReportData, path: Path, *, pictures: bool = False) -> Path:
+    return write_page(run_document(data), path, data.title, pictures=pictures)
 
 
-def write_page(blocks: Sequence[Block], path: Path, title: str) -> Path:
-    """Write a page to `path`: only HTML if the suffix says so, otherwise Markdown with a folder of pictures
-    and an HTML copy beside it. Standard output gets only the Markdown."""
+def write_page(blocks: Sequence[Block], path: Path, title: str, *, pictures: bool = False) -> Path:
+    """Write a page to `path`: only HTML if the suffix says so, otherwise Markdown and an HTML copy beside it,
+    with a folder of `pictures` for the Markdown if asked. Standard output gets only the Markdown."""
     if files.is_stream(path):
         files.write_out(path, render_markdown(blocks))
         return path
     page = path.with_suffix(names.HTML)
     if path != page:
-        pictures = path.with_name(path.stem + names.PICTURES)
-        files.real_folder(path.parent, pictures)  # through a link, other people's pictures would be removed
-        drawn = {f"{chart.name}.svg": draw_svg(chart) for chart in charts_in(blocks)}
-        for name, svg in drawn.items():
-            files.write_text(pictures / name, svg)
-        for old in pictures.glob("*.svg"):
-            if old.name not in drawn and is_regular(old):
-                old.unlink()
-        files.write_text(path, render_markdown(blocks, pictures.name))
+        folder = path.with_name(path.stem + names.PICTURES)
+        if pictures:
+            files.real_folder(path.parent, folder)
+            for chart in charts_in(blocks):
+                files.write_text(folder / f"{chart.name}.svg", draw_svg(chart))
+        files.write_text(path, render_markdown(blocks, folder.name if pictures else ""))
     files.write_text(page, render_html(blocks, title))
     return path
 
@@ -104,12 +100,13 @@ def write_combined_report(
     *,
     title: str | None = None,
     times: Times | None = None,
+    pictures: bool = False,
     progress: Progress | None = None,
 ) -> list[ReportData]:
     check_one_page(run_dirs, times)
     runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
     title = title or combined_title(runs)
-    write_page(combined_document(runs, title), out, title)
+    write_page(combined_document(runs, title), out, title, pictures=pictures)
     return runs
 
 
@@ -147,38 +144,27 @@ def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles,
     for name in TOOLS if ALL in wanted else wanted:
         try:
             made.append(ToolFiles(name, write_for(name, data, folder), TOOLS[name]))
-        except (NothingToShow, SetupError) as problem:
+        except NothingToShow as problem:
             if name in wanted:
                 raise
-            cure = f"; {problem.fix}" if isinstance(problem, SetupError) else ""
-            made.append(ToolFiles(name, (), TOOLS[name], f"{problem.problem}{cure}"))
+            made.append(ToolFiles(name, (), TOOLS[name], problem.problem))
     return tuple(made)
 
 
-# GitHub Actions: a job summary if $GITHUB_STEP_SUMMARY names its file, and a badge for each run if
-# $GITHUB_ACTIONS is true.
+# GitHub Actions: a job summary if $GITHUB_STEP_SUMMARY names its file.
 
 _LARGEST = 900_000
 """GitHub drops a step's summary of more than 1 MiB."""
 
 
 def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> str | None:
-    """Add runs, each with its report, to the job's summary below the blocks `first`; write their badges.
-    Return any problem instead of raising: a job should not fail because of its summary."""
-    runs = tuple(found)
-    problems = []
-    for data, _ in runs if os.environ.get("GITHUB_ACTIONS") == "true" else ():
-        try:
-            write_for("badge", data, data.run.path / names.FOR_TOOLS)
-        except InputError as problem:
-            problems.append(str(problem))
-    blocks = [*first, *(block for data, report in runs for block in run_summary(data, report))]
-    problems.append(_add(blocks) or "")
-    return "; ".join(filter(None, problems)) or None
+    """Add runs, each with its report, to the job's summary below the blocks `first`. Return any problem
+    instead of raising: a job should not fail because of its summary."""
+    return _add([*first, *(block for data, report in found for block in run_summary(data, report))])
 
 
 def tell_of_comparison(blocks: Iterable[Block]) -> str | None:
-    return _add(comparison_summary(blocks))
+    return _add([block for block in blocks if not isinstance(block, Folded)])
 
 
 def _add(blocks: Iterable[Block]) -> str | None:

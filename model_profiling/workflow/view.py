@@ -17,7 +17,8 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import milliseconds
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_regular
-from model_profiling.report.combined import (
+from model_profiling.report.data import report_data
+from model_profiling.report.run_list import (
     IndexRow,
     StoredRun,
     damaged_row,
@@ -25,7 +26,6 @@ from model_profiling.report.combined import (
     render_index,
     render_store,
 )
-from model_profiling.report.data import report_data
 from model_profiling.runs import Run, Times
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.times import marked

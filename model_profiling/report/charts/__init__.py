@@ -11,15 +11,11 @@ import json
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
-from model_profiling.config import names
 from model_profiling.core.formatting import printable_data
-from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
-from model_profiling.statistics.latency import LatencySummary
 
 PARTS = {
     "Convolution": "#3b7dd8",
@@ -58,7 +54,6 @@ Row = dict[str, object]
 numbers, which a page also shows as a table."""
 Channel = dict[str, object]
 Layer = dict[str, Any]
-T = TypeVar("T")
 
 
 def axis(title: str | Sequence[str], scale: Mapping[str, object] | None = None, **ticks: object) -> Channel:
@@ -125,17 +120,14 @@ def layered(
     return {"layer": list(layers), "height": height, "datasets": {name: list(data[name]) for name in data}}
 
 
-def measured_line(
-    x: str, y: tuple[str, str, str], *, colour: Channel, tip: Mapping[str, str], shape: Channel | None = None
-) -> list[Layer]:
+def measured_line(x: str, y: tuple[str, str, str], *, colour: Channel, tip: Mapping[str, str]) -> list[Layer]:
     """A line through the points of each series with its range and its label; `y` are the fields of the point,
     of the range's begin and of its end."""
     middle, low, high = y
-    own: Layer = {"shape": shape} if shape else {}
     return [
         layer("rows", "line", x=x, y=middle, color=colour, strokeWidth=2, opacity=0.6),
         layer("rows", "rule", x=x, y=low, y2=high, color=colour, strokeWidth=2),
-        layer("rows", "point", x=x, y=middle, color=colour, **own, tip=tip, filled=True, size=90, opacity=1),
+        layer("rows", "point", x=x, y=middle, color=colour, tip=tip, filled=True, size=90, opacity=1),
         layer("rows", "text", x=x, y=middle, text="_text", align="left", dx=10, baseline="middle"),
     ]
 
@@ -227,64 +219,3 @@ def named(text: str) -> str:
 def titled(title: str, label: str) -> str:
     """`title`, and the series or comparison that it is of if there are several."""
     return f"{title}: {named(label)}" if label else title
-
-
-def thinned(values: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the values in even steps, with the first and the last."""
-    if len(values) <= most:
-        return list(values)
-    return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
-
-
-MOST_SAMPLES = 600
-"""In one chart: more cannot be told apart, and a page must stay small."""
-
-
-@dataclass(frozen=True, slots=True)
-class LatencySamples:
-    """Latencies of one series, in milliseconds."""
-
-    label: str
-    """Its name among the series of its run, fit to be drawn."""
-    summary: LatencySummary
-    rounds: Sequence[Sequence[float]]
-    """Every latency in the order of measuring, by launch or round; empty if none is kept."""
-    unit: str
-    """launch, or round."""
-    source: str
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.rounds))
-
-
-def latency_samples(data: ReportData) -> list[LatencySamples]:
-    """Latencies without the tracer if they were measured, else times of dumps, which have it on."""
-    measured = [(found, found.latency.end_to_end_ms) for found in data.experiments if found.latency]
-    known = [_measured(data, found, summary) for found, summary in measured if summary]
-    return known or [
-        LatencySamples(
-            named(found.series.spoken(data.run.series)),
-            dumps.latency,
-            dumps.by_round(dumps.breakdown.e2e),
-            dumps.unit,
-            dumps.first.path.name,
-        )
-        for found in data.experiments
-        if (dumps := found.dumps) and found.times.are_shown
-    ]
-
-
-def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary) -> LatencySamples:
-    kept = data.run.robust_stats(found.series)
-    file = found.result.latency if found.result and found.result.latency else names.METRICS
-    unit = "launch" if found.latency and found.latency.way == "lockstep" else "round"
-    label = named(found.series.spoken(data.run.series))
-    return LatencySamples(label, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
-
-
-def spread(summary: LatencySummary) -> Row:
-    return {name: round(getattr(summary, name), 5) for name in ("median", "p5", "p95")}
-
-
-SPREAD_TIP = {"median": "median ms", "p5": "5% ms", "p95": "95% ms"}

@@ -1,4 +1,4 @@
-"""Charts of operators: the longest, the roofline, and what SME2 could bring."""
+"""Charts of operators: the longest, and what SME2 could bring to those it runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from model_profiling.analysis.headroom import Projection
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import BEST_SEEN, RoofGap, Roofline, roof_gaps, seen_roofline
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, listing, milliseconds, plural
+from model_profiling.core.formatting import MISSING, milliseconds
 from model_profiling.report.breakdown import break_down
 from model_profiling.report.cells import change_cells
 from model_profiling.report.charts import (
@@ -25,7 +24,6 @@ from model_profiling.report.charts import (
     category_colours,
     labelled,
     layer,
-    layered,
     named,
     projection,
     series_colour,
@@ -133,157 +131,6 @@ def _bars(
     layers = [layer("rows", "bar", x="_zero", x2="value", **BOX, color=category_colours(rows), tip=tip)]
     said = "; ".join(f"{_layer_first(each)} ({each.category.value}): {text}" for each, text, _ in bars)
     return Chart(name, title, f"{said}.", labelled({"rows": rows}, layers, axis(unit)), source)
-
-
-# Roofline: work per second over work per byte, under the best that was seen on this machine.
-
-_MOST = 300
-_NAMED = 3
-_FEWEST = 2
-_HEIGHT = 300
-_NARROW = 270
-"""Width of the plot on a telephone, the narrowest: labels that do not meet there meet nowhere."""
-_BESIDE, _LETTER, _LINE = 13, 6.3, 15
-"""Pixels from a point to its label, of a label's letter and of its line."""
-_LONGEST_LABEL = 22
-
-
-def roofline_chart(series: SeriesAnalysis, name: str = "roofline") -> Chart | None:
-    """None if no program gives the operators' cost, or too few run long enough for a rate."""
-    roof = seen_roofline(series.operators)
-    if roof is None:
-        return None
-    known = [
-        gap
-        for gap in roof_gaps(series.operators, roof)
-        if gap.operator.gflops and gap.operator.source.flops and gap.operator.source.bytes_moved
-    ]
-    shown = sorted(known, key=lambda gap: -gap.operator.typical_ms)[:_MOST]
-    if len(shown) < _FEWEST:
-        return None
-    peaks = sorted(roof.gflops.items(), key=lambda peak: peak[1])
-    ridges = [rate / roof.gbytes_per_s for _, rate in peaks]
-    places = [ridges[0] / 2, ridges[-1] * 2, *map(_intensity, shown)]
-    left, right = min(places) / 1.6, max(places) * 1.6
-    bottom = min(gap.operator.gflops or peaks[0][1] for gap in shown) / 2.5
-    points: list[Row] = [
-        {
-            **_operator(gap.operator),
-            "intensity": round(_intensity(gap), 4),
-            "gflops": round(gap.operator.gflops or 0.0, 4),
-            "efficiency": round(100 * gap.efficiency, 1),
-            "ms": round(gap.operator.typical_ms, 5),
-        }
-        for gap in shown
-    ]
-    line: list[Row] = [
-        {"intensity": at, "gflops": min(rate, at * roof.gbytes_per_s), "precision": precision}
-        for (precision, rate), ridge in zip(peaks, ridges, strict=True)
-        for at in (left, ridge, right)
-    ]
-    look = {"format": "~g", "gridOpacity": 0.4}
-    x = axis(
-        [
-            "operations per byte; the larger, the longer",
-            f"roof: {BEST_SEEN}; the machine may do better",
-            *([f"from the lowest: {listing([name for name, _ in peaks])}"] if len(peaks) > 1 else []),
-        ],
-        {"type": "log", "domain": [left, right], "nice": False},
-        tickCount=5,
-        **look,
-    )
-    top = peaks[-1][1] * 1.8
-    y = axis(
-        "billion operations per second",
-        {"type": "log", "domain": [bottom, top], "nice": False},
-        tickCount=4,
-        **look,
-    )
-    tip = {**_TIP, "ms": "ms", "gflops": "billion operations/s", "efficiency": "% of the roof"}
-    text: Layer = {"x": "intensity", "y": "_y", "text": "_text", "clip": True}
-    layers = [
-        layer(
-            "roof", "line", x="intensity", y="gflops", detail={"field": "precision"}, strokeWidth=2,
-            color=BEFORE, clip=True,
-        ),
-        layer(
-            "points", "point", x="intensity", y="gflops", tip=tip, color=category_colours(points),
-            shape={"field": "category", "type": "nominal", "legend": None},
-            size={"field": "ms", "type": "quantitative", "legend": None, "scale": {"range": [40, 420]}},
-            filled=True, opacity=0.8,
-        ),
-        layer("labels", "text", where="datum._side == 'right'", align="left", dx=_BESIDE, **text),
-        layer("labels", "text", where="datum._side == 'left'", align="right", dx=-_BESIDE, **text),
-    ]  # fmt: skip
-    data = {"points": points, "roof": line, "labels": _labels(shown, (left, right), (bottom, top))}
-    return Chart(
-        name,
-        titled("Operators under the roof", series.label),
-        _summary(series, roof, shown),
-        layered(data, layers, x, y, _HEIGHT),
-        f"{names.GRAPH} (cost) and {names.ANALYSIS} (time)",
-    )
-
-
-def _intensity(gap: RoofGap) -> float:
-    source = gap.operator.source
-    return (source.flops or 0) / (source.bytes_moved or 1)
-
-
-def _labels(shown: Sequence[RoofGap], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
-    """Names of the longest few, each right beside its point; one that would cover another point or label is
-    left out. `x` and `y` are the ends of the scales."""
-
-    def place(gap: RoofGap) -> tuple[float, float]:
-        across = math.log(_intensity(gap) / x[0]) / math.log(x[1] / x[0])
-        up = math.log((gap.operator.gflops or y[0]) / y[0]) / math.log(y[1] / y[0])
-        return _NARROW * across, _HEIGHT * (1 - up)
-
-    rows: list[Row] = []
-    taken: list[tuple[float, float, float]] = []
-    points = {id(gap): place(gap) for gap in shown}
-    for gap in shown:
-        text = f"{_short(gap.operator.place)}, {100 * gap.efficiency:.1f}%"
-        across, down = points[id(gap)]
-        wide = _LETTER * len(text)
-        others = [(left - 4, left + 4, top) for key, (left, top) in points.items() if key != id(gap)]
-        for start, side in ((across + _BESIDE, "right"), (across - _BESIDE - wide, "left")):
-            fits = start >= 0 and start + wide <= _NARROW
-            if fits and not any(
-                abs(down - top) < _LINE and start < right and left < start + wide
-                for left, right, top in (*taken, *others)
-            ):
-                taken.append((start, start + wide, down))
-                height = round(gap.operator.gflops or 0.0, 4)
-                rows.append(
-                    {"intensity": round(_intensity(gap), 4), "_y": height, "_side": side, "_text": text}
-                )
-                break
-        if len(rows) == _NAMED:
-            break
-    return rows
-
-
-def _short(name: str) -> str:
-    """The end of a module's path, which tells it from its neighbours."""
-    name = named(name)
-    return name if len(name) <= _LONGEST_LABEL else f"\u2026{name[1 - _LONGEST_LABEL :]}"
-
-
-def _summary(series: SeriesAnalysis, roof: Roofline, shown: Sequence[RoofGap]) -> str:
-    def said(gap: RoofGap) -> str:
-        return f"{named(gap.operator.name)} ({named(gap.operator.place)})"
-
-    lowest = min(shown[:10], key=lambda gap: gap.efficiency)
-    left_out = len(series.operators) - len(shown)
-    rest = f" {plural(left_out, 'operator')} without arithmetic, or too short to tell, not shown."
-    peaks = listing([f"{rate:.1f} ({precision})" for precision, rate in roof.gflops.items()])
-    return (
-        f"The roof, {BEST_SEEN}, is {peaks} billion operations and {roof.gbytes_per_s:.1f} GB "
-        f"per second. The longest operator, {said(shown[0])}, reaches {100 * shown[0].efficiency:.1f}%. "
-        f"Of the longest, {said(lowest)} is furthest below: {100 * lowest.efficiency:.1f}%."
-        f"{rest if left_out else ''}"
-    )
 
 
 _STRIPES = 48

@@ -220,7 +220,7 @@ def _put_together() -> str:
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = (
-    "dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js", "graph.js",
+    "dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js",
 )  # fmt: skip
 _VEGA = (
     "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "

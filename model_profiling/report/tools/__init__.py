@@ -1,7 +1,4 @@
-"""Files for other tools: one module for each, and a table of them. Each takes what a report takes.
-
-A package that a tool needs is asked for only when its file is made.
-"""
+"""Files for other tools: one module for each, and a table of them. Each takes what a report takes."""
 
 from __future__ import annotations
 
@@ -28,11 +25,9 @@ def no_dumps(data: ReportData) -> NothingToShow:
 TOOLS = {
     "perfetto": "drop it on ui.perfetto.dev: it is read in the browser and sent nowhere",
     "speedscope": "drop it on speedscope.app, which sends it nowhere, or npx speedscope",
-    "parquet": "pandas.read_parquet, DuckDB, Polars or anything that reads Parquet",
     "model-explorer": (
         "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE"
     ),
-    "badge": "publish it and give its address to a shields.io endpoint badge",
 }
 """Each tool, which the module of its name writes for, and how to open its files."""
 
@@ -44,14 +39,9 @@ def write_for(tool: str, data: ReportData, folder: Path) -> tuple[Path, ...]:
     return writer(data, folder)
 
 
-def whole_text(text: str) -> str:
-    """Replace halves of characters, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def write_json(path: Path, content: Mapping[str, object]) -> None:
+def write_json(path: Path, content: Mapping[str, object], indent: int | None = 1) -> None:
     """Write plain ASCII, so that any reader can read any name."""
-    files.write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    files.write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
 
 
 def file_word(text: str) -> str:

@@ -1,0 +1,305 @@
+"""The report's section on latency: comparisons, every experiment, how it was measured, and other costs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from model_profiling.config.series import Series
+from model_profiling.core.formatting import (
+    MISSING,
+    listing,
+    milliseconds,
+    percent,
+    plural,
+    several,
+    size,
+    span_of,
+)
+from model_profiling.report import document as doc
+from model_profiling.report.cells import (
+    median_cell,
+    median_change,
+    number_cell,
+    series_columns,
+    sme2_switch,
+    spread_cell,
+)
+from model_profiling.report.charts.latency import latency_chart, latency_samples
+from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.runs import Latency, Times
+from model_profiling.runs.manifest import Part
+from model_profiling.runs.metrics import MachineUse
+from model_profiling.statistics.speedup import Speedup
+
+NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
+TOO_NOISY = "too noisy to tell"
+
+
+def latency_section(data: ReportData) -> list[doc.Block]:
+    if not data.times.are_shown:
+        return []
+    title = "End-to-end latency, every inference" if data.timed else "Times as recorded, with the tracer on"
+    chart = latency_chart(latency_samples(data), title, f"{NOT_ARM}. " if data.is_arm is False else "")
+    return [*([chart] if chart else []), *latency(data)]
+
+
+def latency(data: ReportData) -> list[doc.Block]:
+    """Return nothing if times are not latencies; those of an unknown machine are shown as recorded."""
+    if data.times in (Times.EMULATED, Times.TRACED):
+        return []
+    if data.times is Times.UNKNOWN:
+        words = (
+            "None is known: nothing says on what machine these times were recorded, with the event tracer on."
+        )
+        return [doc.Paragraph(words), *rows] if (rows := _from_dumps(data)) else []
+    blocks: list[doc.Block] = [doc.Paragraph(f"{text}.") for text in data.merged]
+    if data.is_arm is False:
+        blocks.append(doc.Paragraph(f"{NOT_ARM} ({data.cpu})."))
+    blocks += speedups(data)
+    measured = [experiment for experiment in data.experiments if experiment.untraced]
+    if measured:
+        blocks += _measured(data, measured)
+    elif rows := _from_dumps(data):
+        words = "Only times with the event tracer on are known; the latency without it was not measured."
+        blocks += [doc.Paragraph(words), *rows]
+    return blocks
+
+
+def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterator[doc.Block]:
+    every = data.run.series
+    latencies = [experiment.latency for experiment in measured if experiment.latency]
+    parts = data.run.manifest.parts if data.run.manifest else ()
+    yield _latency_table(measured, data, _unit_header(latencies))
+    how = " ".join(text for part in parts if (text := how_measured(part, latencies)))
+    yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
+    yield doc.Folded(
+        "With the tracer on, loading, memory and what the machine did",
+        (
+            doc.table_of(latencies, (*series_columns(every), *_COSTS)),
+            *_machine_table(latencies, every),
+            *_energy_table(latencies, every),
+        ),
+    )
+
+
+def speedups(data: ReportData) -> list[doc.Block]:
+    if not data.pairs:
+        return []
+    reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
+    notes = dict.fromkeys(ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
+    one_count = len({series.threads for series in data.run.series}) == 1
+    columns = [column for column in _SPEEDUPS if column.header != "threads" or not one_count]
+    return [
+        doc.table_of(data.pairs, columns),
+        *doc.make_list(reasons),
+        *(doc.Paragraph(note) for note in notes),
+    ]
+
+
+def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
+    if found.unit == "launch":
+        compared = "paired turns"
+    elif side_by_side:
+        compared = "the lower quartiles of processes that ran side by side"
+    else:
+        compared = (
+            "the lower quartiles of processes that ran at different times, with 3% added to each side of the "
+            "interval"
+        )
+    return f"Times are medians; speedups come from {compared}, so they may differ from the medians' ratio."
+
+
+def _interval(found: Speedup) -> str:
+    return MISSING if found.low is None or found.high is None else f"{found.low:.3f} to {found.high:.3f}"
+
+
+def _threads(pair: PairReport) -> str:
+    sides = pair.pair.baseline, pair.pair.candidate
+    return " → ".join(dict.fromkeys(number_cell(side.threads) for side in sides))
+
+
+_SPEEDUPS: tuple[doc.Column[PairReport], ...] = (
+    doc.Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
+    doc.Number("threads", _threads),
+    doc.Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
+    doc.Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
+    doc.Number("change", lambda pair: median_change(pair.speedup)),
+    doc.Number(
+        "speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"
+    ),
+    doc.Number("interval", lambda pair: _interval(pair.speedup)),
+    doc.Column("verdict", lambda pair: pair.speedup.verdict.value),
+)
+
+
+def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> doc.Table:
+    columns: tuple[doc.Column[ExperimentReport], ...] = (
+        *series_columns(data.run.series),
+        doc.Column("SME2", lambda row: _switch(row, data)),
+        doc.Number(unit, lambda row: number_cell(row.latency.rounds if row.latency else None)),
+        doc.Number("median ms", lambda row: median_cell(row.untraced)),
+        doc.Column("5% to 95%", lambda row: spread_cell(row.untraced)),
+        doc.Number("mean ms", lambda row: milliseconds(row.untraced.mean if row.untraced else None)),
+        doc.Number("deviation", lambda row: percent(row.untraced.robust_cv if row.untraced else None)),
+        doc.Column("measured", lambda row: row.latency.measured if row.latency else MISSING),
+    )
+    return doc.table_of(measured, columns)
+
+
+def _from_dumps(data: ReportData) -> list[doc.Table]:
+    columns: tuple[doc.Column[ExperimentReport], ...] = (
+        *series_columns(data.run.series),
+        doc.Column("SME2", lambda row: _switch(row, data)),
+        doc.Number("runs", lambda row: number_cell(row.dumps.runs if row.dumps else None)),
+        doc.Number("traced median ms", lambda row: median_cell(row.dumps.latency if row.dumps else None)),
+        doc.Column("5% to 95%", lambda row: spread_cell(row.dumps.latency if row.dumps else None)),
+    )
+    rows = [row for row in data.experiments if row.dumps is not None and row.times.are_shown]
+    return [doc.table_of(rows, columns)] if rows else []
+
+
+def _switch(row: ExperimentReport, data: ReportData) -> str:
+    disabled = row.result.disable if row.result else ()
+    rest = [name for name in disabled if name not in ("sme2", "sme")]
+    text = sme2_switch(row.sme2, absent=data.has_sme2 is False)
+    return f"{text} (without {', '.join(rest)})" if rest and row.sme2 is not None else text
+
+
+# How latencies were measured, and why measuring ended.
+
+
+def _unit_header(latencies: Sequence[Latency]) -> str:
+    units = {several(latency.counted_in) for latency in latencies}
+    return " or ".join(sorted(units)) or "rounds"
+
+
+def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
+    ours = [latency for latency in latencies if latency.experiment in part.experiments and latency.rounds]
+    if not ours:
+        return ""
+    in_turns = [latency for latency in ours if latency.way == "lockstep"]
+    alone = [latency for latency in ours if latency.way != "lockstep"]
+    clauses = []
+    if in_turns:
+        launches = plural(max(latency.rounds for latency in in_turns), "launch")
+        who = (
+            "all programs were loaded and took turns"
+            if len(in_turns) > 1
+            else "the program was started again"
+        )
+        clauses.append(f"Measured in {launches}: in each, {who}")
+    if alone:
+        who = f" ({listing(dict.fromkeys(str(latency.series) for latency in alone))})" if in_turns else ""
+        rounds = plural(max(latency.rounds for latency in alone), "round")
+        clauses.append(
+            f"{'measured' if clauses else 'Measured'} in {rounds} of one process after another{who}"
+        )
+    return f"{'; '.join(clauses)}.{_ending(part)}"
+
+
+def _ending(part: Part) -> str:
+    facts = part.schedule
+    took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
+    reasons = {
+        "precision": f" because every speedup was known to plus or minus {percent(facts.precision)}",
+        "budget": f" because the budget of {facts.budget_s or 0:g} s was spent",
+        "busy": " because other programs kept the cores busy",
+        "nothing compared": ": nothing is compared, so the fewest launches are enough",
+    }
+    return f" It ended{took}{reasons[facts.ended]}." if facts.ended in reasons else ""
+
+
+# Other costs, what the machine did meanwhile, and energy.
+
+
+def tracer_cost(latency: Latency) -> str:
+    cost = latency.tracer_cost
+    if cost is None:
+        return MISSING
+    if cost.low is None or cost.high is None:
+        return f"{100 * cost.share:.1f}%" if cost.share > 0 else TOO_NOISY
+    if cost.low <= 0:  # A cost is never negative: only its upper end is known.
+        return f"at most {100 * cost.high:.1f}%" if cost.high > 0 else TOO_NOISY
+    return f"{100 * cost.share:.1f}% ({100 * cost.low:.1f}% to {100 * cost.high:.1f}%)"
+
+
+_COSTS: tuple[doc.Column[Latency], ...] = (
+    doc.Number("traced median ms", lambda latency: median_cell(latency.traced_ms)),
+    doc.Number("tracer's cost", tracer_cost),
+    doc.Number("load ms", lambda latency: milliseconds(latency.load_ms)),
+    doc.Number("first ms", lambda latency: milliseconds(latency.first_inference_ms)),
+    doc.Number("memory", lambda latency: size(latency.peak_memory_bytes)),
+)
+_MACHINE_USE: tuple[tuple[str, Callable[[MachineUse], str]], ...] = (
+    ("CPU time", lambda use: MISSING if (share := use.cpu_time_share) is None else f"{100 * share:.0f}%"),
+    ("interrupted by other programs", lambda use: _rate(use.involuntary_switches, use.inferences)),
+    ("page faults from disk", lambda use: _rate(use.major_faults, use.inferences)),
+)
+
+
+def _machine_table(latencies: Sequence[Latency], every: Collection[Series]) -> Iterator[doc.Block]:
+    """Show what the machine did during the turns; nothing if there were no turns."""
+    rows = [latency for latency in latencies if latency.machine is not None]
+    if not rows:
+        return
+    columns: tuple[doc.Column[Latency], ...] = (
+        *series_columns(every),
+        *(doc.Number(header, functools.partial(_of_machine, cell)) for header, cell in _MACHINE_USE),
+    )
+    yield doc.table_of(rows, columns)
+    meanwhile = "; ".join(_meanwhile([latency.machine for latency in rows if latency.machine]))
+    yield doc.Paragraph(
+        "CPU time is a share of the measured time; the other columns are events per inference"
+        f"{f'; {meanwhile}' if meanwhile else ''}."
+    )
+
+
+def _of_machine(cell: Callable[[MachineUse], str], latency: Latency) -> str:
+    return cell(latency.machine) if latency.machine else MISSING
+
+
+def _rate(events: int, inferences: int) -> str:
+    return f"{events / inferences:.3g}" if inferences else MISSING
+
+
+def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
+    if loads := [load for use in uses for load in use.load or ()]:
+        yield f"load {span_of(loads, '.1f')}"
+    if stolen := [use.stolen_share for use in uses if use.stolen_share is not None]:
+        yield f"{percent(max(stolen))} of CPU time taken by the hypervisor"
+    if clocks := [khz / 1e6 for use in uses for khz in use.clock_khz or ()]:
+        yield f"clock {span_of(clocks, '.2f')} GHz"
+    if temperatures := [degrees for use in uses for degrees in use.temperature_c or ()]:
+        yield f"{span_of(temperatures, '.0f')} C"
+
+
+def _energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
+    """Show known energies, and why others are unknown; nothing if no gauge was read."""
+    named = series_columns(every)
+    asked = [(latency, latency.energy) for latency in latencies if latency.energy]
+    rows = [
+        (
+            *(column.cell(latency) for column in named),
+            f"{1e3 * energy.joules:.3g}",
+            f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}",
+            f"{energy.watts:.2f}",
+            str(energy.readings),
+        )
+        for latency, energy in asked
+        if energy.joules is not None and energy.low is not None
+        if energy.high is not None and energy.watts is not None
+    ]
+    blocks: list[doc.Block] = []
+    if rows:
+        headers = (*(column.header for column in named), "mJ for one inference", "interval", "W", "readings")
+        numbers = [place for place, header in enumerate(headers) if header not in ("experiment", "interval")]
+        note = (
+            "Energy of the whole phone, screen and radio included, by its fuel gauge while the program ran "
+            "alone; the interval (95%) is of the gauge's readings. Compare experiments on one phone."
+        )
+        blocks = [doc.make_table(headers, rows, numbers), doc.Paragraph(note)]
+    unknown = (
+        f"{latency.series.spoken(every)}: {energy.reason}" for latency, energy in asked if energy.reason
+    )
+    return [*blocks, *doc.make_list(unknown)]
