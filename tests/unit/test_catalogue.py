@@ -417,7 +417,7 @@ def _packed(packing: int, columns: int) -> MadeModel:
 def test_packing_that_takes_longer_than_multiplying() -> None:
     finding = found(_packed(300, 8))["packing-dominates"]
     (concern,) = finding.concerns
-    assert concern.where == "narrow, net.py:4" and concern.facts["packing_share"] == 0.75
+    assert concern.where == "narrow, net.py:4" and concern.facts["packing_share"] == pytest.approx(0.75)
     assert finding.max_gain_pct == pytest.approx(100 * 300 / 401, abs=0.01)
     assert "packing-dominates" not in found(_packed(30, 8))
     assert "packing-dominates" in found(_packed(1, 8), Times.EMULATED), "by shape"

@@ -172,7 +172,8 @@ def test_one_disturbed_process_decides_neither_times_nor_shares() -> None:
     )
     off, on = series_of([held_up, *calm]), series_of([dump_of(ON, round=place) for place in range(6)])
     assert held_up.breakdown.closes and off.breakdown.closes
-    assert held_up.breakdown.share(held_up.breakdown.unattributed) > 0.9  # what one mean would say
+    late_share = held_up.breakdown.unattributed.sum() / held_up.breakdown.e2e.sum()
+    assert late_share > 0.9  # what one mean would say
     by_name = {one.name: one for one in pair_series(off, on).categories}
     assert by_name["Unattributed"].baseline_share == pytest.approx(1 / 167, rel=0.01)
     assert by_name["Convolution"].baseline_share == pytest.approx(100 / 167, rel=0.01)
@@ -274,10 +275,13 @@ def test_a_dump_in_turns_is_the_dump_of_the_runs_that_count(runs: list[Operators
     )
     assert whole.breakdown.closes and whole.attribution.runs_in_file == len(runs)
     assert whole.breakdown.e2e.tolist() == rest.breakdown.e2e.tolist()
-    assert whole.breakdown.categories_ms == rest.breakdown.categories_ms
-    assert (whole.latency, whole.operators) == (rest.latency, rest.operators)
+    assert whole.operators == rest.operators
     ours, theirs = series_of([whole]), series_of([rest])
-    assert ours.operators == theirs.operators and ours.typical.tolist() == theirs.typical.tolist()
+    assert (
+        ours.latency == theirs.latency
+        and ours.operators == theirs.operators
+        and ours.typical.tolist() == theirs.typical.tolist()
+    )
     parts = zip(ours.parts.values(), theirs.parts.values(), strict=True)
     assert all(ours.by_round(one) == theirs.by_round(other) for one, other in parts)
     for operator in ours.operators:
