@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from model_profiling.report.sections import backends
 from pages import table
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
@@ -27,6 +26,7 @@ from model_profiling.etdump import read_etdump
 from model_profiling.program import Program, SourceRef
 from model_profiling.program.graph_file import ModelSource, ProgramGraph, Rewrite, Undelegated
 from model_profiling.report.data import report_data
+from model_profiling.report.operator_sections import backends
 from model_profiling.runs import Times, run
 from model_profiling.runs.metrics import Latency
 from model_profiling.statistics.latency import summarize
