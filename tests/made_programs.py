@@ -7,7 +7,6 @@ from pathlib import Path
 
 from strategies import Block, Dump, ProfileEvent
 
-from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.config.series import Series
@@ -25,8 +24,7 @@ from model_profiling.program import (
     Window,
 )
 from model_profiling.program.graph_file import ProgramGraph, Undelegated
-from model_profiling.report.data import ReportData, report_data
-from model_profiling.runs import Run, Times, run
+from model_profiling.runs import Times, run
 
 Shape = tuple[int, ...]
 
@@ -204,24 +202,3 @@ class MadeDelegate:
             counters[name] = counters.get(name, 0) + 1
             named.append((f"{name} #{counters[name]}", us))
         model.calls.append(("DELEGATE_CALL", named))
-
-
-def deep_page(layers: int, name: str = "block") -> ReportData:
-    """A report of a model of `layers` times a convolution, a transpose that lowering inserted, and a sum with
-    what the layer was given; `name` is what its modules are called."""
-    model = MadeModel()
-    delegate, shape = model.delegate(), (1, 8, 8, 16)
-    value = model.given(shape)
-    for layer in range(layers):
-        module = f"encoder.{layer}.{name}"
-        place, add = model.place(f"{module}.conv", 10, kind="torch.nn.Conv2d"), model.place(module, 11)
-        reads = [value, model.stored((16, 3, 3, 16))]
-        made = delegate.node(
-            "Conv2d", reads, shape, "Convolution (NHWC, F32) IGEMM", 5 + layer, handle=place, flops=9000
-        )
-        made = delegate.inserted(made, (0, 1, 2, 3))
-        value = delegate.node("Add", [made, value], shape, "Add (ND, F32)", 1, handle=add)
-    delegate.done(value)
-    series = model.series()
-    opened = Run(Path("made"), dumps=(series.first.dump,))
-    return report_data(opened, RunAnalysis(opened, (series,), (), (), (), ()), f"{name} on linux")

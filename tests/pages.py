@@ -5,13 +5,20 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from model_profiling.report.document import Block, Explorer, Heading, Items, Paragraph, Table, plain
+from model_profiling.report.document import Block, Explorer, Folded, Heading, Items, Paragraph, Table, plain
 
 
 def as_read(blocks: Sequence[Block]) -> list[Block]:
-    """What a page without a browser shows."""
-    shown = (as_read(block.instead) if isinstance(block, Explorer) else [block] for block in blocks)
-    return [each for inside in shown for each in inside]
+    """What a page without a browser shows, folded parts opened."""
+    shown: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Explorer):
+            shown += as_read(block.instead)
+        elif isinstance(block, Folded):
+            shown += as_read(block.blocks)
+        else:
+            shown.append(block)
+    return shown
 
 
 def headings(blocks: Sequence[Block]) -> list[str]:

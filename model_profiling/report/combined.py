@@ -15,16 +15,15 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, listing, plural
-from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, largest_parts, shift_text
 from model_profiling.report.cells import median_cell, series_columns, sme2_switch, speedup_text, spread_cell
 from model_profiling.report.charts import named as drawn_name
 from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.data import ExperimentReport, ReportData
-from model_profiling.report.operator_sections import headline_series
+from model_profiling.report.headline import headline_pair, headline_series, outputs_differ
 from model_profiling.report.terms import with_terms
-from model_profiling.report.verdict import answers, headline_pair, outputs_differ
+from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
 from model_profiling.runs.comparability import Origin, Timed, timed, way_of, why_not_comparable
 from model_profiling.runs.times import marked
@@ -181,11 +180,8 @@ def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]
         *_latency(named),
         *_speedups(named),
         *_where_time_goes(named),
-        *_where_work_is(named),
         doc.Heading("What each run says"),
         *(block for run in named for block in _run_answers(run)),
-        doc.Heading("Kernels and numerics"),
-        *_evidence(named),
         doc.Heading("The runs"),
         *_differences(named),
     ]
@@ -325,29 +321,6 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     )
 
 
-def _where_work_is(runs: _Runs) -> Iterator[doc.Block]:
-    """Show runs without meaningful times by the amount of work they do."""
-    rows = [
-        (run.name, series.name, *(_work(series, category) for category in Category))
-        for run in runs
-        for _, series in _pictured_series(run)
-        if not series.times.are_shown
-    ]
-    if rows:
-        yield doc.Heading("Where the work is")
-        yield doc.Paragraph(
-            "Runs without latencies: operators, and in brackets million arithmetic operations."
-        )
-        headers = ("run", "experiment", *(category.value for category in Category))
-        yield doc.make_table(headers, rows, numbers=range(2, len(headers)))
-
-
-def _work(series: SeriesAnalysis, category: Category) -> str:
-    members = [operator for operator in series.operators if operator.category is category]
-    known = [found.source.flops for found in members if found.source.flops is not None]
-    return f"{len(members)} ({sum(known) / 1e6:.1f})" if known else str(len(members))
-
-
 def _run_answers(run: NamedRun) -> list[doc.Block]:
     told = answers(run.data)
     notes = doc.make_list(told.notes)
@@ -357,24 +330,6 @@ def _run_answers(run: NamedRun) -> list[doc.Block]:
         told.block,
         *([doc.Folded("Also to know", tuple(notes))] if notes else []),
     ]
-
-
-def _evidence(runs: _Runs) -> list[doc.Block]:
-    rows = [
-        (run.name, place.named(kernels.series), kernels.sme.text)
-        for run in runs
-        for place in run.data.evidence
-        for kernels in place.kernels
-    ]
-    parity = [
-        f"{run.name}: outputs of {found.candidate} and {found.baseline} in {place.source}: {found.text}"
-        for run in runs
-        for place in run.data.evidence
-        for found in place.parity
-    ]
-    headers = ("run", "source", "kernel evidence")
-    shown: doc.Block = doc.make_table(headers, rows) if rows else doc.Paragraph("No kernel evidence.")
-    return [shown, *doc.make_list(parity)]
 
 
 def _differences(runs: _Runs) -> Iterator[doc.Block]:

@@ -51,7 +51,7 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
     named = series_columns(every)
     yield doc.table_of(outlook.projections, (*named, *_PROJECTIONS))
     groups = [(found, group) for found in outlook.projections for group in found.groups]
-    yield doc.make_table(
+    parts = doc.make_table(
         (*(column.header for column in named), "operators on SME2", "count", "share of time", "factors"),
         [
             (
@@ -62,12 +62,13 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
         ],
         numbers=(len(named) + 1, len(named) + 2),
     )
-    yield doc.table_of(outlook.projections, (*named, *_BOTTLENECKS))
-    yield doc.Paragraph(
+    about = doc.Paragraph(
         "Shares of time come from typical runs with the event tracer on. The latency is the median without "
         "the tracer; projected latencies are this median divided by the projected speedup. The limit "
         "assumes that those operators take no time at all."
     )
+    after = doc.table_of(outlook.projections, (*named, *_BOTTLENECKS))
+    yield doc.Folded("What the projection is made of, and what would be left", (parts, after, about))
     yield from doc.make_list(
         f"{found.series.spoken(every)}: {plural(len(found.unmatched), 'proven operator')} could not be "
         f"found in this experiment and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "

@@ -78,7 +78,7 @@ def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterato
         (
             doc.table_of(latencies, (*series_columns(every), *_COSTS)),
             *_machine_table(latencies, every),
-            *_energy_table(latencies, every),
+            *energy_table(latencies, every),
         ),
     )
 
@@ -274,7 +274,7 @@ def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
         yield f"{span_of(temperatures, '.0f')} C"
 
 
-def _energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
+def energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
     """Show known energies, and why others are unknown; nothing if no gauge was read."""
     named = series_columns(every)
     asked = [(latency, latency.energy) for latency in latencies if latency.energy]

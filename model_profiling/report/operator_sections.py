@@ -57,8 +57,8 @@ from model_profiling.report.charts.operators import (
 from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.explore_modules import explore_modules, explore_timeline
 from model_profiling.report.explore_operators import explore_operators
+from model_profiling.report.headline import headline_pair, headline_series
 from model_profiling.report.inside import inside_operators
-from model_profiling.report.verdict import headline_pair
 
 SHOWN = 10
 _PORTABLE_SHOWN = 10
@@ -88,15 +88,6 @@ def operators(data: ReportData) -> list[doc.Block]:
         *([doc.Folded("Portable and delegated", delegates)] if delegates else []),
         *([doc.Folded("Inside the operators", inside)] if inside else []),
     ]
-
-
-def headline_series(data: ReportData) -> SeriesAnalysis | None:
-    """Return the one series to show: the headline experiment's, or else preferably one with SME2 on."""
-    if data.headline is not None and data.headline.dumps is not None:
-        return data.headline.dumps
-    analysed = [experiment for experiment in data.experiments if experiment.dumps is not None]
-    first = min(analysed, key=lambda experiment: experiment.sme2 is False, default=None)
-    return first.dumps if first else None
 
 
 # Categories: on both sides of the headline comparison, the others folded; or of one experiment.

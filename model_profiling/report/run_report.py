@@ -29,6 +29,7 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.evidence_sections import advice, parity, sme2
+from model_profiling.report.headline import headline_pair
 from model_profiling.report.latency_section import how_measured, latency, latency_section, speedups
 from model_profiling.report.operator_sections import (
     categories,
@@ -37,7 +38,7 @@ from model_profiling.report.operator_sections import (
     operators,
 )
 from model_profiling.report.terms import with_terms
-from model_profiling.report.verdict import answers, headline_pair
+from model_profiling.report.verdict import answers
 
 # A page of 1,000 series would have 1,500 charts and help nobody: it shows those that its answers refer to
 # and the first of the others, and says where to find the rest.

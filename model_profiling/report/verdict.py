@@ -14,8 +14,6 @@ from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.config import names
-from model_profiling.config.remarks import Weight
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
 from model_profiling.report.breakdown import (
     break_down,
@@ -26,21 +24,18 @@ from model_profiling.report.breakdown import (
     why,
 )
 from model_profiling.report.cells import interval_text
-from model_profiling.report.data import PARITY, ExperimentReport, PairReport, ReportData
+from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import Answers, Block, Chart, make_list
+from model_profiling.report.headline import mismatched, outputs_differ, sme2_pair, sme2_pairs
 from model_profiling.report.headroom import proven_text, range_text
+from model_profiling.report.notes import clause, notes, proof, wrong_outputs
 from model_profiling.runs import Times
-from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
-_WIDE_INTERVAL = 0.10
-"""A speedup with a wider interval than this on either side is called uncertain."""
 _AROUND = "time outside operators"
-_TOLD = 12
-"""The most comparisons in one sentence."""
 _STEPS = 2
 """The most sentences of the third answer."""
 _WORTH_NAMING = 0.05
@@ -95,24 +90,6 @@ def verdict(data: ReportData) -> tuple[str, ...]:
     return answers(data).sentences
 
 
-def sme2_pair(data: ReportData) -> PairReport | None:
-    return next((pair for pair in _sme2_pairs(data) if pair.comparable), None)
-
-
-def headline_pair(data: ReportData) -> PairReport | None:
-    """Return the headline comparison: the SME2 one, or else the first."""
-    if not data.timed:
-        return None
-    return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
-
-
-def _sme2_pairs(data: ReportData) -> list[PairReport]:
-    """Return the pairs that differ only in SME2, the headline first."""
-    run = data.run
-    pairs = [pair for pair in data.pairs if run.switches_sme2(pair.pair)]
-    return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     data: ReportData
@@ -126,10 +103,10 @@ class _Asked:
             if question is not self.question
             or (not self.data.outlook.coverage.is_low and question not in [answers for _, answers in steps])
         ]
-        notes = (*self._notes(), *(f"{question}." for question in open_questions))
+        below = (*notes(self.data), *(f"{question}." for question in open_questions))
         warnings = tuple(line.text for line in self.data.warnings)
         return RunAnswers(
-            " ".join(self._where()), " ".join(self._sme2()), todo, notes, self._costs(), warnings
+            " ".join(self._where()), " ".join(self._sme2()), todo, below, self._costs(), warnings
         )
 
     @property
@@ -256,18 +233,18 @@ class _Asked:
             yield f"Nothing: {coverage.reason}."
         elif none := self._no_kernel():
             yield none
-        elif proof := self._proof():
-            yield proof
+        elif proven := proof(self.data):
+            yield proven
         if self.question:
             yield f"{self.question.what}: not tested, because {self.question.because}."
-        elif self.data.timed and (pairs := _sme2_pairs(self.data)):
-            yield f"Not comparable: {_clause(pairs[0].speedup.reason)}."
-        elif not coverage.tested and not self._proof():
+        elif self.data.timed and (pairs := sme2_pairs(self.data)):
+            yield f"Not comparable: {clause(pairs[0].speedup.reason)}."
+        elif not coverage.tested and not proof(self.data):
             yield "Not known: no experiments with SME2 on and off were compared."
 
     def _with_more_threads(self, told: PairReport) -> Iterator[str]:
         """Say what SME2 brings with another thread count, if that was measured too."""
-        pairs = (pair for pair in _sme2_pairs(self.data) if pair.comparable)
+        pairs = (pair for pair in sme2_pairs(self.data) if pair.comparable)
         others = {pair.pair.candidate.threads: pair.speedup.ratio for pair in pairs}
         others.pop(told.pair.candidate.threads)
         for threads, ratio in list(others.items())[:1]:
@@ -295,12 +272,12 @@ class _Asked:
             if experiment.problem:
                 fix = experiment.result.fix if experiment.result else None
                 whose = experiment.series.among(data.run.series) or "the run"
-                yield f"Repair {whose}, which failed: {_clause(fix or experiment.problem)}.", None
+                yield f"Repair {whose}, which failed: {clause(fix or experiment.problem)}.", None
                 break
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
             yield "Continue the interrupted run with --resume.", None
-        if any(_mismatched(data)) or self._wrong_outputs():
+        if any(mismatched(data)) or wrong_outputs(data):
             yield "Find out why the outputs differ before you rely on any speed.", None
         on_arm = data.timed and data.is_arm is not False
         # If times show what is worth doing, a finding about no time is not the first advice.
@@ -324,67 +301,6 @@ class _Asked:
             return "Nothing: there is no dump that shows where the time goes."
         hint = " If these dumps were measured on real hardware, say so with --times hardware."
         return "No change of the model stands out." + (hint if data.times is Times.UNKNOWN else "")
-
-    def _notes(self) -> Iterator[str]:
-        data = self.data
-        if data.timed:
-            yield from (f"{text}." for text in data.merged)
-            yield from self._doubts()
-            yield from self._other_pairs()
-        yield from self._evidence()
-        yield from _mismatches(data)
-        yield from self._wrong_outputs()
-
-    def _wrong_outputs(self) -> list[str]:
-        """Return other signs that the program computes wrong outputs."""
-        parity_differs = any(_mismatched(self.data))
-        return [
-            f"{capitalized(_clause(line.text))}."
-            for line in self.data.warnings
-            if line.weight is Weight.OUTPUTS and not (parity_differs and line.kind == PARITY)
-        ]
-
-    def _doubts(self) -> Iterator[str]:
-        pair = self.sme2_pair
-        if pair and (width := pair.speedup.half_width) is not None and width > _WIDE_INTERVAL:
-            yield (
-                f"{pair.label}: the times are noisy, so the speedup is known only to within {percent(width)}."
-            )
-
-    def _other_pairs(self) -> Iterator[str]:
-        """Yield one sentence about the comparisons in no answer, then why some have no result."""
-        told = self.sme2_pair
-        others = [pair for pair in self.data.pairs if pair is not told and pair.comparable]
-        if others:
-            word = "Also compared" if told else "Compared"
-            yield f"{word}: {_first_of(list(map(_pair_text, others[:_TOLD])), len(others))}."
-        reasons: dict[str, list[str]] = {}
-        for pair in self.data.pairs:
-            if not pair.comparable:
-                reasons.setdefault(_clause(pair.speedup.reason), []).append(pair.label)
-        for reason, labels in reasons.items():
-            yield f"{_first_of(labels[:_TOLD], len(labels))}: not comparable, because {reason}."
-
-    def _evidence(self) -> Iterator[str]:
-        coverage = self.data.outlook.coverage
-        if self.sme2_pair is not None and self.data.timed and coverage.tested and coverage.operators:
-            yield f"{proven_text(coverage)}."
-        if proven := self._proof():
-            yield proven
-
-    def _proof(self) -> str:
-        """Return the strongest kernel evidence for SME2, and its source; empty if there is none."""
-        found = [
-            (place, kernels)
-            for place in self.data.evidence
-            for kernels in place.kernels
-            if kernels.sme2 is not False and kernels.sme.proves_sme
-        ]
-        if not found:
-            return ""
-        strength = ("sme2", "sme", "sme-or-sme2")
-        place, kernels = min(found, key=lambda each: strength.index(each[1].sme.answer))
-        return f"In {place.named(kernels.series)}, {kernels.sme.text}."
 
     def _no_kernel(self) -> str:
         """Say that no SME kernel ran although one could have; empty if one did or nothing is known."""
@@ -436,14 +352,6 @@ def _change_text(pair: PairReport) -> str:
     if found.verdict is Verdict.NO_CHANGE:
         return f"No significant change{on} ({ratio}): {times}."
     return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast{on}: {times}."
-
-
-def _pair_text(pair: PairReport) -> str:
-    """Return `threads (faster, 1.71x, 95% interval 1.69 to 1.76; 0.666 to 0.390 ms)`."""
-    found = pair.speedup
-    said = (found.verdict.value, "" if found.ratio is None else f"{found.ratio:.2f}x", interval_text(found))
-    times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms{found.mark}"
-    return f"{pair.label} ({', '.join(filter(None, said))}; {times})"
 
 
 def _to_answer(question: NotTested) -> str:
@@ -516,34 +424,3 @@ def _largest_work(series: SeriesAnalysis) -> str:
     name = max(work, key=lambda each: work[each])
     that_is_known = " that is known" if len(known) < len(series.operators) else ""
     return f"Of the arithmetic{that_is_known}, {percent(work[name] / whole)} is in {name}."
-
-
-def _first_of(told: list[str], count: int) -> str:
-    left = count - len(told)
-    return "; ".join([*told, *([f"and {left} more, all in {names.METRICS}"] if left else [])])
-
-
-def _mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
-    for place in data.evidence:
-        for found in place.parity:
-            if found.parity is not None and not found.parity.agrees:
-                yield place.source, found
-
-
-def outputs_differ(data: ReportData, pair: PairReport) -> bool:
-    """Whether outputs differ by more than rounding; a speedup then means nothing."""
-    sides = {pair.pair.baseline, pair.pair.candidate}
-    return any({found.baseline, found.candidate} == sides for _, found in _mismatched(data))
-
-
-def _mismatches(data: ReportData) -> Iterator[str]:
-    for source, found in _mismatched(data):
-        top1 = ", in their top-1 too" if found.parity and found.parity.another_top1 else ""
-        yield (
-            f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
-            f"rounding{top1}, in {source}: find out why before you rely on its speed."
-        )
-
-
-def _clause(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")

@@ -201,7 +201,7 @@ def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Told:
 
 
 def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
-    """A table of categories stands below its pair's heading; the only pair has none."""
+    """A table of categories is folded under its pair's name; the headline's stands open."""
     comparable = [pair for pair in files.analysis["pairs"] if pair["e2e"]["ratio"] is not None]
     pair = next((pair for pair in comparable if pair["label"] == table.view), comparable[0])
     before, after = (side["e2e_ms"] for side in files.sides(pair))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import statistics
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,32 +12,24 @@ from xml.etree import ElementTree
 
 import pytest
 from recorded_runs import load
-from said import says
 
-from model_profiling.analysis.series_views import BEST_SEEN, seen_roofline
 from model_profiling.config.series import Series
 from model_profiling.core import process
-from model_profiling.report.charts import (
+from model_profiling.report.charts import PARTS, VEGA_LITE, draw_svg, named
+from model_profiling.report.charts.categories import categories_of
+from model_profiling.report.charts.latency import (
     MOST_SAMPLES,
-    PARTS,
-    VEGA_LITE,
     LatencySamples,
-    draw_svg,
+    ladder_chart,
+    latency_chart,
     latency_samples,
-    named,
     thinned,
 )
-from model_profiling.report.charts.categories import categories_of, dtypes_charts
-from model_profiling.report.charts.latency import latency_chart, over_time_chart, speedups_chart
 from model_profiling.report.charts.operators import longest_operators
-from model_profiling.report.charts.steps import ladder_chart
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Chart, Paragraph, Strong, charts_in
-from model_profiling.report.dtypes import Dtypes, DtypeSide, Latency, OnSme2, Projected
-from model_profiling.report.operator_sections import categories
+from model_profiling.report.document import Chart, charts_in
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Metrics, Run, Times
-from model_profiling.runs.journal import Journal
 from model_profiling.statistics.latency import summarize
 from model_profiling.workflow.report import gather_report
 
@@ -91,11 +81,9 @@ def without_time(emulated: ReportData) -> Charts:
 
 
 def test_each_kind_of_run_has_its_charts(on_sme2: Charts, on_arm: Charts, without_time: Charts) -> None:
-    both = ["categories_1", "speedups", "latency", "operators_1", "roofline"]
-    after = ["over_time", "distribution", "turns_1"]
-    assert list(on_sme2) == [*both, "kernels", *after]
-    assert sorted(on_arm) == sorted([*both, "threads", "headroom", "kernels_elsewhere", *after])
-    assert list(without_time) == ["work", "operators", "kernels"]
+    assert list(on_sme2) == ["categories", "operators", "latency"]
+    assert list(on_arm) == ["categories", "operators", "headroom", "latency"]
+    assert list(without_time) == ["work", "operators"]
     for chart in (*on_sme2.values(), *on_arm.values(), *without_time.values()):
         assert chart.summary.endswith(".") and any(letter.isdigit() for letter in chart.summary)
         assert chart.source and chart.title
@@ -116,9 +104,9 @@ def test_every_chart_compiles_without_a_warning_and_is_drawn(
 
 
 def test_a_picture_holds_nothing_unseen(on_sme2: Charts) -> None:
-    chart = on_sme2["speedups"]
+    chart = on_sme2["latency"]
     named = [{**row, "_label": "a\x1b\u202eb"} for row in rows(chart)]
-    hostile = replace(chart, title="t\u202e", spec={**chart.spec, "datasets": {"rows": named}})
+    hostile = replace(chart, title="t\u202e", spec={**chart.spec, "datasets": {"rows": named, "samples": []}})
     svg = draw_svg(hostile)
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert "\\u001b" in svg and "\\u202e" in svg and not {"\x1b", "\u202e"} & set(svg)
@@ -131,11 +119,8 @@ def test_a_chart_leaves_its_width_and_the_colour_of_its_text_to_the_page(on_sme2
             assert not isinstance(value, str) or not value.startswith(("http", "data:", "javascript"))
 
 
-def test_speedups_and_latencies_are_those_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
+def test_latencies_are_those_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
     metrics = load(sme2.run.path / "metrics.json")
-    (pair,), (row,) = metrics["comparisons"], rows(on_sme2["speedups"])
-    for key in ("ratio", "low", "high"):
-        assert row[key] == pytest.approx(pair["speedup"][key], abs=1e-4)
     shown = rows(on_sme2["latency"])
     assert len(shown) == len(metrics["latencies"])
     for row, found in zip(shown, metrics["latencies"], strict=True):
@@ -159,50 +144,13 @@ def test_samples_are_measured_ones_of_every_launch(on_sme2: Charts, sme2: Report
             assert set(ours) <= set(known) and min(known) in ours and max(known) in ours
 
 
-def test_drift_is_shown_by_the_median_of_every_launch(on_sme2: Charts, sme2: ReportData) -> None:
-    journal = Journal(sme2.run.path)
-    for found in sme2.run.series:
-        medians = [statistics.median(values) for values in journal.latencies_ms(found, 6)]
-        label = found.spoken(sme2.run.series)
-        ours = [row for row in rows(on_sme2["over_time"], "medians") if row["series"] == label]
-        assert [row["ms"] for row in ours] == pytest.approx(medians, abs=1e-5)
-        # Higher in its lane is slower.
-        assert sorted(ours, key=lambda row: row["ms"]) == sorted(ours, key=lambda row: -row["_y"])
-
-
-def test_the_distribution_meets_the_percentiles_of_the_metrics(on_sme2: Charts, sme2: ReportData) -> None:
-    at = {(row["series"], row["share"]): row["ms"] for row in rows(on_sme2["distribution"])}
-    for found in load(sme2.run.path / "metrics.json")["latencies"]:
-        name = Series(found["experiment"], found["threads"]).spoken(sme2.run.series)
-        for share, key in ((0, "minimum"), (5, "p5"), (50, "median"), (95, "p95"), (100, "maximum")):
-            assert at[name, share] == pytest.approx(found["end_to_end_ms"][key], abs=1e-5)
-
-
-def test_turns_are_those_of_the_journal_and_their_ratios_the_answer(
-    on_sme2: Charts, sme2: ReportData
-) -> None:
-    (pair,) = sme2.pairs
-    journal = Journal(sme2.run.path)
-    shown = rows(on_sme2["turns_1"])
-    for side, series in (("SME2 off", pair.pair.baseline), ("SME2 on", pair.pair.candidate)):
-        fastest = [round(min(turn), 5) for turns in journal.turns_ms(series).values() for turn in turns]
-        assert [row["value"] for row in shown if row["what"] == side] == fastest
-    ratios = [row["value"] for row in shown if row["what"] == "ratio"]
-    assert statistics.median(ratios) == pytest.approx(pair.speedup.ratio, rel=0.005)
-    launches = rows(on_sme2["turns_1"], "launches")
-    assert len(launches) == pair.speedup.rounds == 6
-    assert pair.speedup.low is not None and pair.speedup.high is not None
-    assert min(row["ratio"] for row in launches) < pair.speedup.high
-    assert max(row["ratio"] for row in launches) > pair.speedup.low
-
-
 def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: ReportData) -> None:
     stacks = {
         str(Series(found["experiment"], found["threads"])): found
         for found in load(sme2.run.path / "analysis_summary.json")["series"]
     }
     (pair,) = sme2.pairs
-    segments = rows(on_sme2["categories_1"], "segments")
+    segments = rows(on_sme2["categories"], "segments")
     for side, series in (("SME2 off", pair.pair.baseline), ("SME2 on", pair.pair.candidate)):
         ours = [row for row in segments if row["side"] == side]
         known = stacks[str(series)]
@@ -216,7 +164,7 @@ def test_stacks_add_up_to_the_analysis_on_both_sides(on_sme2: Charts, sme2: Repo
 
 
 def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme2: Charts) -> None:
-    chart = on_sme2["categories_1"]
+    chart = on_sme2["categories"]
     path, segments = rows(chart, "path"), rows(chart, "segments")
     largest = next(row["category"] for row in segments if row["side"] == "SME2 on" and row["largest"])
     followed = [row for row in segments if row["category"] == largest]
@@ -225,44 +173,15 @@ def test_a_shift_of_the_bottleneck_is_followed_from_one_side_to_the_other(on_sme
     assert largest in chart.title and largest in chart.summary
 
 
-def test_a_chart_and_its_table_tell_the_shift_in_one_sentence(on_sme2: Charts, sme2: ReportData) -> None:
-    told = [block.text for block in categories(sme2) if isinstance(block, Paragraph)]
-    (shift,) = [text.text for text in told if isinstance(text, Strong)]
-    assert on_sme2["categories_1"].summary.startswith(f"{shift} ")
-
-
 def test_operators_before_and_after_are_those_of_the_analysis(on_sme2: Charts, sme2: ReportData) -> None:
     (pair,) = load(sme2.run.path / "analysis_summary.json")["pairs"]
     known = sorted(pair["operators"], key=lambda found: -max(found["baseline_ms"], found["candidate_ms"]))
-    shown = rows(on_sme2["operators_1"])
+    shown = rows(on_sme2["operators"])
     assert len(shown) >= 8
     for row, found in zip(shown, known, strict=False):
         assert (row["operator"], row["category"]) == (found["operator"], found["category"])
         assert row["before"] == pytest.approx(found["baseline_ms"], abs=1.1e-3)
         assert row["after"] == pytest.approx(found["candidate_ms"], abs=1.1e-3)
-
-
-def test_operators_lie_under_the_roof_that_is_named(on_sme2: Charts, sme2: ReportData) -> None:
-    chart = on_sme2["roofline"]
-    series = sme2.headline.dumps if sme2.headline else None
-    assert series is not None
-    roof = seen_roofline(series.operators)
-    assert roof is not None and BEST_SEEN in chart.summary and BEST_SEEN in json.dumps(chart.spec)
-    by_name = {(operator.name, operator.place): operator for operator in series.operators}
-    for point in rows(chart, "points"):
-        operator = by_name[point["operator"], point["module"]]
-        flops, moved = operator.source.flops or 0, operator.source.bytes_moved or 1
-        assert point["gflops"] == pytest.approx(flops / operator.times.median_ns, rel=1e-3)
-        assert point["intensity"] == pytest.approx(flops / moved, rel=1e-3)
-        limit = min(roof.of(operator) or 0.0, point["intensity"] * roof.gbytes_per_s)
-        assert point["gflops"] <= limit * 1.001 or operator.category.value not in ("Convolution", "GEMM")
-
-
-def test_labels_of_the_roofline_stand_at_their_points(on_sme2: Charts) -> None:
-    chart = on_sme2["roofline"]
-    points = {(point["intensity"], point["gflops"]) for point in rows(chart, "points")}
-    labels = rows(chart, "labels")
-    assert labels and all((label["intensity"], label["_y"]) in points for label in labels)
 
 
 def test_the_projection_is_that_of_the_analysis_and_says_what_it_is(on_arm: Charts, arm: ReportData) -> None:
@@ -276,16 +195,7 @@ def test_the_projection_is_that_of_the_analysis_and_says_what_it_is(on_arm: Char
     assert sum("PROJECTION" in row["_label"] for row in rows(chart)) == len(rows(chart, "projected"))
 
 
-def test_threads_are_those_of_the_metrics(on_arm: Charts, arm: ReportData) -> None:
-    known = {
-        (found["experiment"], found["threads"]): found["end_to_end_ms"]["median"]
-        for found in load(arm.run.path / "metrics.json")["latencies"]
-    }
-    shown = {(row["experiment"], row["threads"]): row["median"] for row in rows(on_arm["threads"])}
-    assert shown == pytest.approx(known, abs=1e-5) and len(shown) == 2
-
-
-def test_a_run_without_time_shows_work_and_kernels(without_time: Charts, emulated: ReportData) -> None:
+def test_a_run_without_time_shows_work(without_time: Charts, emulated: ReportData) -> None:
     for chart in without_time.values():
         text = f"{chart.title} {chart.summary} {json.dumps(chart.spec)}"
         assert " ms" not in text and '"ms"' not in text and "millisecond" not in text, chart.name
@@ -298,19 +208,12 @@ def test_a_run_without_time_shows_work_and_kernels(without_time: Charts, emulate
     for row in arithmetic:
         assert row["percent"] == pytest.approx(100 * flops[row["category"]] / sum(flops.values()), abs=0.05)
     assert sum(row["percent"] for row in arithmetic) == pytest.approx(100, abs=0.3)
-    (path,) = emulated.run.path.glob("*on/*_kernels.csv")
-    with path.open(encoding="utf-8", newline="") as stream:
-        counted = {row["kernel_name"]: int(row["count"]) for row in csv.DictReader(stream) if row["count"]}
-    bars = rows(without_time["kernels"], "bars")
-    ours = {row["kernel"]: row["calls"] for row in bars if "_on" in row["series"]}
-    assert ours and ours.items() <= counted.items()
-    assert {row["calls"] for row in bars if "_off" in row["series"]} == {0}
 
 
 def test_one_series_alone_has_its_stack_and_its_longest_operators(arm: ReportData) -> None:
     charts = charts_of(replace(arm, pairs=()))
-    assert {"categories", "operators", "roofline"} <= set(charts) and "speedups" not in charts
-    assert not {"turns_1", "categories_1"} & set(charts)
+    assert {"categories", "operators"} <= set(charts)
+    assert not {"turns_1", "categories"} & set(charts)
     known = load(arm.run.path / "analysis_summary.json")["series"][0]
     shown = {row["category"]: row["ms"] for row in rows(charts["categories"], "segments")}
     assert shown == pytest.approx(known["ms"], abs=1.1e-3)
@@ -349,39 +252,11 @@ def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
         assert "undefined" not in draw_svg(drawn)
 
 
-def side(dtype: str, ms: float | None, projected: Projected | None = None) -> DtypeSide:
-    latency = Latency(Series("on", 1), ms, ms * 0.9, ms * 1.2) if ms else None
-    return DtypeSide(dtype=dtype, program="p.pte", latency=latency, projected=projected)
-
-
-def test_number_formats_are_compared_by_time_and_by_what_runs_on_sme2() -> None:
-    failed = replace(side("fp16", 3.0), problem="no")
-    timed = (side("fp32", 7.5, Projected(1.5, 3.0, "usual")), side("int8", 2.5), failed)
-    (chart,) = dtypes_charts(Dtypes(model="m", cpu="N1", machine="arm", sides=timed))
-    assert [row["median"] for row in rows(chart)] == [7.5, 2.5]
-    assert [(row["from"], row["to"]) for row in rows(chart, "projected")] == [(1.5, 3.0)]
-    assert "PROJECTED" in chart.summary and "Arm" not in chart.summary
-    (other,) = dtypes_charts(Dtypes(model="m", machine="other", sides=timed))
-    assert "nothing about Arm" in other.summary
-    partly, untested = OnSme2("executed", "r", 3, 4, 0.255), OnSme2("not tested", "r")
-    known = (replace(timed[0], sme2=partly), replace(timed[1], sme2=untested), failed)
-    latency, coverage = dtypes_charts(Dtypes(model="m", machine="sme2", sides=known))
-    assert rows(latency) == rows(chart)
-    for elsewhere in (Dtypes(model="m", machine="other", sides=known), Dtypes(model="m", sides=known)):
-        (alone,) = dtypes_charts(elsewhere)
-        assert alone == coverage, "times that do not count are not drawn beside it"
-    assert [row["percent"] for row in rows(coverage, "bars")] == [25.5]
-    says(coverage.summary, "fp32: 25.5%", "3 of 4 matrix operators", "int8: not tested")
-    assert not dtypes_charts(Dtypes(model="m", sides=(DtypeSide(dtype="fp32", problem="no"),)))
-    for drawn in (chart, coverage):
-        assert "undefined" not in draw_svg(drawn)
-
-
 def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
     values = [1 + number % 97 / 100 for number in range(9_000)]
     launches = [values[at : at + 90] for at in range(0, 9_000, 90)]
     many = LatencySamples("a, 1 thread", summarize(values), launches, "launch", "f")
-    for chart in (latency_chart([many], "t"), over_time_chart([many])):
+    for chart in (latency_chart([many], "t"),):
         assert chart is not None and len(json.dumps(chart.spec)) < 200_000
         assert "of 9,000 inferences" in json.dumps(chart.spec)
     assert thinned(range(1_000), 5) == [0, 250, 500, 749, 999]
@@ -415,13 +290,10 @@ def test_names_from_files_stay_data(arm: ReportData) -> None:
     assert arm.headline is not None and arm.headline.dumps is not None
     series = arm.headline.dumps
     spoilt = replace(series, operators=tuple(replace(each, name=HOSTILE) for each in series.operators))
-    pair = replace(arm.pairs[0], pair=replace(arm.pairs[0].pair, label=HOSTILE))
     samples = [replace(found, label=named(HOSTILE)) for found in latency_samples(arm)]
     charts = (
         longest_operators(spoilt, spoilt.operators, "operators"),
-        speedups_chart([pair]),
         latency_chart(samples, "t"),
-        over_time_chart(samples),
         categories_of(spoilt, "categories"),
     )
     for chart in charts:

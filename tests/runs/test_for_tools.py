@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 from conftest import missing
 from model_explorer_parts import Graphs, adapter_graphs
-from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2, X86_64
+from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2
 from rendered_markdown import rendered
 from said import says
 
@@ -28,13 +27,11 @@ from model_profiling.analysis.series_views import module_tree
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.hints import install_extra
 from model_profiling.core.process import Completed
-from model_profiling.etdump import read_etdump
 from model_profiling.report.data import ReportData
+from model_profiling.report.run_report import run_summary
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, file_word, perfetto, write_for
-from model_profiling.report.tools.badge import make_badge, run_summary
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.workflow.report import gather_report, parse_tools, tell_of_runs, write_for_tools
 
@@ -76,10 +73,9 @@ class Drawn:
 
     name: str
     begin: int
-    end: int = -1
+    end: int
     arguments: dict[str, object] = field(default_factory=dict)
     category: str = ""
-    source: tuple[str, int] | None = None
     inside: list[Drawn] = field(default_factory=list)
 
     @property
@@ -94,76 +90,52 @@ class Drawn:
 
 @dataclass
 class Trace:
-    """Tracks of slices by process and name, read as Perfetto does: by interned numbers and open slices."""
+    """Slices by process and thread, nested as a viewer nests complete events: by their begins and ends."""
 
+    about: dict[str, object]
     processes: dict[int, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
-    tracks: dict[int, tuple[int, str]] = field(default_factory=dict)
-    roots: dict[int, list[Drawn]] = field(default_factory=dict)
-    about: Drawn | None = None
-    clock: int = 0
+    threads: dict[tuple[int, int], str] = field(default_factory=dict)
+    roots: dict[tuple[int, int], Drawn] = field(default_factory=dict)
 
     def runs(self, process: str) -> dict[str, Drawn]:
-        found = {}
-        for uuid, (parent, name) in self.tracks.items():
-            if parent and self.processes[parent] == process:
-                (found[name],) = self.roots[uuid]
-        return found
+        return {
+            name: self.roots[place]
+            for place, name in self.threads.items()
+            if self.processes[place[0]] == process
+        }
 
 
 def read_trace(path: Path) -> Trace:
-    """Parse by Perfetto's own definitions; whatever does not nest fails here."""
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Packets
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
-
-    trace, kept = Trace(), {kind: {} for kind in ("n", "c", "a", "v", "s")}  # type: dict[str, dict[int, Any]]
-    open_slices: dict[int, list[Drawn]] = {}
-    latest: dict[int, int] = {}
-    for packet in Packets.FromString(path.read_bytes()).packet:
-        assert packet.trusted_packet_sequence_id == 1
-        data = packet.interned_data
-        for kind, entries in (("n", data.event_names), ("c", data.event_categories)):
-            kept[kind] |= {entry.iid: entry.name for entry in entries}
-        kept["a"] |= {entry.iid: entry.name for entry in data.debug_annotation_names}
-        kept["v"] |= {entry.iid: entry.str.decode() for entry in data.debug_annotation_string_values}
-        kept["s"] |= {entry.iid: (entry.file_name, entry.line_number) for entry in data.source_locations}
-        if packet.HasField("clock_snapshot"):
-            trace.clock = packet.clock_snapshot.primary_trace_clock
-        if packet.HasField("track_descriptor"):
-            told = packet.track_descriptor
-            if told.HasField("process"):
-                trace.processes[told.uuid] = told.process.process_name
-                (trace.labels[told.process.process_name],) = told.process.process_labels
+    """Parse Chrome's format; whatever does not nest fails here."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    trace = Trace(content["otherData"])
+    open_slices: dict[tuple[int, int], list[Drawn]] = {}
+    for event in content["traceEvents"]:
+        place = event["pid"], event["tid"]
+        if event["ph"] == "M":
+            if event["name"] == "process_name":
+                trace.processes[event["pid"]] = event["args"]["name"]
+            elif event["name"] == "process_labels":
+                trace.labels[trace.processes[event["pid"]]] = event["args"]["labels"]
             else:
-                trace.tracks[told.uuid] = (told.parent_uuid, told.name)
-        if not packet.HasField("track_event"):
+                assert event["name"] == "thread_name"
+                trace.threads[place] = event["args"]["name"]
             continue
-        event = packet.track_event
-        assert event.track_uuid in trace.tracks
-        stack = open_slices.setdefault(event.track_uuid, [])
-        assert packet.timestamp >= latest.get(event.track_uuid, 0)
-        latest[event.track_uuid] = packet.timestamp
-        if event.type == TrackEvent.TYPE_SLICE_END:
-            stack.pop().end = packet.timestamp
-            continue
-        drawn = Drawn(
-            kept["n"][event.name_iid],
-            packet.timestamp,
-            arguments={
-                kept["a"][told.name_iid]: kept["v"][told.string_value_iid]
-                if told.HasField("string_value_iid")
-                else told.int_value
-                for told in event.debug_annotations
-            },
-            category="".join(kept["c"][number] for number in event.category_iids),
-            source=kept["s"][event.source_location_iid] if event.source_location_iid else None,
-        )
-        if event.type == TrackEvent.TYPE_INSTANT:
-            trace.about = drawn
-            continue
-        (stack[-1].inside if stack else trace.roots.setdefault(event.track_uuid, [])).append(drawn)
+        assert event["ph"] == "X"
+        begin = round(1000 * event["ts"])
+        end = begin + round(1000 * event["dur"])
+        drawn = Drawn(event["name"], begin, end, event["args"], event["cat"])
+        stack = open_slices.setdefault(place, [])
+        while len(stack) > 1 and stack[-1].end <= begin:
+            stack.pop()
+        if stack:
+            assert stack[-1].begin <= begin and end <= stack[-1].end
+            stack[-1].inside.append(drawn)
+        else:
+            assert place not in trace.roots, "one slice holds all others of its run"
+            trace.roots[place] = drawn
         stack.append(drawn)
-    assert not any(open_slices.values()), "every slice ends"
     return trace
 
 
@@ -209,22 +181,20 @@ def test_slices_tell_shape_module_kernel_and_source_line(trace: Trace) -> None:
         ("linux_sme2_on (1 thread)", "PF16", "SME2"),
         ("linux_sme2_off (1 thread)", "F16", None),
     ):
-        root = trace.runs(process)["launch 1, run 02"]
+        root = trace.runs(process)["launch 01, run 002"]
         first = next(found for found in root.all() if found.category == "Convolution")
         assert first.name == f"Convolution (NHWC, {label}) IGEMM #1"
-        assert first.source == ("/home/user/small_cnn.py", 22)
         told = first.arguments
         assert (told["input shapes"], told["output shape"]) == ("1x224x224x3", "1x112x112x16")
         assert (told["module path"], told["type"]) == ("features.0", f"Convolution (NHWC, {label}) IGEMM")
         assert told["source"] == "/home/user/small_cnn.py:22"
         assert (told["category"], told.get("runs on")) == ("Convolution", proof)
         assert root.arguments["times"] == "from hardware"
-    assert trace.about is not None and trace.about.arguments["cpu"] == "made SME2 CPU"
+    assert trace.about["cpu"] == "made SME2 CPU"
 
 
 def test_programs_that_took_turns_alternate_on_the_machines_clock(trace: Trace) -> None:
-    monotonic = 3
-    assert trace.clock == monotonic
+    says(str(trace.about["clock"]), "monotonic clock")
     runs = sorted((run.begin, run.end, name) for name in trace.labels for run in trace.runs(name).values())
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(runs)), "none overlap"
     assert len({process for _, _, process in runs[:12]}) == 4, "a cycle has a turn of each"
@@ -232,14 +202,14 @@ def test_programs_that_took_turns_alternate_on_the_machines_clock(trace: Trace) 
 
 def test_what_only_emulation_proves_says_so(tmp_path: Path) -> None:
     trace = traced(gather_report(ARM), tmp_path)
-    root = trace.runs("linux_baseline (1 thread)")["launch 1, run 02"]
+    root = trace.runs("linux_baseline (1 thread)")["launch 01, run 002"]
     convolutions = [found for found in root.all() if found.category == "Convolution"]
     assert {found.arguments.get("runs on") for found in convolutions} == {"SME2 under emulation"}
 
 
 def test_emulated_runs_show_order_and_no_time(emulated: ReportData, tmp_path: Path) -> None:
     trace = traced(emulated, tmp_path)
-    assert trace.clock == 0
+    says(str(trace.about["clock"]), "its own start")
     for process, series in zip(trace.processes.values(), series_in(emulated), strict=True):
         says(process, "emulated", "order only")
         (root,) = trace.runs(process).values()
@@ -266,8 +236,8 @@ def test_huge_runs_are_thinned_evenly_and_say_so(sme2: ReportData, tmp_path: Pat
         runs = trace.runs(process)
         assert trace.labels[process] == "10 of 90 runs" and len(runs) == 10
         first, *_, last = runs
-        assert (first, last) == ("launch 1, run 02", "launch 6, run 20")
-    assert trace.about is not None and trace.about.arguments["runs shown"] == "one in 9.0, evenly chosen"
+        assert (first, last) == ("launch 01, run 002", "launch 06, run 020")
+    assert trace.about["runs shown"] == "one in 9.0, evenly chosen"
 
 
 def test_operators_that_reach_beyond_their_call_are_cut_off_and_keep_their_duration(sme2: ReportData) -> None:
@@ -334,34 +304,6 @@ def test_speedscope_of_an_emulated_run_weighs_arithmetic(emulated: ReportData, t
     for profile, series in zip(speedscope(emulated, tmp_path)["profiles"], series_in(emulated), strict=True):
         assert profile["unit"] == "none" and "no times" in profile["name"]
         assert profile["endValue"] == sum(operator.source.flops or 0 for operator in series.operators)
-
-
-def test_parquet_holds_every_event_as_the_reader_gives_it(
-    sme2: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyarrow.parquet
-
-    from model_profiling.report.tools import parquet
-
-    monkeypatch.setattr(parquet, "_ROWS", 200)
-    (path,) = write_for("parquet", sme2, tmp_path)
-    stored = pyarrow.parquet.ParquetFile(path)
-    assert stored.metadata.num_row_groups > len(sme2.run.dumps)
-    assert max(stored.metadata.row_group(at).num_rows for at in range(stored.metadata.num_row_groups)) <= 200
-    assert stored.schema_arrow.names == list(parquet.COLUMNS)
-    facts = {key.decode(): value.decode() for key, value in stored.schema_arrow.metadata.items()}
-    assert facts["schema_version"] == "1" and facts["model"] == "small_cnn_xnnpack_fp16"
-    told = {dump["dump"]: dump for dump in json.loads(facts["dumps"])}
-    events = pandas.read_parquet(path)
-    assert events["dump"].nunique() == len(sme2.run.dumps) == len(told) == 24
-    for dump in sme2.run.dumps:
-        name = dump.path.relative_to(SME2).as_posix()
-        ours = events[events["dump"] == name].reset_index(drop=True)
-        assert set(ours["experiment"]) == {dump.series.experiment} and set(ours["round"]) == {dump.round}
-        assert set(ours["threads"]) == {dump.series.threads} and set(ours["times"]) == {"hardware"}
-        assert told[name]["turn_length"] == 4
-        expected = read_etdump(dump.path).to_pandas()
-        pandas.testing.assert_frame_equal(ours[list(expected.columns)], expected, check_dtype=False)
 
 
 @pytest.fixture(scope="module")
@@ -432,40 +374,13 @@ def test_emulated_runs_have_no_times_on_nodes(emulated: ReportData, tmp_path: Pa
     assert set(node_data(emulated, tmp_path)) == {"arithmetic", "category"}
 
 
-@pytest.mark.parametrize(
-    ("run_dir", "label", "message"),
-    [
-        (SME2, "SME2", r"2\.02x, faster"),
-        (ARM, "latency", r"1\.3\d+ ms, no SME2"),
-        (X86_64, "latency", r"1\.3\d+ ms, not Arm"),
-        (EMULATED, "SME2 kernels", "5 of 5 .*emulated"),
-    ],
-)
-def test_a_badge_says_the_answer_of_each_kind_of_machine(run_dir: Path, label: str, message: str) -> None:
-    badge = make_badge(gather_report(run_dir))
-    assert badge.label == label and re.fullmatch(message, badge.message)
-
-
 def test_tools_are_named_or_corrected() -> None:
-    assert parse_tools("perfetto, badge,perfetto") == ("perfetto", "badge")
+    assert parse_tools("perfetto, speedscope,perfetto") == ("perfetto", "speedscope")
     with pytest.raises(InputError, match=r"speedscop; .*'speedscope'"):
         parse_tools("speedscop")
     with pytest.raises(InputError, match=r"all .*perfetto"):
         parse_tools(",")
     assert file_word("a/b c|<x>") == "a_b_c_x" and file_word("..") == "unnamed"
-
-
-def test_a_package_that_is_missing_is_one_line_with_its_cure(
-    sme2: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module, tool in (
-        ("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto"),
-        ("pyarrow", "parquet"),
-    ):
-        monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(SetupError, match=re.escape(install_extra("tools"))):
-            write_for(tool, sme2, tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_run_cannot_give_is_an_error_where_named_and_left_out_of_all(tmp_path: Path) -> None:
@@ -476,8 +391,7 @@ def test_what_a_run_cannot_give_is_an_error_where_named_and_left_out_of_all(tmp_
         write_for_tools(data, ("perfetto",))
     made = {found.tool: found for found in write_for_tools(data, ("all",))}
     left_out = {tool for tool, found in made.items() if "holds no dumps" in found.left_out}
-    assert left_out == set(TOOLS) - {"badge"}
-    assert made["badge"].files[0].is_file()
+    assert left_out == set(TOOLS)
 
 
 def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
@@ -485,30 +399,17 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
 ) -> None:
     summary = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     run_dir = tmp_path / "run"
     shutil.copytree(EMULATED, run_dir)
     said = sme2prof("report", run_dir, "--for", "all")
     assert said.returncode == 0, said.stderr
-    for word in ("pftrace", "ui.perfetto.dev", "speedscope.app", "events.parquet", "model_explorer", "badge"):
+    for word in ("trace.json", "ui.perfetto.dev", "speedscope.app", "model_explorer"):
         assert word in said.stdout
     again = sme2prof("report", run_dir, "--for", "perfetto", "--json")
     (found,) = json.loads(again.stdout)["for_tools"]
-    assert found["files"] == [str(run_dir / "for_tools" / "trace.pftrace")]
-    assert (run_dir / "for_tools" / "badge.json").is_file()
+    assert found["files"] == [str(run_dir / "for_tools" / "trace.json")]
     assert len(re.findall("^### ", summary.read_text(), re.MULTILINE)) == 1, "not added again"
     assert sme2prof("validate", run_dir).returncode == 0
-
-
-def test_without_a_package_all_leaves_its_file_out_and_says_why(
-    tmp_path: Path, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_dir = Path(shutil.copytree(EMULATED, tmp_path / "run"))
-    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace.perfetto_trace_pb2", None)
-    said = sme2prof("report", run_dir, "--for", "all")
-    assert said.returncode == 0 and "speedscope.app" in said.stdout and "pftrace" not in said.stdout
-    says(said.stderr, "nothing for perfetto", "not installed", install_extra("tools"))
-    assert sme2prof("report", run_dir, "--for", "perfetto").returncode == 2
 
 
 def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
@@ -517,14 +418,6 @@ def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     problem = tell_of_runs([(emulated, Path("report.md"))])
     says(problem or "", "job's summary", str(tmp_path))
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    in_the_way = tmp_path / "run"
-    in_the_way.mkdir()
-    (in_the_way / "for_tools").write_text("")
-    elsewhere = replace(emulated, run=type(emulated.run)(in_the_way, emulated.run.manifest))
-    told = tell_of_runs([(elsewhere, Path("report.md"))])
-    says(told or "", f"cannot write {in_the_way / 'for_tools'}", "job's summary")
-    monkeypatch.delenv("GITHUB_ACTIONS")
     full = tmp_path / "summary.md"
     full.write_text("x" * 900_000)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
@@ -555,10 +448,12 @@ def spoilt_names(data: ReportData) -> ReportData:
 
 def test_hostile_names_are_only_data(sme2: ReportData, tmp_path: Path) -> None:
     data = spoilt_names(sme2)
-    kept = HOSTILE.encode("utf-8", "replace").decode()
     trace = traced(data, tmp_path)
     root = next(iter(trace.runs("linux_sme2_on (1 thread)").values()))
-    assert root.name == f"Method::execute{kept}" and root.inside[0].inside[0].arguments["source code"] == kept
+    assert (
+        root.name == f"Method::execute{HOSTILE}"
+        and root.inside[0].inside[0].arguments["source code"] == HOSTILE
+    )
     content = speedscope(data, tmp_path)
     assert any(frame["name"] == f"a.{HOSTILE}" for frame in content["shared"]["frames"])
     node_data(data, tmp_path)

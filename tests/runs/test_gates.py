@@ -17,7 +17,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.structure import kernel_changes, operator_changes
 from model_profiling.core.errors import InputError
 from model_profiling.program.category import Category
-from model_profiling.report.comparison_document import Comparison, headline
+from model_profiling.report.comparison import Comparison, headline
 from model_profiling.workflow.compare import compare, load_measurement
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -77,7 +77,7 @@ def test_every_output_says_the_same(
     for text in (done.stdout, page.read_text(), summary.read_text()):
         assert told.replace("_", "\\_") in text or told in text
         assert all(change.subject.replace("_", "\\_") in text or change.subject in text for change in changes)
-    assert summary.read_text().startswith("## Before\n\n### ")
+    assert summary.read_text().startswith("## Before\n\n## ")
     facts = json.loads(sme2prof("compare", off, on, *BOTH, "--json").stdout)
     assert facts["headline"] == told and facts["answer"] == "failed" and facts["unanswered"] == []
     (differing,) = (found["changes"] for found in facts["differences"] if found["changes"])

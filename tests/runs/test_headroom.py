@@ -138,7 +138,7 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
     told = answers(data)
     assert re.match(rf"Projected.* {re.escape(speedups)}", told.what_sme2_changes)
     assert projection.series.spoken(data.run.series) in told.where_time_goes, "what the projection is of"
-    shown = section(run_document(data), "What SME2 could bring")
+    shown = section(run_document(data), "SME2")
     first = table(shown, "threads", "share of time")[0]
     assert first[2:5] == [f"{each:.2f}x" for each in (projection.low, projection.high, projection.ceiling)]
     factors = {row[1]: row[4] for row in table(shown, "threads", "operators on SME2")}
@@ -156,7 +156,7 @@ def test_what_reports_no_operators_is_in_no_share_and_that_is_said() -> None:
     coverage = data.outlook.coverage
     assert coverage.uncounted == 1 and coverage.flops_total == sum(each.flops or 0 for each in others)
     assert any("arithmetic that is known" in sentence for sentence in verdict(data))
-    said = lines(section(run_document(data), "What runs on SME2"))
+    said = lines(section(run_document(data), "SME2"))
     assert any(re.search(r"\b1 matrix operator\b.*not known", line) for line in said)
     assert any("OtherBackend" in line for line in said)
 
@@ -183,7 +183,7 @@ def test_what_misses_sme2_is_listed_with_share_and_reason() -> None:
     share = (first.flops or 0) / sum(each.flops or 0 for each in kept.operators)
     assert found.share == pytest.approx(share) and found.reason == "no kernel for it"
     assert data.outlook.coverage.arithmetic_share == pytest.approx(1 - share)
-    ((row,),) = [table(section(run_document(data), "What runs on SME2"), "why")]
+    ((row,),) = [table(section(run_document(data), "SME2"), "why")]
     assert row == ["no kernel for it", "not known", "1", f"{100 * share:.1f}%"]
 
 
@@ -207,7 +207,7 @@ def test_evidence_without_operators_tests_nothing_and_says_what_would(arm: Path)
     coverage = outlook_facts(found)["sme2_coverage"]
     assert isinstance(coverage, dict) and coverage["operators"] is None and not coverage["missing"]
     assert coverage["operators_total"] == 5, "how many there are is the program's word"
-    (line,) = lines(section(run_document(gather_report(arm)), "What runs on SME2"))
+    line, *_ = lines(section(run_document(gather_report(arm)), "SME2"))
     assert line.startswith("It was not tested") and found.coverage.next_command in line
 
 

@@ -102,7 +102,7 @@ def stated(run_dir: Path, pattern: str) -> Stated:
 def assert_the_page_says(data: ReportData, text: str, expected: Stated) -> None:
     """Where times are no latencies, the page has no answer at all."""
     page = run_document(data)
-    assert text == render_markdown(page, "report_files")
+    assert text == render_markdown(page)
     if not data.timed:
         assert not [word for word in ANSWERS if f" {word} " in text]
         return

@@ -61,7 +61,7 @@ def assert_both_parts(
     page = run_document(data)
     latencies = tables(section(page, "Latency"), "experiment", "SME2")[0]
     assert [row[0] for row in latencies] == [series.experiment for series in timed]
-    kernels = tables(section(page, "Kernels"), "experiment", "SME2")[0]
+    kernels = tables(section(page, "SME2"), "experiment", "SME2")[0]
     assert {row[0] for row in kernels} == {series.experiment for series in (*timed, *traced)}
     assert len(data.reproduce) <= len(manifest.parts) + 1
     validation = validate(run_dir)

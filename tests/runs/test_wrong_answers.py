@@ -252,7 +252,7 @@ def test_headline_compare_and_tables_show_the_same_figures(sme2_home: Path, sme2
     data = gather_report(run_dir)
     ((row,),) = tables(section(run_document(data), "Latency"), "comparison")
     assert f"{row[1]} ms without SME2, {row[2]} ms with it" in answers(data).what_sme2_changes
-    (parts,) = tables(section(run_document(data), "Where the time goes"), "category")
+    (parts,) = tables(section(run_document(data), "Operators"), "category")
     ((before, after),) = ((row[2], row[4]) for row in parts if row[0] == "Convolution")
     assert re.search(rf"Convolution [^()]*\({after}\)", answers(data).where_time_goes)
     assert re.search(rf"Convolution .*from {before} .*to {after}", answers(data).what_sme2_changes)

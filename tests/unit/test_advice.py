@@ -332,9 +332,10 @@ def test_operators_far_below_the_roof_are_measured_against_the_best_seen() -> No
     fast = OperatorSource(flops=100_000_000, bytes_moved=1_000_000)
     slow = OperatorSource(flops=1_000_000, bytes_moved=100_000, output_shape=(1, 8, 8, 8))
     dump = with_sources(dump, Convolution=replace(fast, output_shape=(1, 8, 8, 8)), Deconvolution=slow)
-    roof = seen_roofline(dump.operators)
+    operators = series_of([dump]).operators
+    roof = seen_roofline(operators)
     assert roof == Roofline(gflops={"fp16": 100.0}, gbytes_per_s=1.0)
-    assert [round(gap.efficiency, 3) for gap in roof_gaps(dump.operators, roof)] == [0.1, 1.0]
+    assert [round(gap.efficiency, 3) for gap in roof_gaps(operators, roof)] == [0.1, 1.0]
     finding = found(dump)["below-roofline"]
     assert finding.evidence["roof_source"] == "best seen in this dump"
     assert finding.max_gain_pct == pytest.approx(100 * 1000 / 2001, abs=0.01), (
@@ -353,9 +354,10 @@ def test_a_product_is_compared_with_products_of_its_own_precision() -> None:
 
     same, other = of("Convolution (NHWC, F32) IGEMM #1"), of("Convolution (NHWC, QC8) IGEMM #1")
     assert "below-roofline" in found(same) and "below-roofline" not in found(other)
-    roof = seen_roofline(other.operators)
+    operators = series_of([other]).operators
+    roof = seen_roofline(operators)
     assert roof is not None and roof.gflops == {"int8": 100.0, "fp32": 10.0}
-    assert {gap.efficiency for gap in roof_gaps(other.operators, roof)} == {1.0}
+    assert {gap.efficiency for gap in roof_gaps(operators, roof)} == {1.0}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from model_profiling.core.formatting import no_command, ranges
 from model_profiling.core.process import run
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.report.data import machine_rows
-from model_profiling.report.sections import energy_table
+from model_profiling.report.latency_section import energy_table
 from model_profiling.report.text import render_markdown
 from model_profiling.runner.machine import (
     Battery,

@@ -22,8 +22,9 @@ from model_profiling.config.series import Series, natural_pairs  # noqa: E402
 from model_profiling.report import run_report  # noqa: E402
 from model_profiling.report.analysis_json import summary_facts  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
+from model_profiling.report.headline import headline_pair  # noqa: E402
 from model_profiling.report.run_report import truncate_for_page  # noqa: E402
-from model_profiling.report.verdict import headline_pair, verdict  # noqa: E402
+from model_profiling.report.verdict import verdict  # noqa: E402
 from model_profiling.runs import Run  # noqa: E402
 from model_profiling.runs.figures import compute_metrics, latencies  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402

@@ -2,27 +2,22 @@
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from made_programs import deep_page
 from said import has, says, says_together
 
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
-from model_profiling.analysis.series_views import program_steps
 from model_profiling.config.series import Pair, Series
-from model_profiling.report.comparison import SeriesComparison, SideFacts
-from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
+from model_profiling.report.breakdown import shift_text
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.report.comparison_document import comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
-from model_profiling.report.explore_graph import group_steps, lay_out
-from model_profiling.report.pair_text import shift_text
-from model_profiling.report.run_report import run_document, tracer_cost
+from model_profiling.report.latency_section import tracer_cost
+from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
@@ -251,41 +246,3 @@ def test_parity_shows_differences_by_the_outputs_own_scale() -> None:
     text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
     says(text, "mismatch")
     says_together(text, str(OTHER), str(BASE), "differ", "top-1")
-
-
-# The graph of a model.
-
-_EDGES = st.sets(st.tuples(st.integers(0, 39), st.integers(0, 39)).map(sorted).map(tuple), max_size=120)
-
-
-@given(_EDGES)
-def test_lines_of_a_graph_lead_down_and_boxes_do_not_overlap(edges: set[tuple[int, int]]) -> None:
-    edges = {(above, below) for above, below in edges if above != below}
-    found = lay_out(40, edges)
-    assert {(box, taker) for box, takers, _ in found.lines for taker in takers} == edges and not found.left
-    for box, takers, passed in found.lines:
-        assert all(found.rows[box] < found.rows[taker] for taker in takers)
-        assert len(passed) == max(found.rows[taker] for taker in takers) - found.rows[box] - 1
-        for row, x in enumerate(passed, start=found.rows[box] + 1):
-            assert not any(
-                left - 1 < x < left + 197 for place, left in enumerate(found.x) if found.rows[place] == row
-            )
-    boxes = sorted(zip(found.rows, found.x, strict=True))
-    assert all(row != other or left + 196 < right for (row, left), (other, right) in pairwise(boxes))
-    assert min(found.x) >= 0 and max(found.x) + 196 <= found.wide
-
-
-def test_a_graph_has_at_most_as_many_boxes_as_asked_for() -> None:
-    steps = program_steps(deep_page(200).analysis.series[0])  # type: ignore[union-attr]
-    assert len(steps) == 600 and steps[5].reads == (4, 2)
-    for limit, label in (
-        (600, "Conv2d"),
-        (300, "encoder.0.block"),
-        (150, "encoder.0 to encoder.1"),
-        (1, "encoder"),
-    ):
-        groups = group_steps(steps, limit)
-        assert len(groups) <= limit and groups[0].label == label
-        assert [step for group in groups for step in group.steps] == [*range(600)], (
-            "in running order: no cycle"
-        )
