@@ -60,7 +60,7 @@ CELLS: tuple[tuple[str, str], ...] = (
         "code",
         """
         categories = run.categories.to_pandas().query("threads == 1")
-        categories.pivot(index="category", columns="experiment", values=["ms", "pct_of_e2e"]).round(3)
+        categories.pivot(index="category", columns="experiment", values=["ms", "share"]).round(3)
         """,
     ),
     (
@@ -68,7 +68,7 @@ CELLS: tuple[tuple[str, str], ...] = (
         """
         operators = run.operators.to_pandas().query("threads == 1 and experiment == 'linux_sme2_on'")
         longest = operators.sort_values("ms", ascending=False).head(5)
-        longest[["name", "category", "ms", "pct_of_e2e", "output_shape", "module_path", "source_line"]]
+        longest[["name", "category", "ms", "share", "output_shape", "module_path", "source_line"]]
         """,
     ),
     ("markdown", "What became of each operator, and which kernels it takes:"),

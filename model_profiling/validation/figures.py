@@ -3,6 +3,7 @@ file that was edited, truncated or left over from another run."""
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -261,22 +262,30 @@ def _wrong_entry(checked: CheckedRun, entry: object) -> Iterator[str]:
 
 @question("CSV files", ANALYSE_AGAIN)
 def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether each series has its CSV files, and its operators have the times of the dumps."""
+    """Whether each series has its CSV files, with every event, and operators that add up as in the dumps."""
     count = 0
     for series in checked.series:
         paths = csv_paths(series.first.path.parent, series.first.stem)
         there = [path for path in paths if is_there(path)]
-        count += len(there)
         if checked.promises_little and not there:
             continue
+        count += len(there)
         wrong += [f"{path.name} is missing" for path in paths if path not in there]
-        if is_there(paths.stats):
+        if paths.stats in there:
             columns, rows = read_table(read_text(paths.stats), paths.stats, ANALYSE_AGAIN)
-            if columns[-1:] != STATS_COLUMNS[-1:]:
-                raise NoVerdict("the earlier kit wrote them; sme2prof analyze writes them again")
+            if tuple(columns) != STATS_COLUMNS:
+                if checked.promises_little:
+                    raise NoVerdict("the earlier kit wrote them; sme2prof analyze writes them again")
+                wrong.append(f"{paths.stats.name} has other columns")
+                continue
             stated, known = sum(float(row["total_ms"]) for row in rows), series.spent_by(series.operators).ms
             if not _close(stated, known):
                 wrong.append(f"{paths.stats.name} adds up to {stated:.6f} ms, but the dumps say {known:.6f}")
+        if paths.timeline in there:
+            with paths.timeline.open(newline="", encoding="utf-8") as stream:
+                events = sum(1 for _ in csv.reader(stream)) - 1
+            if events != (expected := series.first.attribution.event_count):
+                wrong.append(f"{paths.timeline.name} has {events} events, but the dump has {expected}")
     if not wrong and not count:
         raise NoVerdict("there are none")
     return f"{plural(count, 'file')} checked against the dumps"
