@@ -135,8 +135,8 @@ def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
     for experiment in timing:
         whose = Series(experiment.name)
         if experiment.runs < 5:
-            few = f"only {plural(experiment.runs, 'run')} in each process"
-            yield Diagnostic(whose, "runs", few, "10 or more are better")
+            few, runs = "few runs in each process: {}", (experiment.runs,)
+            yield Diagnostic(whose, "runs", few, "10 or more are better", runs)
         if experiment.warmup == 0:
             yield Diagnostic(whose, "warmup", "without warm-up the first, slow inferences are measured")
     for experiment in config.experiments:

@@ -126,13 +126,13 @@ def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Ite
     for part in manifest.parts:
         threads = [series.threads or 1 for series in known if manifest.part_of(series.experiment) is part]
         for warning in machine_warnings(_conditions(part), threads=max(threads)) if threads else ():
-            yield Diagnostic(None, warning.code, warning.seen, warning.advice)
+            yield Diagnostic(None, warning.code, warning.seen, warning.advice, warning.numbers)
     for series in known:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         interrupted = _interruptions(journal, series, entries).warning
         few = latency_warnings(rounds, in_turns=_in_turns(entries))
         for warning in (*([interrupted] if interrupted else []), *few):
-            yield Diagnostic(series, warning.code, warning.seen, warning.advice)
+            yield Diagnostic(series, warning.code, warning.seen, warning.advice, warning.numbers)
 
 
 def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Interruptions:
