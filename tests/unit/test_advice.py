@@ -27,6 +27,7 @@ from model_profiling.program import Program, SourceRef
 from model_profiling.program.graph_file import ModelSource, ProgramGraph, Rewrite, Undelegated
 from model_profiling.report.data import report_data
 from model_profiling.report.operator_sections import backends
+from model_profiling.report.verdict import answers
 from model_profiling.runs import Times, run
 from model_profiling.runs.metrics import Latency
 from model_profiling.statistics.latency import summarize
@@ -197,6 +198,20 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     assert finding.evidence["calls_joined"] == 0 and finding.besides is None
     constant = explained(dump_of([part, gelu, part]), replace(GELU, constant=True))
     assert found(constant)["outside-delegates"].evidence["calls_joined"] == 0, "it waits for no delegate"
+
+
+def test_a_line_outside_that_takes_much_is_named_even_where_no_cure_is_known() -> None:
+    """Never nothing to do while one line outside the delegate takes more than a tenth of the time."""
+    part = ("DELEGATE_CALL", [("Sigmoid (NC) #1", 1000)])
+    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 5)])
+    embedding = ("OPERATOR_CALL", [("native_call_embedding.out", 600)])
+    series = series_of([explained(dump_of([part, gelu, part, embedding, part]), GELU, EMBEDDING)])
+    finding = {each.id: each for each in causes([series])}["outside-delegates"]
+    says(finding.title, "no cure", "1 embedding operator", EMBEDDING.source)
+    assert not finding.has_cure and len(finding.operators) == 1
+    made = run.Run(Path("d"), dumps=(series.first.dump,))
+    data = report_data(made, RunAnalysis(made, (series,), (), (finding,), (), ()))
+    says(answers(data).what_next, "embedding", EMBEDDING.source, "of the time")
 
 
 WEIGHTED = replace(

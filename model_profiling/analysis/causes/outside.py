@@ -7,7 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, counted, identities, some_of
-from model_profiling.analysis.findings import Concern, Finding, by_kind, line_or_layer, source_line, where
+from model_profiling.analysis.findings import (
+    WORTH,
+    Concern,
+    Finding,
+    by_kind,
+    line_or_layer,
+    source_line,
+    where,
+)
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
@@ -188,11 +196,17 @@ def outside(case: Case, free: Free) -> Finding | None:
     helped = [line for line in lines if line.helped]
     taken = frozenset[int]().union(*(line.numbers for line in helped))
     joined = joined_calls(series, lines, calls)
-    edges = calls.saved_ms(joined, taken) if case.timed else 0.0
+    beside = series.spent_ms(calls.saved_ms(joined, taken) if case.timed else 0.0)
     around = around_outside(case, free)
     added = series.spent_by([operator for operator, _ in around])
     own = series.spent_by([operator for line in helped or lines for operator in line.operators])
-    beside = series.spent_ms(edges)
+    little = series.gain_pct(own.ms + added.ms, beside.ms) < 100 * WORTH
+    if case.timed and little and 0 < len(helped) < len(lines):
+        # What has a cure is not worth it: the others are still named, without one.
+        lines, helped, around, joined = [line for line in lines if not line.helped], [], [], 0
+        left = [operator for line in lines for operator in line.operators]
+        own, added, beside = series.spent_by(left), series.spent_ms(0.0), series.spent_ms(0.0)
+        taken = frozenset()
     evidence: dict[str, object] = {
         "delegate_calls": series.first.delegate_calls,
         "operator_calls": series.first.operator_calls,
