@@ -77,7 +77,8 @@ def test_every_command_takes_them(run_dir: Path, tmp_path: Path, sme2prof) -> No
     found = {entry["experiment"]: entry for entry in load(run_dir / "analysis_summary.json")["per_etdump"]}
     for experiment in (ON, OFF):
         latencies = version_0.latencies_ms(experiment)
-        assert found[experiment]["e2e_ms"] == pytest.approx(sum(latencies) / len(latencies))
+        typical = sorted(latencies)[len(latencies) // 4 : len(latencies) - len(latencies) // 4]
+        assert found[experiment]["e2e_ms"] == pytest.approx(sum(typical) / len(typical))
     every: tuple[tuple[object, ...], ...] = (
         ("report", run_dir, "--for", "perfetto,speedscope"),
         ("compare", run_dir, run_dir),
@@ -260,8 +261,9 @@ def test_the_emulated_run_beside_one_is_still_its_evidence(out: Path) -> None:
 def test_they_validate_and_analysing_them_writes_their_files_anew(out: Path, sme2prof) -> None:
     for name in ("linux", "emulated"):
         run_dir = out / "runs" / name
-        # What was measured is whole; ops_stats.total_ms means something else today, so CSV files are stale.
-        assert {check for check, state in states(run_dir).items() if state == "fail"} == {"CSV files"}
+        # What was measured is whole; times are of all launches today, so what was analysed is stale.
+        stale = {check for check, state in states(run_dir).items() if state == "fail"}
+        assert {"CSV files"} <= stale <= {"CSV files", "analysis"}
         assert sme2prof("analyze", run_dir).returncode == 0
         assert validate(run_dir).ok, validate(run_dir).as_text()
         assert states(run_dir)["CSV files"] == "pass"
@@ -269,7 +271,7 @@ def test_they_validate_and_analysing_them_writes_their_files_anew(out: Path, sme
 
 def test_without_their_program_they_are_whole_but_for_what_it_explained(tmp_path: Path) -> None:
     run_dir = Path(shutil.copytree(OLD / "linux", tmp_path / "mailed"))
-    assert validate(run_dir).ok and states(run_dir)["CSV files"] == "skipped"
+    assert {check for check, state in states(run_dir).items() if state == "fail"} == {"analysis", "CSV files"}
     data = gather_report(run_dir)
     assert data.analysis is not None and data.analysis.model is None
     assert any(".pte" in gap for gap in data.gaps)
